@@ -1,0 +1,1 @@
+"""Pure measures of attention weights."""

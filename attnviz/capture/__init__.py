@@ -1,0 +1,1 @@
+"""Context managers that observe a running model and always put it back."""

@@ -1,0 +1,42 @@
+"""The exceptions a user can meet, each with the exit code that the command line gives it.
+
+    AttnvizError                 1  unexpected
+    ├── UsageError               2  what was asked for cannot be done with these inputs
+    ├── LoadError                3  a model or a file cannot be read or written
+    │   └── OfflineError         4  it is not in the cache and the network was not to be used, or did not answer
+    └── UnsupportedError         5  the architecture's attention cannot be observed
+
+A message is one sentence or two: what was expected, what came, what to do next.
+"""
+
+__all__ = ["AttnvizError", "LoadError", "OfflineError", "UnsupportedError", "UsageError"]
+
+
+class AttnvizError(Exception):
+    """Base of every error that attnviz raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(AttnvizError):
+    """The request does not fit the model or the text (exit 2)."""
+
+    exit_code = 2
+
+
+class LoadError(AttnvizError):
+    """A model or a file cannot be read or written (exit 3)."""
+
+    exit_code = 3
+
+
+class OfflineError(LoadError):
+    """Not in the local cache, and the network was not allowed or did not answer (exit 4)."""
+
+    exit_code = 4
+
+
+class UnsupportedError(AttnvizError):
+    """The attention of this architecture cannot be observed (exit 5)."""
+
+    exit_code = 5

@@ -1,0 +1,134 @@
+"""What crosses the layers of the package: frozen dataclasses whose invariants are checked on creation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["AttentionRecord", "Kind", "LayerWeights", "ModelInfo", "Tokens"]
+
+Kind = Literal["self", "encoder", "decoder", "cross"]
+"""Which attention: ``self`` of a model with one stack, or one of an encoder–decoder's three."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One tokenised text.
+
+    ids: the tokenizer's numbers.
+    texts: what each token stands for, leading space included; a byte that is no character by
+        itself is written ``<0xE2>``. Not yet safe for a terminal: ``render.labels`` sees to that.
+    special: whether the token was added by the tokenizer rather than read from the text.
+    """
+
+    ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    special: tuple[bool, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.ids) == len(self.texts) == len(self.special):
+            raise ValueError(
+                f"ids, texts and special differ in length: "
+                f"{len(self.ids)}, {len(self.texts)}, {len(self.special)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Where the numbers on screen come from.
+
+    name: as the user gave it.
+    revision: commit, content hash, or None where there is none (a plain directory).
+    architecture: the class that was run.
+    dtype: of the computation, such as ``float32``.
+    layers, heads, kv_heads, head_dim: the shape; heads share a key/value head in groups of
+        ``heads // kv_heads``.
+    weights: ``trained`` (read from a checkpoint) or ``random``.
+    seed: of the random weights; None where nothing was drawn.
+    device: where it ran.
+    notes: sentences a reader of the result must know.
+    """
+
+    name: str
+    revision: str | None
+    architecture: str
+    dtype: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    weights: Literal["trained", "random"] = "trained"
+    seed: int | None = None
+    device: str = "cpu"
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:
+            raise ValueError(f"a model has at least one layer, head and dimension: {self}")
+
+    def group(self, head: int) -> int | None:
+        """The key/value head that query head ``head`` reads, or None where each has its own."""
+        if self.kv_heads == self.heads or self.heads % self.kv_heads:
+            return None
+        return head * self.kv_heads // self.heads
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The kept attention weights of one layer.
+
+    layer: index from 0.
+    heads: the index from 0 of each kept head.
+    weights: float32 or float64 array (heads, query, key).
+    """
+
+    layer: int
+    heads: tuple[int, ...]
+    weights: NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        if self.weights.ndim != 3 or self.weights.shape[0] != len(self.heads):
+            raise ValueError(
+                f"expected weights of shape ({len(self.heads)}, query, key), "
+                f"got {self.weights.shape}"
+            )
+
+
+@dataclass(frozen=True)
+class AttentionRecord:
+    """The attention weights of one run over one text.
+
+    kind: which attention of the model.
+    causal: whether a query sees no later key; such cells are drawn blank.
+    queries, keys: the tokens of the two axes (the same object for self-attention).
+    layers: in order of their index; only those that were asked for.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    causal: bool
+    queries: Tokens
+    keys: Tokens
+    layers: tuple[LayerWeights, ...]
+
+    def __post_init__(self) -> None:
+        shape = (len(self.queries), len(self.keys))
+        for layer in self.layers:
+            if layer.weights.shape[1:] != shape:
+                raise ValueError(
+                    f"layer {layer.layer}: expected weights over {shape[0]} queries and "
+                    f"{shape[1]} keys, got {layer.weights.shape[1:]}"
+                )
+
+    def __iter__(self) -> Iterator[tuple[int, int, NDArray[np.floating]]]:
+        """Each kept head as (layer, head, weights of shape (query, key))."""
+        for layer in self.layers:
+            for index, head in enumerate(layer.heads):
+                yield layer.layer, head, layer.weights[index]

@@ -1,0 +1,1 @@
+"""Records in, rich renderables and files out."""
