@@ -1,0 +1,53 @@
+"""What every loaded model offers, whatever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.records import Kind, ModelInfo, Tokens
+
+__all__ = ["Model", "NumpyModel"]
+
+
+class Model(Protocol):
+    """A model that can turn a text into tokens and be observed by ``attnviz.capture``.
+
+    info: its name, shape and origin.
+    kinds: the attention kinds it has, the default one first.
+    context: the longest token sequence it takes, or None where nothing limits it.
+    """
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]: ...
+
+    @property
+    def context(self) -> int | None: ...
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """Tokenise ``text`` with the model's special tokens; keep at most ``limit`` tokens."""
+        ...
+
+
+@runtime_checkable
+class NumpyModel(Model, Protocol):
+    """A model with one stack of self-attention that runs in NumPy, without torch."""
+
+    def run(
+        self,
+        tokens: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, NDArray[np.floating]], None],
+    ) -> None:
+        """Run over one text; for each layer that is wanted, hand over its weights.
+
+        ``observe`` gets the layer's index and an array (heads, query, key).
+        Layers after the last wanted one need not run.
+        """
+        ...
