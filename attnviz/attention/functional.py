@@ -1,0 +1,145 @@
+"""Scaled dot-product attention, written once for NumPy arrays and torch tensors.
+
+Vaswani et al. 2017, "Attention Is All You Need", section 3.2:
+
+    Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
+
+Axes are named once: query (..., head, query, head_dim), key (..., head, key, head_dim), value
+(..., head, key, value_dim), weights (..., head, query, key). The leading axes, usually one batch
+axis, are arbitrary and may be absent.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+__all__ = [
+    "Array",
+    "attention_output",
+    "attention_scores",
+    "attention_weights",
+    "merge_heads",
+    "namespace",
+    "project",
+    "repeat_kv_heads",
+    "scaled_dot_product_attention",
+    "softmax",
+    "split_heads",
+]
+
+Array: TypeAlias = Any
+"""An array of any library that follows the array API standard."""
+
+
+def namespace(*arrays: Array) -> Any:
+    """The array API functions of the library that these arrays belong to; None is passed over.
+
+    Raises TypeError where the arrays belong to different libraries.
+    """
+    present = [array for array in arrays if array is not None]
+    if present and all(hasattr(array, "__array_namespace__") for array in present):
+        native = {array.__array_namespace__() for array in present}
+        if len(native) == 1:
+            return native.pop()
+    # Imported late: NumPy speaks the standard by itself and its users do not wait for this.
+    from array_api_compat import array_namespace
+
+    return array_namespace(*present)
+
+
+def softmax(scores: Array, axis: int = -1) -> Array:
+    """exp(s) / Σ exp(s) along ``axis``; entries in [0, 1] that sum to one.
+
+    A row of nothing but -inf gives zeros. The row's maximum is taken off first, so that no finite
+    score overflows.
+    """
+    if scores.shape[axis] == 0:
+        return scores
+    xp = namespace(scores)
+    peak = xp.max(scores, axis=axis, keepdims=True)
+    # Taking off -inf from -inf would be NaN, and so would zero by zero below.
+    peak = xp.where(peak == -math.inf, xp.zeros_like(peak), peak)
+    powers = xp.exp(scores - peak)
+    total = xp.sum(powers, axis=axis, keepdims=True)
+    return powers / xp.where(total == 0, xp.ones_like(total), total)
+
+
+def attention_scores(query: Array, key: Array, scale: float | None = None) -> Array:
+    """Q Kᵀ · scale, of shape (..., head, query, key); ``scale`` is 1/√head_dim by default."""
+    xp = namespace(query, key)
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    return xp.matmul(query, xp.matrix_transpose(key)) * factor
+
+
+def attention_weights(
+    query: Array, key: Array, mask: Array | None = None, scale: float | None = None
+) -> Array:
+    """Softmax over the keys of the masked scores, of shape (..., head, query, key).
+
+    mask: boolean, True where the query may see the key, or a float that is added to the scaled
+        scores (-inf hides). It broadcasts over (..., head, query, key).
+    A query that sees no key has weights of zero. Raises ValueError for a mask of another type.
+    """
+    scores = attention_scores(query, key, scale)
+    if mask is None:
+        return softmax(scores)
+    xp = namespace(scores, mask)
+    if xp.isdtype(mask.dtype, "bool"):
+        return softmax(xp.where(mask, scores, xp.full_like(scores, -math.inf)))
+    if not xp.isdtype(mask.dtype, "real floating"):
+        raise ValueError(f"a mask is boolean (True = visible) or additive float, not {mask.dtype}")
+    # A wider mask is narrowed only as weights: its lowest number has no place in a narrower type.
+    return xp.astype(softmax(scores + mask), scores.dtype)
+
+
+def attention_output(weights: Array, value: Array) -> Array:
+    """The values mixed by the weights: A V, of shape (..., head, query, value_dim)."""
+    return namespace(weights, value).matmul(weights, value)
+
+
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    scale: float | None = None,
+) -> tuple[Array, Array]:
+    """Output (..., head, query, value_dim) and weights (..., head, query, key) of attention.
+
+    ``mask`` and ``scale`` as in ``attention_weights``. Grouped key/value heads are repeated first,
+    with ``repeat_kv_heads``.
+    """
+    weights = attention_weights(query, key, mask, scale)
+    return attention_output(weights, value), weights
+
+
+def project(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """x Wᵀ + b: (..., in) to (..., out) by a weight (out, in), as ``torch.nn.Linear`` keeps it."""
+    xp = namespace(x, weight)
+    projected = xp.matmul(x, xp.matrix_transpose(weight))
+    return projected if bias is None else projected + bias
+
+
+def split_heads(x: Array, heads: int) -> Array:
+    """(..., token, heads · dim) to (..., heads, token, dim). ValueError where heads do not fit."""
+    *leading, width = x.shape
+    if heads < 1 or width % heads:
+        raise ValueError(f"a width of {width} does not divide into {heads} heads")
+    xp = namespace(x)
+    return xp.moveaxis(xp.reshape(x, (*leading, heads, width // heads)), -2, -3)
+
+
+def merge_heads(x: Array) -> Array:
+    """(..., heads, token, dim) to (..., token, heads · dim): the inverse of ``split_heads``."""
+    xp = namespace(x)
+    *leading, heads, tokens, dim = x.shape
+    return xp.reshape(xp.moveaxis(x, -3, -2), (*leading, tokens, heads * dim))
+
+
+def repeat_kv_heads(x: Array, groups: int) -> Array:
+    """(..., kv_heads, token, dim) to (..., kv_heads · groups, token, dim).
+
+    Query heads k·groups to (k + 1)·groups − 1 then find key/value head k (Ainslie et al. 2023).
+    """
+    return x if groups == 1 else namespace(x).repeat(x, groups, axis=-3)
