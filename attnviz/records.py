@@ -1,15 +1,24 @@
-"""What crosses the layers of the package: frozen dataclasses whose invariants are checked on creation."""
+"""What crosses the layers of the package: frozen dataclasses, checked on creation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AttentionRecord", "Kind", "LayerWeights", "ModelInfo", "Tokens"]
+__all__ = [
+    "AttentionRecord",
+    "HeadScores",
+    "HeadsReport",
+    "Kind",
+    "LayerWeights",
+    "ModelInfo",
+    "Tokens",
+    "Trait",
+]
 
 Kind = Literal["self", "encoder", "decoder", "cross"]
 """Which attention: ``self`` of a model with one stack, or one of an encoder–decoder's three."""
@@ -132,3 +141,71 @@ class AttentionRecord:
         for layer in self.layers:
             for index, head in enumerate(layer.heads):
                 yield layer.layer, head, layer.weights[index]
+
+
+@dataclass(frozen=True)
+class Trait:
+    """What a head does most clearly, in one word.
+
+    name: such as ``previous``; ``spread`` where nothing stands out.
+    letter: its sign where there is no room for the name.
+    score: the measure behind the name, in [0, 1].
+    base_rate: the same measure of attention spread evenly over what each query sees.
+    """
+
+    name: str
+    letter: str
+    score: float
+    base_rate: float
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """Every measure of one head over one text.
+
+    scores: by name; None where the text cannot show it (no token repeats, say).
+    """
+
+    layer: int
+    head: int
+    scores: Mapping[str, float | None]
+    trait: Trait
+
+
+@dataclass(frozen=True)
+class HeadsReport:
+    """What ``attnviz heads`` found: the one input of every screen and file it writes.
+
+    record: the weights.
+    heads: the scores, one entry a kept head, in the order of ``record`` or as sorted.
+    telling: the few heads worth a full map, as (layer, head).
+    selected: whether the user chose the heads, or all are there.
+    index_base: 0, or 1 for names that start at one; indices inside records start at 0.
+    sorted_by: the measure that orders ``heads``, or None for layer by layer.
+    """
+
+    record: AttentionRecord
+    heads: tuple[HeadScores, ...]
+    telling: tuple[tuple[int, int], ...]
+    selected: bool
+    index_base: int = 0
+    sorted_by: str | None = None
+
+    def name(self, layer: int, head: int) -> str:
+        """A head's name, such as ``L2H5``."""
+        return f"L{layer + self.index_base}H{head + self.index_base}"
+
+    def weights(self, layer: int, head: int) -> NDArray[np.floating]:
+        """The (query, key) weights of one kept head. KeyError where it was not kept."""
+        for kept in self.record.layers:
+            if kept.layer == layer and head in kept.heads:
+                found: NDArray[np.floating] = kept.weights[kept.heads.index(head)]
+                return found
+        raise KeyError(f"{self.name(layer, head)} was not kept")
+
+    def scores(self, layer: int, head: int) -> HeadScores:
+        """The scores of one kept head. KeyError where it was not kept."""
+        for entry in self.heads:
+            if (entry.layer, entry.head) == (layer, head):
+                return entry
+        raise KeyError(f"{self.name(layer, head)} was not kept")

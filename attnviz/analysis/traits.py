@@ -1,0 +1,118 @@
+"""Each head's scores over one text, and the one trait in which it stands out most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.analysis import measures
+from attnviz.records import AttentionRecord, HeadScores, Trait
+
+__all__ = ["MEASURES", "TRAITS", "head_scores", "telling_heads"]
+
+TRAITS = {
+    "previous": "P",
+    "first": "F",
+    "self": "S",
+    "next": "N",
+    "duplicate": "D",
+    "induction": "I",
+    "spread": "·",
+}
+"""Every trait's name and letter."""
+
+MEASURES = (
+    "previous",
+    "first",
+    "self",
+    "next",
+    "duplicate",
+    "induction",
+    "entropy",
+    "normalised_entropy",
+    "distance",
+    "confidence",
+)
+"""Every score's name, in the order in which they are reported."""
+
+_STANDS_OUT = 0.1
+"""The share of what a score could gain over its base rate from which it names the head."""
+
+
+def _scores(
+    weights: NDArray[np.floating], record: AttentionRecord
+) -> dict[str, NDArray[np.floating]]:
+    """Every measure of weights (..., query, key), one number a head."""
+    values = {
+        "first": measures.first(weights),
+        "entropy": measures.entropy(weights),
+        "normalised_entropy": measures.normalised_entropy(weights, record.causal),
+        "confidence": measures.confidence(weights, record.queries.special),
+    }
+    if record.kind != "cross":  # queries and keys of cross attention are different texts
+        ids = record.queries.ids
+        values |= {
+            "previous": measures.previous(weights),
+            "self": measures.self_share(weights, record.causal),
+            "duplicate": measures.duplicate(weights, ids),
+            "induction": measures.induction(weights, ids),
+            "distance": measures.distance(weights),
+        }
+        if not record.causal:
+            values["next"] = measures.next_token(weights)
+    return values
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _trait(scores: dict[str, float | None], base: dict[str, float | None]) -> Trait:
+    """The score that has gained the largest share of what it could over uniform attention."""
+    best, gain = None, _STANDS_OUT
+    for name in TRAITS:
+        score, rate = scores.get(name), base.get(name)
+        if score is None or rate is None or rate > 1 - 1e-6:
+            continue
+        share = (score - rate) / (1 - rate)
+        if share > gain:
+            best, gain = Trait(name, TRAITS[name], score, rate), share
+    if best is not None:
+        return best
+    return Trait("spread", TRAITS["spread"], scores["normalised_entropy"] or 0.0, 1.0)
+
+
+def head_scores(record: AttentionRecord) -> tuple[HeadScores, ...]:
+    """The scores and the trait of every kept head, in the order of the record."""
+    uniform = measures.uniform_weights(len(record.queries), len(record.keys), record.causal)
+    base = {name: _number(float(value)) for name, value in _scores(uniform, record).items()}
+    found = []
+    for layer in record.layers:
+        values = _scores(layer.weights, record)
+        for index, head in enumerate(layer.heads):
+            scores = {
+                name: _number(float(values[name][index])) if name in values else None
+                for name in MEASURES
+            }
+            found.append(HeadScores(layer.layer, head, scores, _trait(scores, base)))
+    return tuple(found)
+
+
+def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
+    """The ``count`` heads worth a full map: each trait's strongest first, then the next ones."""
+
+    def strength(entry: HeadScores) -> float:
+        trait = entry.trait
+        if trait.name == "spread":
+            return -trait.score
+        return (trait.score - trait.base_rate) / (1 - trait.base_rate)
+
+    ranked = sorted(heads, key=strength, reverse=True)
+    leaders: dict[str, HeadScores] = {}
+    for entry in ranked:
+        leaders.setdefault(entry.trait.name, entry)
+    ordered = dict.fromkeys((entry.layer, entry.head) for entry in [*leaders.values(), *ranked])
+    return tuple(ordered)[:count]
