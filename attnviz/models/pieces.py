@@ -1,0 +1,89 @@
+"""Turns a tokenizer's pieces into texts a person can read, by the rules of its own decoder.
+
+The byte alphabet of byte-level BPE is that of GPT-2 (Radford et al. 2019, ``encoder.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import Decoder
+
+__all__ = ["token_texts"]
+
+_LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
+"""What ``surrogateescape`` makes of a byte that is no UTF-8, and how such a byte is written."""
+
+
+def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
+    """What each piece of ``tokenizer`` stands for, white space included.
+
+    Byte-level pieces become text (``Ġcat`` is " cat"); bytes that are no complete character are
+    written ``<0xED><0x95>``. Metaspace (``▁cat``) becomes a space. WordPiece's ``##ing``, byte
+    fallback's ``<0xE2>`` and all else stay as they are, and so do special and added tokens, which
+    are text already. The tokenizer's decoder decides, never the look of a piece.
+    """
+    steps = _steps(tokenizer)
+    verbatim = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    return tuple(piece if piece in verbatim else _apply(steps, piece) for piece in pieces)
+
+
+def _apply(steps: list[Callable[[str], str]], piece: str) -> str:
+    for step in steps:
+        piece = step(piece)
+    return piece
+
+
+def _steps(tokenizer: Tokenizer) -> list[Callable[[str], str]]:
+    """The decoder's steps that give a single piece its text, in order."""
+    if tokenizer.decoder is None or type(tokenizer.decoder) is Decoder:  # written in Python
+        return []
+    # Only the pickled state tells a decoder's type; writing out the whole tokenizer would take
+    # its vocabulary along.
+    spec = json.loads(tokenizer.decoder.__getstate__())
+    return [step for part in _flatten(spec) if (step := _step(part)) is not None]
+
+
+def _flatten(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if spec["type"] == "Sequence":
+        for part in spec["decoders"]:
+            yield from _flatten(part)
+    else:
+        yield spec
+
+
+def _step(spec: dict[str, Any]) -> Callable[[str], str] | None:
+    match spec:
+        case {"type": "ByteLevel"}:
+            return _bytes_to_text
+        case {"type": "Metaspace", "replacement": str(mark)}:
+            return lambda piece: piece.replace(mark, " ")
+        case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)}:
+            return lambda piece: piece.replace(old, new)
+    return None
+
+
+def _bytes_to_text(piece: str) -> str:
+    alphabet = _byte_alphabet()
+    try:
+        raw = bytes(alphabet[character] for character in piece)
+    except KeyError:  # outside the alphabet: text already, which the decoder lets through too
+        return piece
+    return raw.decode("utf-8", errors="surrogateescape").translate(_LONE_BYTES)
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    """The byte each character of a byte-level piece stands for.
+
+    Printable Latin-1 bytes stand for themselves, the others are moved up from U+0100 in order.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    moved = (byte for byte in range(0x100) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {
+        chr(0x100 + offset): byte for offset, byte in enumerate(moved)
+    }

@@ -1,0 +1,123 @@
+"""Token texts follow the tokenizer's decoder and lose no byte of the text."""
+
+import re
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from attnviz.models.pieces import token_texts
+
+
+def tokenizer_with(decoder: decoders.Decoder | None) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    if decoder is not None:
+        tokenizer.decoder = decoder
+    return tokenizer
+
+
+@cache
+def byte_level() -> Tokenizer:
+    """Trained on a little Korean and emoji, so that characters are split in many places."""
+    tokenizer = tokenizer_with(decoders.ByteLevel())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=307,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(
+        ["나는 오늘 학교에 갔다 .", "the cat sat 🐈🐈‍⬛ on the mat"], trainer
+    )
+    return tokenizer
+
+
+def text_back(texts: tuple[str, ...]) -> bytes:
+    parts = re.split(r"<0x([0-9A-F]{2})>", "".join(texts))
+    return b"".join(
+        bytes([int(part, 16)]) if index % 2 else part.encode() for index, part in enumerate(parts)
+    )
+
+
+def test_byte_level_pieces_become_text_with_their_space() -> None:
+    pieces = ["The", "Ġcat", "Ċ", "Ã©", "Ġí", "ķ", "ľê", "ê°Ģí"]
+    assert token_texts(byte_level(), pieces) == (
+        "The",
+        " cat",
+        "\n",
+        "é",
+        " <0xED>",
+        "<0x95>",
+        "<0x9C><0xEA>",
+        "가<0xED>",
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(
+        st.characters(exclude_categories=("Cs",))
+        | st.characters(min_codepoint=0xAC00, max_codepoint=0xD7A3)
+        | st.sampled_from("🐈‍⬛👩🏽\u200d🚀 \n")
+    ).filter(lambda text: "<0x" not in text and "<|" not in text)
+)
+def test_byte_level_texts_give_back_every_byte(text: str) -> None:
+    tokenizer = byte_level()
+    pieces = tokenizer.encode(text).tokens
+    assert text_back(token_texts(tokenizer, pieces)) == text.encode()
+
+
+def test_special_and_added_tokens_stay_verbatim() -> None:
+    tokenizer = tokenizer_with(decoders.ByteLevel())
+    tokenizer.add_special_tokens(["<|Ġend|>"])
+    tokenizer.add_tokens([AddedToken("한국"), AddedToken("▁▁")])
+    pieces = ["<|Ġend|>", "한국", "▁▁", "Ġend"]
+    assert token_texts(tokenizer, pieces) == ("<|Ġend|>", "한국", "▁▁", " end")
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        decoders.Metaspace(),
+        decoders.Sequence(
+            [
+                decoders.Replace("▁", " "),
+                decoders.ByteFallback(),
+                decoders.Fuse(),
+                decoders.Strip(" ", 1, 0),
+            ]
+        ),
+    ],
+    ids=["metaspace", "sequence"],
+)
+def test_metaspace_becomes_a_space_and_fallback_bytes_stay(decoder: decoders.Decoder) -> None:
+    pieces = ["▁The", "▁", "cat", "<0xE2>", "Ġ"]
+    assert token_texts(tokenizer_with(decoder), pieces) == (" The", " ", "cat", "<0xE2>", "Ġ")
+
+
+def test_a_sequence_may_hold_the_byte_level_decoder() -> None:
+    decoder = decoders.Sequence([decoders.Sequence([decoders.ByteLevel()]), decoders.Fuse()])
+    assert token_texts(tokenizer_with(decoder), ["Ġcat", "▁cat"]) == (" cat", "▁cat")
+
+
+@pytest.mark.parametrize("decoder", [decoders.WordPiece(), decoders.BPEDecoder(), None])
+def test_other_pieces_stay_as_they_are(decoder: decoders.Decoder | None) -> None:
+    pieces = ("walk", "##ing", "cat</w>", "Ġcat", "▁cat")
+    assert token_texts(tokenizer_with(decoder), pieces) == pieces
+
+
+def test_a_regular_expression_is_no_business_of_a_single_piece() -> None:
+    decoder = decoders.Replace(Regex("a+"), "b")
+    assert token_texts(tokenizer_with(decoder), ["aa"]) == ("aa",)
+
+
+def test_a_decoder_written_in_python_tells_no_rules() -> None:
+    class Shout:
+        def decode_chain(self, tokens: list[str]) -> list[str]:
+            return [token.upper() for token in tokens]
+
+    decoder = decoders.Decoder.custom(Shout())
+    assert token_texts(tokenizer_with(decoder), ["Ġcat"]) == ("Ġcat",)
