@@ -1,0 +1,91 @@
+"""Texts of strangers made safe to print: nothing in a token or a name acts on the terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rich.cells import cell_len, set_cell_size
+
+from attnviz.records import Tokens
+
+__all__ = ["fit", "token_label", "token_labels", "visible", "width", "wrap"]
+
+_BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
+_PICTURES = {"\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
+_HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+_JOINERS = {"\u200c", "\u200d", "\ufe0e", "\ufe0f"}
+
+
+def _shown(character: str, after: str) -> str:
+    """One character as it may be printed after the text ``after``."""
+    if character in _PICTURES:
+        return _PICTURES[character]
+    if character < " ":
+        return chr(0x2400 + ord(character))
+    if character in _JOINERS and after and not after[-1].isascii():
+        return ""  # inside an emoji or a script that joins; terminals disagree about its width
+    category = unicodedata.category(character)
+    if category in _HIDDEN or character in _JOINERS:
+        return f"<U+{ord(character):04X}>"
+    if category in {"Mn", "Me"} and not after:
+        return f"◌{character}"
+    return character
+
+
+def visible(text: str, encoding: str = "utf-8") -> str:
+    """``text`` with every control, format and unassigned character written out.
+
+    What ``encoding`` cannot carry becomes a backslash escape.
+    """
+    shown = ""
+    for character in text:
+        shown += _shown(character, shown)
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def token_label(text: str, encoding: str = "utf-8") -> str:
+    """A token as an axis shows it: no surrounding space, bytes as ``<ED 95>``."""
+    bare = text.strip(" ")
+    if not bare:
+        return visible("␣" * max(len(text), 1) if text else "∅", encoding)
+
+    def grouped(match: re.Match[str]) -> str:
+        return "<" + match.group().replace("<0x", "").replace(">", " ").strip().upper() + ">"
+
+    return visible(_BYTES.sub(grouped, bare), encoding)
+
+
+def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
+    """The axis labels of a text."""
+    return tuple(token_label(text, encoding) for text in tokens.texts)
+
+
+def width(text: str) -> int:
+    """The terminal cells that a text takes."""
+    return cell_len(text)
+
+
+def fit(text: str, cells: int, ellipsis: str = "…") -> str:
+    """``text`` padded or cut to exactly ``cells`` cells, an ellipsis where something was cut."""
+    if cell_len(text) > cells > 0:
+        return set_cell_size(text, cells - cell_len(ellipsis)) + ellipsis
+    return set_cell_size(text, cells)
+
+
+def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
+    """``text`` broken into at most ``lines`` pieces of at most ``cells`` cells.
+
+    The last piece ends in an ellipsis where the text goes on. A character wider than ``cells``
+    is shown as an ellipsis.
+    """
+    pieces = [""]
+    for character in text:
+        piece = character if cell_len(character) <= cells else ellipsis
+        if cell_len(pieces[-1] + piece) > cells:
+            pieces.append("")
+        pieces[-1] += piece
+    if len(pieces) > lines:
+        last = pieces[lines - 1]
+        pieces = [*pieces[: lines - 1], set_cell_size(last, cells - cell_len(ellipsis)) + ellipsis]
+    return pieces

@@ -1,0 +1,52 @@
+"""Colour scales: a weight in [0, 1] as a colour, from the anchors of well-known palettes.
+
+viridis and magma are matplotlib's (van der Walt & Smith 2015, CC0); all run from dark to bright.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+__all__ = ["PALETTES", "RGB", "STEPS", "colour_table", "contrasting", "to_hex"]
+
+RGB = tuple[int, int, int]
+
+PALETTES = {
+    "viridis": "440154 472d7b 3b528b 2c728e 21918c 28ae80 5ec962 addc30 fde725",
+    "magma": "000004 180f3d 440f76 721f81 9e2f7f cd4071 f1605d fd9668 feca8d fcfdbf",
+    "blues": "0a1128 0f2557 17408a 2563b4 4a8fd4 86bce9 c2e0f6 f2faff",
+    "grey": "141414 fafafa",
+}
+"""Anchor colours by palette name, from weight 0 to weight 1."""
+
+STEPS = 256
+"""Entries of a colour table."""
+
+
+@lru_cache
+def colour_table(name: str) -> tuple[RGB, ...]:
+    """The 256 colours of a palette, evenly spaced between its anchors. KeyError if unknown."""
+    anchors = [tuple(bytes.fromhex(anchor)) for anchor in PALETTES[name].split()]
+    table = []
+    for step in range(STEPS):
+        place = step * (len(anchors) - 1) / (STEPS - 1)
+        left = min(int(place), len(anchors) - 2)
+        share = place - left
+        mixed = [
+            round(low + (high - low) * share)
+            for low, high in zip(anchors[left], anchors[left + 1], strict=True)
+        ]
+        table.append((mixed[0], mixed[1], mixed[2]))
+    return tuple(table)
+
+
+def contrasting(colour: RGB) -> RGB:
+    """Black or white, whichever is read more easily on ``colour`` (ITU-R BT.601 luma)."""
+    red, green, blue = colour
+    bright = 0.299 * red + 0.587 * green + 0.114 * blue > 140
+    return (0, 0, 0) if bright else (255, 255, 255)
+
+
+def to_hex(colour: RGB) -> str:
+    """A colour as ``#rrggbb``."""
+    return "#{:02x}{:02x}{:02x}".format(*colour)
