@@ -1,0 +1,188 @@
+"""Multi-head attention as a torch module whose weights and per-head outputs can be hooked.
+
+Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2:
+
+    head_h = Attention(Q W_Q^h, K W_K^h, V W_V^h),  output = concat(head_1 … head_H) W_O + b_O
+"""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attnviz.attention.functional import attention_output, attention_weights, merge_heads
+from attnviz.attention.fused import can_fuse, fused_attention
+from attnviz.attention.masks import causal_mask, combine_masks
+from attnviz.attention.shape import AttentionShape
+
+__all__ = ["HookPoint", "MultiHeadAttention"]
+
+
+class HookPoint(nn.Identity):
+    """Hands on what it is given; a forward hook reads it and, by returning another, replaces it."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether any hook is registered here."""
+        return any(
+            (
+                self._forward_hooks,
+                self._forward_pre_hooks,
+                self._backward_hooks,
+                self._backward_pre_hooks,
+            )
+        )
+
+
+class MultiHeadAttention(nn.Module):
+    """Self- or cross-attention over (..., token, width), by default one leading batch axis.
+
+    d_model, heads, kv_heads, head_dim, value_dim, key_width, value_width, output_width: see
+        ``AttentionShape``, and ``AttentionShape.of`` for what they are when left out.
+    query_bias, key_bias, value_bias, output_bias: whether that projection has a bias.
+    dropout: the probability in [0, 1) that a weight is dropped while training.
+    causal: whether a query sees no later key; the two texts are aligned at their ends.
+    rotary: theta of rotary positions on query and key, None for none; for self-attention only.
+
+    Hook points, to be used with ``register_forward_hook``:
+    weights_point: (..., heads, query, key), after the softmax and before dropout.
+    heads_point: (..., heads, query, value_dim), before they are merged and projected. Head h is
+        columns h·value_dim … (h+1)·value_dim of the output projection's input.
+
+    While nothing is hooked to ``weights_point`` and the weights are not asked for, torch's fused
+    kernels compute the same output without them.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        *,
+        value_dim: int | None = None,
+        key_width: int | None = None,
+        value_width: int | None = None,
+        output_width: int | None = None,
+        query_bias: bool = True,
+        key_bias: bool = True,
+        value_bias: bool = True,
+        output_bias: bool = True,
+        dropout: float = 0.0,
+        causal: bool = False,
+        rotary: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.shape = shape = AttentionShape.of(
+            d_model,
+            heads,
+            kv_heads,
+            head_dim,
+            value_dim=value_dim,
+            key_width=key_width,
+            value_width=value_width,
+            output_width=output_width,
+        )
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is a probability in [0, 1), got {dropout}")
+        if rotary is not None and shape.head_dim % 2:
+            raise ValueError(f"rotary positions need an even head_dim, got {shape.head_dim}")
+        self.dropout = dropout
+        self.causal = causal
+        self.rotary = rotary
+        keys, values = shape.kv_heads * shape.head_dim, shape.kv_heads * shape.value_dim
+        self.query_projection = nn.Linear(d_model, shape.heads * shape.head_dim, bias=query_bias)
+        self.key_projection = nn.Linear(shape.key_width, keys, bias=key_bias)
+        self.value_projection = nn.Linear(shape.value_width, values, bias=value_bias)
+        self.output_projection = nn.Linear(
+            shape.heads * shape.value_dim, shape.output_width, bias=output_bias
+        )
+        self.weights_point = HookPoint()
+        self.heads_point = HookPoint()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights Xavier-uniform (Glorot & Bengio 2010) and empty the biases."""
+        for projection in self.children():
+            if isinstance(projection, nn.Linear):
+                nn.init.xavier_uniform_(projection.weight)
+                if projection.bias is not None:
+                    nn.init.zeros_(projection.bias)
+
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        positions: Tensor | None = None,
+        return_weights: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        positions: Tensor | None = None,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        positions: Tensor | None = None,
+        return_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The output (..., query, output_width); with ``return_weights`` also the weights.
+
+        query: (..., query, d_model). key: (..., key, key_width), by default the query. value:
+            (..., key, value_width), by default the key.
+        mask: boolean (True = visible) or additive, broadcast over (batch, heads, query, key): one
+            for each text is (batch, 1, query, key). It adds to ``causal``. A query that sees no
+            key gets weights and per-head outputs of zero.
+        positions: (query,) or (..., query) for rotary positions; by default counted from 0.
+        return_weights: return (output, weights), the weights as ``weights_point`` hands them on.
+        Raises ValueError where these do not fit together.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self.shape.check_inputs(query, key, value, mask)
+        if self.rotary is not None and key is not query:
+            raise ValueError("rotary positions are those of one text: leave key out, or be query")
+        query, key, value = self.shape.separate_heads(
+            self.query_projection(query),
+            self.key_projection(key),
+            self.value_projection(value),
+            self.rotary,
+            positions,
+        )
+        # One text without another mask: the kernels know the causal mask by themselves.
+        plain_causal = self.causal and mask is None and query.shape[-2] == key.shape[-2]
+        fuse = not (return_weights or self.weights_point.watched) and can_fuse(query, mask)
+        if self.causal and not (plain_causal and fuse):
+            mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if fuse:
+            outputs = fused_attention(query, key, value, mask, causal=plain_causal, dropout=dropout)
+        else:
+            weights = self.weights_point(attention_weights(query, key, mask))
+            outputs = attention_output(functional.dropout(weights, dropout), value)
+        outputs = self.heads_point(outputs)  # (..., heads, query, value_dim)
+        output: Tensor = self.output_projection(merge_heads(outputs))
+        return output if weights is None or not return_weights else (output, weights)
+
+    def extra_repr(self) -> str:
+        return f"{self.shape}, dropout={self.dropout}, causal={self.causal}, rotary={self.rotary}"

@@ -1,0 +1,189 @@
+"""Multi-head attention in NumPy alone: what ``MultiHeadAttention`` computes, without torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.functional import merge_heads, project, scaled_dot_product_attention
+from attnviz.attention.masks import causal_mask, combine_masks
+from attnviz.attention.shape import AttentionShape
+
+__all__ = ["NumpyAttention"]
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class NumpyAttention:
+    """Self- or cross-attention over arrays (..., token, width).
+
+    query_weight: (heads · head_dim, d_model).
+    key_weight: (kv_heads · head_dim, key_width).
+    value_weight: (kv_heads · value_dim, value_width).
+    output_weight: (output_width, heads · value_dim).
+    heads, kv_heads: of the query, and of key and value; equal where ``kv_heads`` is None.
+    query_bias, key_bias, value_bias, output_bias: as long as the weight has rows, or None.
+    causal: whether a query sees no later key; the two texts are aligned at their ends.
+    rotary: theta of rotary positions on query and key, None for none; for self-attention only.
+    Raises ValueError where the arrays do not fit together.
+    """
+
+    query_weight: Floats
+    key_weight: Floats
+    value_weight: Floats
+    output_weight: Floats
+    heads: int
+    kv_heads: int | None = None
+    query_bias: Floats | None = None
+    key_bias: Floats | None = None
+    value_bias: Floats | None = None
+    output_bias: Floats | None = None
+    causal: bool = False
+    rotary: float | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        keys, values = shape.kv_heads * shape.head_dim, shape.kv_heads * shape.value_dim
+        expected = {
+            "query": (shape.heads * shape.head_dim, shape.d_model),
+            "key": (keys, shape.key_width),
+            "value": (values, shape.value_width),
+            "output": (shape.output_width, shape.heads * shape.value_dim),
+        }
+        for name, rows_and_columns in expected.items():
+            _check(f"{name}_weight", getattr(self, f"{name}_weight"), rows_and_columns)
+            _check(f"{name}_bias", getattr(self, f"{name}_bias"), rows_and_columns[:1])
+        if self.rotary is not None and shape.head_dim % 2:
+            raise ValueError(f"rotary positions need an even head_dim, got {shape.head_dim}")
+
+    @property
+    def shape(self) -> AttentionShape:
+        """The widths, read off the arrays."""
+        kv_heads = self.heads if self.kv_heads is None else self.kv_heads
+        return AttentionShape(
+            d_model=self.query_weight.shape[1],
+            heads=self.heads,
+            kv_heads=kv_heads,
+            head_dim=self.query_weight.shape[0] // max(self.heads, 1),
+            value_dim=self.value_weight.shape[0] // max(kv_heads, 1),
+            key_width=self.key_weight.shape[1],
+            value_width=self.value_weight.shape[1],
+            output_width=self.output_weight.shape[0],
+        )
+
+    @classmethod
+    def random(
+        cls,
+        d_model: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        *,
+        seed: int = 0,
+        bias: bool = True,
+        causal: bool = False,
+        rotary: float | None = None,
+    ) -> NumpyAttention:
+        """Self-attention with Xavier-uniform float32 weights (Glorot & Bengio 2010), biases zero.
+
+        Each weight (out, in) is drawn from ±√(6 / (in + out)), in the order query, key, value,
+        output; the same seed gives the same weights on every machine.
+        """
+        shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
+        every, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        sizes = {
+            "query": (every, d_model),
+            "key": (shared, d_model),
+            "value": (shared, d_model),
+            "output": (d_model, every),
+        }
+        generator = np.random.default_rng(seed)
+        state: dict[str, Floats] = {}
+        for name, size in sizes.items():
+            state[f"{name}_projection.weight"] = _xavier_uniform(generator, size)
+            if bias:
+                state[f"{name}_projection.bias"] = np.zeros(size[0], np.float32)
+        return cls.from_state(state, heads, kv_heads, causal=causal, rotary=rotary)
+
+    @classmethod
+    def from_state(
+        cls,
+        state: Mapping[str, Any],
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        causal: bool = False,
+        rotary: float | None = None,
+    ) -> NumpyAttention:
+        """From the entries of ``MultiHeadAttention.state_dict()``, as tensors or as arrays."""
+
+        def weight(name: str) -> Floats:
+            return np.asarray(state[f"{name}_projection.weight"])
+
+        def bias(name: str) -> Floats | None:
+            entry = state.get(f"{name}_projection.bias")
+            return None if entry is None else np.asarray(entry)
+
+        return cls(
+            query_weight=weight("query"),
+            key_weight=weight("key"),
+            value_weight=weight("value"),
+            output_weight=weight("output"),
+            heads=heads,
+            kv_heads=kv_heads,
+            query_bias=bias("query"),
+            key_bias=bias("key"),
+            value_bias=bias("value"),
+            output_bias=bias("output"),
+            causal=causal,
+            rotary=rotary,
+        )
+
+    def __call__(
+        self,
+        query: Floats,
+        key: Floats | None = None,
+        value: Floats | None = None,
+        mask: NDArray[Any] | None = None,
+        *,
+        positions: NDArray[np.integer] | None = None,
+    ) -> tuple[Floats, Floats]:
+        """The output (..., query, output_width) and the weights (..., heads, query, key).
+
+        The arguments mean what they mean to ``MultiHeadAttention.forward``.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        shape = self.shape
+        shape.check_inputs(query, key, value, mask)
+        if self.rotary is not None and key is not query:
+            raise ValueError("rotary positions are those of one text: leave key out, or be query")
+        if self.causal:
+            mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
+        outputs, weights = scaled_dot_product_attention(
+            *shape.separate_heads(
+                project(query, self.query_weight, self.query_bias),
+                project(key, self.key_weight, self.key_bias),
+                project(value, self.value_weight, self.value_bias),
+                self.rotary,
+                positions,
+            ),
+            mask,
+        )
+        return project(merge_heads(outputs), self.output_weight, self.output_bias), weights
+
+
+def _xavier_uniform(generator: np.random.Generator, size: tuple[int, int]) -> Floats:
+    bound = math.sqrt(6 / sum(size))
+    return generator.uniform(-bound, bound, size).astype(np.float32)
+
+
+def _check(name: str, array: Floats | None, expected: tuple[int, ...]) -> None:
+    if array is not None and array.shape != expected:
+        raise ValueError(f"expected {name} of shape {expected}, got {array.shape}")

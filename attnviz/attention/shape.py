@@ -1,0 +1,140 @@
+"""How wide each part of an attention is, and the cutting into heads that follows from it.
+
+Grouped key/value heads: Ainslie et al. 2023, "GQA"; multi-query: Shazeer 2019, with one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from attnviz.attention.functional import Array, repeat_kv_heads, split_heads
+from attnviz.attention.rotary import apply_rotary, rotary_tables
+
+__all__ = ["AttentionShape"]
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The widths of one attention.
+
+    d_model: of the query input.
+    heads: of the query; kv_heads: of key and value. Query heads k·heads/kv_heads and those after
+        it share key/value head k.
+    head_dim: of one head's query and key; value_dim: of one head's value and output.
+    key_width, value_width: of the key and value inputs.
+    output_width: of the output.
+    Raises ValueError where one is not positive or the heads do not divide into groups.
+    """
+
+    d_model: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    key_width: int
+    value_width: int
+    output_width: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(
+                    f"{field.name} must be at least 1, got {getattr(self, field.name)}"
+                )
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"{self.heads} heads do not divide into groups over {self.kv_heads} key/value "
+                "heads: choose kv_heads that divides heads"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        d_model: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        *,
+        value_dim: int | None = None,
+        key_width: int | None = None,
+        value_width: int | None = None,
+        output_width: int | None = None,
+    ) -> AttentionShape:
+        """The shape with the usual values where none is given.
+
+        ``kv_heads`` is ``heads``, ``head_dim`` is ``d_model / heads``, ``value_dim`` is
+        ``head_dim``, and every width is ``d_model``.
+        """
+        if head_dim is None:
+            if heads < 1 or d_model % heads:
+                raise ValueError(
+                    f"a d_model of {d_model} does not divide into {heads} heads: "
+                    "choose heads that divides it, or give head_dim"
+                )
+            head_dim = d_model // heads
+        return cls(
+            d_model=d_model,
+            heads=heads,
+            kv_heads=heads if kv_heads is None else kv_heads,
+            head_dim=head_dim,
+            value_dim=head_dim if value_dim is None else value_dim,
+            key_width=d_model if key_width is None else key_width,
+            value_width=d_model if value_width is None else value_width,
+            output_width=d_model if output_width is None else output_width,
+        )
+
+    @property
+    def groups(self) -> int:
+        """How many query heads share one key/value head."""
+        return self.heads // self.kv_heads
+
+    def check_inputs(self, query: Array, key: Array, value: Array, mask: Array | None) -> None:
+        """Raise ValueError where inputs (..., token, width) or the mask do not fit together."""
+        expected = {"query": self.d_model, "key": self.key_width, "value": self.value_width}
+        for (name, width), x in zip(expected.items(), (query, key, value), strict=True):
+            if len(x.shape) < 2 or x.shape[-1] != width:
+                raise ValueError(
+                    f"expected a {name} of shape (..., token, {width}), got {tuple(x.shape)}"
+                )
+        if key.shape[:-1] != value.shape[:-1] or key.shape[:-2] != query.shape[:-2]:
+            raise ValueError(
+                "query, key and value must agree in their batch axes, key and value in their "
+                f"tokens: got {tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
+            )
+        weights = (*query.shape[:-2], self.heads, query.shape[-2], key.shape[-2])
+        if mask is not None and not _broadcasts(tuple(mask.shape), weights):
+            raise ValueError(
+                f"a mask of shape {tuple(mask.shape)} does not broadcast over the weights "
+                f"(batch, heads, query, key) of shape {weights}"
+            )
+
+    def separate_heads(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        rotary: float | None = None,
+        positions: Array | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """Projected query, key and value, cut into heads, turned by position, one key per query.
+
+        In: (..., token, heads · dim). Out: query (..., heads, query, head_dim), key (..., heads,
+        key, head_dim), value (..., heads, key, value_dim).
+        rotary: theta of the rotary positions, None for none.
+        positions: (token,) or (..., token), of the one text that is query and key; by default
+            counted from 0.
+        """
+        query = split_heads(query, self.heads)
+        key = split_heads(key, self.kv_heads)
+        value = split_heads(value, self.kv_heads)
+        if rotary is not None:
+            places = range(query.shape[-2]) if positions is None else positions
+            cos, sin = rotary_tables(places, self.head_dim, rotary, like=query)
+            cos, sin = cos[..., None, :, :], sin[..., None, :, :]  # the same for every head
+            query, key = apply_rotary(query, cos, sin), apply_rotary(key, cos, sin)
+        return query, repeat_kv_heads(key, self.groups), repeat_kv_heads(value, self.groups)
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    aligned = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, full) for size, full in aligned)
