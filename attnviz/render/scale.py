@@ -17,7 +17,8 @@ __all__ = ["visible_cells", "weight_steps"]
 def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
     """Each weight's step in 0 … 255 of a colour table, same shape."""
     levels = np.sqrt(np.clip(weights, 0.0, 1.0))
-    return np.rint(levels * (STEPS - 1)).astype(np.intp)
+    steps: NDArray[np.intp] = np.rint(levels * (STEPS - 1)).astype(np.intp)
+    return steps
 
 
 def visible_cells(queries: int, keys: int, causal: bool) -> NDArray[np.bool_]:

@@ -1,0 +1,81 @@
+"""Rectangles of styled text, set side by side: what every view is put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
+
+__all__ = ["BOLD", "DIM", "Block", "Line", "beside", "flow", "stack", "text_line"]
+
+Line = list[Segment]
+
+BOLD = Style(bold=True)
+DIM = Style(dim=True)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines of segments, none wider than ``width`` cells. A rich renderable."""
+
+    lines: tuple[Line, ...]
+    width: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lines:
+            yield from line
+            yield Segment.line()
+
+
+def text_line(*parts: tuple[str, Style | None] | str) -> Line:
+    """A line from plain strings and (string, style) pairs."""
+    return [Segment(part) if isinstance(part, str) else Segment(*part) for part in parts]
+
+
+def beside(blocks: Sequence[Block], gap: int = 3) -> Block:
+    """Blocks side by side, aligned at the top."""
+    height = max((len(block.lines) for block in blocks), default=0)
+    lines = []
+    for row in range(height):
+        line: Line = []
+        pending = 0  # blanks are written only when something follows, so no line ends in blanks
+        for block in blocks:
+            content = block.lines[row] if row < len(block.lines) else []
+            length = Segment.get_line_length(content)
+            if length:
+                if pending:
+                    line.append(Segment(" " * pending))
+                line.extend(content)
+                pending = 0
+            pending += block.width - length + gap
+        lines.append(line)
+    return Block(tuple(lines), sum(block.width for block in blocks) + gap * (len(blocks) - 1))
+
+
+def stack(blocks: Iterable[Block], gap: int = 1) -> Block:
+    """Blocks below each other, ``gap`` empty lines between."""
+    lines: list[Line] = []
+    width = 0
+    for block in blocks:
+        if lines:
+            lines.extend([] for _ in range(gap))
+        lines.extend(block.lines)
+        width = max(width, block.width)
+    return Block(tuple(lines), width)
+
+
+def flow(blocks: Sequence[Block], width: int, gap: int = 3) -> Block:
+    """Blocks side by side as far as ``width`` allows, then on the next row."""
+    rows: list[list[Block]] = []
+    used = 0
+    for block in blocks:
+        if rows and used + gap + block.width <= width:
+            rows[-1].append(block)
+            used += gap + block.width
+        else:
+            rows.append([block])
+            used = block.width
+    return stack([beside(row, gap) for row in rows])

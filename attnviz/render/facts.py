@@ -1,0 +1,94 @@
+"""What is said of a run and of a head in words: provenance, titles, traits, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+
+from attnviz.records import HeadScores, HeadsReport, ModelInfo, Trait
+from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line
+from attnviz.render.labels import fit, visible, width
+from attnviz.render.theme import Theme
+
+__all__ = ["head_title", "provenance", "share", "trait_text", "wrapped"]
+
+
+def share(value: float) -> str:
+    """A number in [0, 1] in three characters, such as ``.07``."""
+    return "1.0" if value >= 0.995 else f"{max(value, 0.0):.2f}"[1:]
+
+
+def trait_text(trait: Trait, room: int) -> str:
+    """A trait and its score, the trait by its letter where the name does not fit."""
+    full = f"{trait.name} {share(trait.score)}"
+    return full if len(full) <= room else f"{trait.letter} {share(trait.score)}"
+
+
+def wrapped(parts: Sequence[tuple[str, bool]], room: int, theme: Theme) -> list[Line]:
+    """Parts (text, bold) joined by dots, broken between parts where a line is full."""
+    lines: list[Line] = []
+    used = 0
+    for text, bold in parts:
+        text = fit(text, room, theme.ellipsis) if width(text) > room else text
+        segment = Segment(text, BOLD if bold else None)
+        if lines and used + width(theme.dot + text) <= room:
+            lines[-1] += [Segment(theme.dot, DIM), segment]
+            used += width(theme.dot + text)
+        else:
+            lines.append([segment])
+            used = width(text)
+    return lines
+
+
+def _shape(info: ModelInfo, theme: Theme) -> str:
+    times = "x" if theme.ascii else "×"
+    shape = f"{info.layers} layer{'s' * (info.layers > 1)} {times} {info.heads} heads"
+    return shape if info.kv_heads == info.heads else f"{shape} on {info.kv_heads} key/value heads"
+
+
+def provenance(
+    report: HeadsReport, text: str, target: str | None, room: int, theme: Theme
+) -> Block:
+    """Which model, which weights, which text: what a reader needs to repeat the run."""
+    record, info = report.record, report.record.model
+    keys, queries = len(record.keys), len(record.queries)
+    size = f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
+    seed = "no seed used" if info.seed is None else f"seed {info.seed}"
+    parts = [
+        (visible(info.name, theme.encoding), True),
+        (f"revision {info.revision[:12]}" if info.revision else "no revision", False),
+        (f"{info.weights} weights", False),
+        (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
+        (_shape(info, theme), False),
+        *([] if record.kind == "self" else [(f"{record.kind} attention", False)]),
+        (size, False),
+        (seed, False),
+    ]
+    lines = wrapped(parts, room, theme)
+    for name, content in (("text", text), ("target", target)):
+        if content is not None:
+            shown = visible(" ".join(content.split()), theme.encoding)
+            shown = fit(shown, room - 7, theme.ellipsis) if width(shown) > room - 7 else shown
+            lines.append(text_line((f"{name:<6} ", DIM), shown))
+    return Block(tuple(lines), room)
+
+
+def head_title(report: HeadsReport, scores: HeadScores, room: int, theme: Theme) -> list[Line]:
+    """A head's name and its scores, above its map."""
+    trait, values = scores.trait, scores.scores
+    parts = [(report.name(scores.layer, scores.head), True)]
+    group = report.record.model.group(scores.head)
+    if group is not None:
+        parts.append((f"key/value head {group + report.index_base}", False))
+    parts.append((f"{trait.name} {share(trait.score)}", True))
+    if trait.name != "spread":
+        parts.append((f"even spread {share(trait.base_rate)}", False))
+    if values["entropy"] is not None:
+        parts.append((f"entropy {values['entropy']:.2f} nats", False))
+    measure = report.sorted_by
+    if measure and measure not in ("entropy", trait.name):
+        value = values[measure]
+        shown = "not measured" if value is None else f"{value:.2f}"
+        parts.append((f"{measure.replace('_', ' ')} {shown}", False))
+    return wrapped(parts, room, theme)

@@ -1,0 +1,54 @@
+"""The cells of one attention map, without labels: pooled if need be, then drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.render.blocks import Block, Line
+from attnviz.render.pool import block_starts, pool
+from attnviz.render.scale import visible_cells, weight_steps
+from attnviz.render.theme import Theme
+
+__all__ = ["cell_steps", "small_map"]
+
+
+def cell_steps(
+    weights: NDArray[np.floating], queries: int, keys: int, causal: bool
+) -> NDArray[np.intp]:
+    """The steps of a map of at most ``queries`` × ``keys`` cells; −1 where only future lies."""
+    rows, columns = weights.shape
+    queries, keys = min(queries, rows), min(keys, columns)
+    steps = weight_steps(pool(weights, queries, keys))
+    visible = visible_cells(rows, columns, causal)
+    ends = np.append(block_starts(rows, queries)[1:], rows) - 1
+    steps[~visible[np.ix_(ends, block_starts(columns, keys))]] = -1
+    return steps
+
+
+def small_map(
+    weights: NDArray[np.floating], lines: int, columns: int, causal: bool, theme: Theme
+) -> Block:
+    """A map of one column a key and half a line a query, pooled to ``lines`` × ``columns``.
+
+    A map that is far smaller than its room is drawn with two columns a key and a line a query:
+    cells stay nearly square. Without colour a line is one row of glyphs.
+    """
+    queries, keys = weights.shape
+    drawn: list[Line]
+    if 2 * keys <= columns and queries <= lines:
+        steps = cell_steps(weights, queries, keys, causal)
+        drawn = [[theme.cells(int(step), 2) for step in row] for row in steps]
+        return Block(tuple(drawn), 2 * keys)
+    if not theme.half_blocks:
+        steps = cell_steps(weights, min(lines, (queries + 1) // 2), columns, causal)
+        drawn = [[theme.cells(int(step), 1) for step in row] for row in steps]
+        return Block(tuple(drawn), steps.shape[1])
+    steps = cell_steps(weights, 2 * lines, columns, causal)
+    if len(steps) % 2:
+        steps = np.vstack([steps, np.full(steps.shape[1], -1)])
+    drawn = [
+        theme.stacked(steps[row].tolist(), steps[row + 1].tolist())
+        for row in range(0, len(steps), 2)
+    ]
+    return Block(tuple(drawn), steps.shape[1])

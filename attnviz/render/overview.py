@@ -1,0 +1,114 @@
+"""All heads on one screen: a small map each, rows are layers, columns are heads."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from rich.segment import Segment
+
+from attnviz.records import HeadScores, HeadsReport
+from attnviz.render.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
+from attnviz.render.facts import trait_text
+from attnviz.render.maps import small_map
+from attnviz.render.theme import Theme
+
+__all__ = ["overview"]
+
+_GAP = 2
+_NAMED_WIDTH = 13  # room for "duplicate .98" below a map
+_NAMED_LINES = 3  # name, trait and the empty line between layers
+_LEAST_MAP_LINES = 4
+_TALLEST = 12
+_FEW = 24
+
+
+def overview(report: HeadsReport, theme: Theme, width: int, height: int) -> Block:
+    """The maps of all heads in ``width`` columns and, where possible, ``height`` lines.
+
+    With room for it each map has its name above and its trait below; otherwise rows and columns
+    are named once and the trait is a letter at the map's upper right corner.
+    """
+    if report.sorted_by is not None:
+        return _ranking(report, theme, width)
+    layers = [list(entries) for _, entries in groupby(report.heads, lambda entry: entry.layer)]
+    heads = max(map(len, layers))
+    columns = (width + _GAP) // heads - _GAP
+    lines = height // len(layers)
+    if columns >= _NAMED_WIDTH and lines >= _LEAST_MAP_LINES + _NAMED_LINES:
+        room = min(lines - _NAMED_LINES, _TALLEST)
+        return stack(
+            beside([_named(report, entry, room, columns, theme) for entry in entries], _GAP)
+            for entries in layers
+        )
+    return _grid(report, layers, theme, width, lines)
+
+
+def _named(report: HeadsReport, entry: HeadScores, lines: int, columns: int, theme: Theme) -> Block:
+    """A map between its name and its trait."""
+    weights = report.weights(entry.layer, entry.head)
+    drawn = small_map(weights, lines, columns, report.record.causal, theme)
+    name = [Segment(report.name(entry.layer, entry.head), BOLD)]
+    group = report.record.model.group(entry.head)
+    if group is not None:
+        name.append(Segment(f" kv{group + report.index_base}", DIM))
+    if report.sorted_by is None:
+        caption = trait_text(entry.trait, columns)
+    else:
+        value = entry.scores[report.sorted_by]
+        caption = "not measured" if value is None else f"{value:.3f}"
+    width = max(drawn.width, min(columns, _NAMED_WIDTH))
+    return Block((name, *drawn.lines, text_line(caption)), width)
+
+
+def _ranking(report: HeadsReport, theme: Theme, width: int) -> Block:
+    """Named maps in the order of the measure that the heads are sorted by."""
+    lines = 8 if len(report.heads) <= _FEW else 3
+    columns = min(max(width // 8, _NAMED_WIDTH), 2 * lines)
+    columns = max(columns, min(_NAMED_WIDTH, width))
+    maps = [_named(report, entry, lines, columns, theme) for entry in report.heads]
+    return flow(maps, width, _GAP)
+
+
+def _grid(
+    report: HeadsReport, layers: list[list[HeadScores]], theme: Theme, width: int, lines: int
+) -> Block:
+    """Rows of small maps without a line between them, the layer's name on the left."""
+    heads = max(map(len, layers))
+    indent = max(len(f"L{report.record.model.layers}"), 3) + 1
+    columns = max((width - indent) // heads - _GAP, 3)
+    columns = min(columns, len(report.record.keys))
+    per_row = max((width - indent) // (columns + _GAP), 1)
+    lines = min(max(lines, 2), (columns + 1) // 2, (len(report.record.queries) + 1) // 2)
+    lines = max(lines, 1)
+    cell = columns + _GAP
+
+    def head_names(entries: list[HeadScores]) -> Block:
+        names = [f"H{entry.head + report.index_base}" for entry in entries]
+        text = " " * indent + "".join(name.ljust(cell) for name in names)
+        return Block((text_line((text.rstrip(), DIM)),), width)
+
+    rows: list[Block] = []
+    if heads <= per_row:
+        rows.append(head_names(max(layers, key=len)))
+    for entries in layers:
+        label = f"L{entries[0].layer + report.index_base}"
+        for start in range(0, len(entries), per_row):
+            chunk = entries[start : start + per_row]
+            if heads > per_row:
+                rows.append(head_names(chunk))
+            name = Block((text_line((label, BOLD)),), indent)
+            maps = [_lettered(report, entry, lines, columns, theme) for entry in chunk]
+            rows.append(beside([name, beside(maps, 0)], 0))
+            label = ""
+    return stack(rows, gap=0)
+
+
+def _lettered(
+    report: HeadsReport, entry: HeadScores, lines: int, columns: int, theme: Theme
+) -> Block:
+    """A map with the letter of its trait at the upper right corner."""
+    weights = report.weights(entry.layer, entry.head)
+    drawn = small_map(weights, lines, columns, report.record.causal, theme)
+    letter = entry.trait.letter if entry.trait.letter.isascii() or not theme.ascii else "."
+    mark = Block((text_line((letter, BOLD)),), _GAP)
+    return beside([Block(drawn.lines, columns), mark], 0)

@@ -1,0 +1,111 @@
+"""The whole answer of ``attnviz heads``, put together from its views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attnviz.records import HeadsReport
+from attnviz.render.blocks import BOLD, Block, flow, stack, text_line
+from attnviz.render.facts import head_title, provenance, wrapped
+from attnviz.render.heatmap import Axes, heatmap, heatmap_width
+from attnviz.render.labels import token_labels, visible
+from attnviz.render.legend import legend
+from attnviz.render.overview import overview
+from attnviz.render.theme import Theme
+from attnviz.render.token_view import token_view
+from attnviz.render.top_pairs import top_pairs
+
+__all__ = ["View", "heads_screen"]
+
+_GAP = 3
+_CHROME = 6  # lines above and below the overview: provenance, legend, the empty lines between
+_LEAST_HEIGHT = 45
+
+
+@dataclass(frozen=True)
+class View:
+    """What is to be shown of a report.
+
+    text, target: as the user gave them.
+    values: write the weights into the cells.
+    top: strongest pairs of each head, or None.
+    token: spans of the chosen word on the query and the key axis, or None.
+    explain: add a reading for newcomers.
+    hints: sentences of advice below everything.
+    """
+
+    text: str
+    target: str | None = None
+    values: bool = False
+    top: int | None = None
+    token: tuple[range | None, range | None] | None = None
+    explain: bool = False
+    hints: Sequence[str] = ()
+
+
+def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, height: int) -> Block:
+    """Everything that one run shows, in ``width`` columns.
+
+    ``height`` is the terminal's; the overview fits it where it is at least 45 lines.
+    """
+    parts = [provenance(report, view.text, view.target, width, theme)]
+    notes = [
+        line
+        for note in report.record.model.notes
+        for line in wrapped([(visible(note, theme.encoding), False)], width, theme)
+    ]
+    if notes:
+        parts.append(Block(tuple(notes), width))
+    if view.token is not None:
+        parts.append(token_view(report, *view.token, theme, width, view.values))
+    elif view.top is not None:
+        parts.append(top_pairs(report, view.top, theme, width))
+    elif report.selected:
+        parts.append(
+            _full_maps(report, [(e.layer, e.head) for e in report.heads], view, theme, width)
+        )
+    else:
+        parts.append(overview(report, theme, width, max(height, _LEAST_HEIGHT) - _CHROME))
+        title = text_line(("The most telling heads", BOLD))
+        maps = _full_maps(report, report.telling, view, theme, width)
+        parts.append(stack([Block((title,), width), maps]))
+    if view.top is None:
+        parts.append(legend(theme))
+    return stack(parts)
+
+
+def _full_maps(
+    report: HeadsReport,
+    heads: Sequence[tuple[int, int]],
+    view: View,
+    theme: Theme,
+    width: int,
+) -> Block:
+    """Full heatmaps, side by side where they can be read so."""
+    record = report.record
+    axes = Axes(
+        token_labels(record.queries, theme.encoding),
+        token_labels(record.keys, theme.encoding),
+        record.causal,
+    )
+    room = _comfortable_room(axes, width, len(heads), view.values)
+    maps = []
+    for layer, head in heads:
+        title = head_title(
+            report,
+            report.scores(layer, head),
+            max(heatmap_width(axes, room, view.values), min(room, 30)),
+            theme,
+        )
+        maps.append(heatmap(report.weights(layer, head), axes, theme, title, room, view.values))
+    return flow(maps, width, _GAP)
+
+
+def _comfortable_room(axes: Axes, width: int, maps: int, values: bool) -> int:
+    """The columns of one map: as many maps side by side as keep cells of four columns."""
+    for beside in range(min(maps, 4), 1, -1):
+        room = (width + _GAP) // beside - _GAP
+        if axes.cell_width(room, values) >= 4:
+            return room
+    return width

@@ -1,0 +1,111 @@
+"""How this terminal can show a weight: in colour, or by a ramp of glyphs, in Unicode or ASCII."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.color import Color
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+
+from attnviz.render.palette import STEPS, colour_table, contrasting
+
+__all__ = ["Theme"]
+
+_BLOCKS = "·░▒▓█"
+_LETTERS = ".:-=+*#%@"
+_SMOOTH = {"256", "truecolor"}
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The means of drawing of one console.
+
+    palette: a name of ``PALETTES``.
+    colour: whether cells are coloured; needs 256 colours, with 16 a ramp of glyphs says more.
+    ascii: draw with ASCII only.
+    encoding: of the stream; characters of tokens that it lacks are escaped.
+    """
+
+    palette: str = "viridis"
+    colour: bool = True
+    ascii: bool = False
+    encoding: str = "utf-8"
+    _styles: dict[tuple[int, int], Style] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, console: Console, palette: str, ascii_only: bool) -> Theme:
+        """The best that a console can do."""
+        encoding = console.encoding
+        carries_blocks = not ascii_only
+        try:
+            (_BLOCKS + "▀─│√×").encode(encoding)
+        except (UnicodeEncodeError, LookupError):
+            carries_blocks = False
+        colour = console.color_system in _SMOOTH
+        return cls(palette, colour, not carries_blocks, encoding if carries_blocks else "ascii")
+
+    @property
+    def ramp(self) -> str:
+        """The glyphs from weight 0 to weight 1 where there is no colour."""
+        return _LETTERS if self.ascii else _BLOCKS
+
+    @property
+    def ellipsis(self) -> str:
+        return "~" if self.ascii else "…"
+
+    @property
+    def dot(self) -> str:
+        """What stands between the parts of a line."""
+        return " - " if self.ascii else " · "
+
+    @property
+    def half_blocks(self) -> bool:
+        """Whether one character can show two queries."""
+        return self.colour and not self.ascii
+
+    def glyph(self, step: int) -> str:
+        """The ramp's glyph for a step of the colour table."""
+        return self.ramp[min(step * len(self.ramp) // STEPS, len(self.ramp) - 1)]
+
+    def _style(self, fore: int, back: int) -> Style:
+        """The style of two steps of the palette; −1 leaves the terminal's own colour."""
+        known = self._styles.get((fore, back))
+        if known is None:
+            table = colour_table(self.palette)
+            known = self._styles[fore, back] = Style(
+                color=Color.from_rgb(*table[fore]) if fore >= 0 else None,
+                bgcolor=Color.from_rgb(*table[back]) if back >= 0 else None,
+            )
+        return known
+
+    def cells(self, step: int, cells: int, text: str = "") -> Segment:
+        """One weight across ``cells`` columns, ``text`` written in it."""
+        if step < 0:
+            return Segment(" " * cells)
+        if not self.colour:
+            return Segment(text.rjust(cells) if text else self.glyph(step) * cells)
+        if not text:
+            return Segment(" " * cells, self._style(-1, step))
+        ink = Color.from_rgb(*contrasting(colour_table(self.palette)[step]))
+        return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
+
+    def stacked(self, upper: Sequence[int], lower: Sequence[int]) -> list[Segment]:
+        """Two rows of steps in one line of half blocks; −1 is blank. Equal neighbours merge."""
+        line: list[Segment] = []
+        for above, below in zip(upper, lower, strict=True):
+            if above >= 0:
+                glyph, style = "▀", self._style(above, below)
+            elif below >= 0:
+                glyph, style = "▄", self._style(below, -1)
+            else:
+                glyph, style = " ", None
+            if line and line[-1].style == style and line[-1].text[0] == glyph:
+                line[-1] = Segment(line[-1].text + glyph, style)
+            else:
+                line.append(Segment(glyph, style))
+        return line

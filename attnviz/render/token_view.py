@@ -1,0 +1,80 @@
+"""One word through all heads: what it looks at, and what looks at it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.records import HeadsReport
+from attnviz.render.blocks import BOLD, DIM, Block, stack, text_line
+from attnviz.render.heatmap import Axes, heatmap
+from attnviz.render.labels import token_labels, width
+from attnviz.render.theme import Theme
+
+__all__ = ["looked_at_by", "looks_at", "token_view"]
+
+_COLUMN = 4
+
+
+def looks_at(report: HeadsReport, span: range) -> NDArray[np.floating]:
+    """Weights from a word: the mean over its tokens as queries; (head, key) (Clark et al. 2019)."""
+    return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
+
+
+def looked_at_by(report: HeadsReport, span: range) -> NDArray[np.floating]:
+    """Weights to a word: the sum over its tokens as keys; (head, query) (Clark et al. 2019)."""
+    return np.stack([weights[:, list(span)].sum(1) for _, _, weights in report.record])
+
+
+def token_view(
+    report: HeadsReport,
+    query_span: range | None,
+    key_span: range | None,
+    theme: Theme,
+    room: int,
+    values: bool,
+) -> Block:
+    """Two maps with a row a head: the word as a query, and the word as a key.
+
+    In cross attention a word may be on one axis only; the other map is left out.
+    """
+    record = report.record
+    queries = token_labels(record.queries, theme.encoding)
+    keys = token_labels(record.keys, theme.encoding)
+    maps = []
+    if query_span is not None:
+        title = f"what {_named(queries, query_span, theme)} looks at"
+        maps.append(_rows(report, looks_at(report, query_span), keys, title, theme, room, values))
+    if key_span is not None:
+        title = f"what looks at {_named(keys, key_span, theme)}"
+        weights = looked_at_by(report, key_span)
+        maps.append(_rows(report, weights, queries, title, theme, room, values))
+    return stack(maps)
+
+
+def _named(labels: tuple[str, ...], span: range, theme: Theme) -> str:
+    quotes = ('"', '"') if theme.ascii else ("“", "”")
+    word = "".join(labels[span.start : span.stop])
+    places = f"token {span.start}" if len(span) == 1 else f"tokens {span.start}-{span.stop - 1}"
+    return f"{quotes[0]}{word}{quotes[1]} ({places})"
+
+
+def _rows(
+    report: HeadsReport,
+    weights: NDArray[np.floating],
+    labels: tuple[str, ...],
+    title: str,
+    theme: Theme,
+    room: int,
+    values: bool,
+) -> Block:
+    """A row a head, a column a token; where they do not all fit, those with the most weight."""
+    names = [report.name(layer, head) for layer, head, _ in report.record]
+    lines = [text_line((title, BOLD))]
+    space = max((room - max(map(width, names)) - 1) // _COLUMN, 1)
+    if len(labels) > space:
+        note = f"the {space} of {len(labels)} tokens with the most weight, in text order"
+        chosen = np.sort(np.argsort(-weights.sum(0), kind="stable")[:space])
+        weights, labels = weights[:, chosen], tuple(labels[column] for column in chosen)
+        lines.append(text_line((note, DIM)))
+    return heatmap(weights, Axes(names, labels), theme, lines, room, values)
