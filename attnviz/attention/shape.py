@@ -63,7 +63,8 @@ class AttentionShape:
         """The shape with the usual values where none is given.
 
         ``kv_heads`` is ``heads``, ``head_dim`` is ``d_model / heads``, ``value_dim`` is
-        ``head_dim``, and every width is ``d_model``.
+        ``head_dim``, ``key_width`` and ``output_width`` are ``d_model``, and ``value_width`` is
+        ``key_width``, as key and value are mostly the same text.
         """
         if head_dim is None:
             if heads < 1 or d_model % heads:
@@ -72,14 +73,15 @@ class AttentionShape:
                     "choose heads that divides it, or give head_dim"
                 )
             head_dim = d_model // heads
+        key_width = d_model if key_width is None else key_width
         return cls(
             d_model=d_model,
             heads=heads,
             kv_heads=heads if kv_heads is None else kv_heads,
             head_dim=head_dim,
             value_dim=head_dim if value_dim is None else value_dim,
-            key_width=d_model if key_width is None else key_width,
-            value_width=d_model if value_width is None else value_width,
+            key_width=key_width,
+            value_width=key_width if value_width is None else value_width,
             output_width=d_model if output_width is None else output_width,
         )
 

@@ -1,0 +1,140 @@
+"""What the attention tests share: seeded inputs, both libraries, and a naive oracle."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+
+def _identity(array: np.ndarray) -> np.ndarray:
+    return array
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def convert(request: pytest.FixtureRequest) -> Callable[[np.ndarray], Any]:
+    """Turns a NumPy array into an array of the library under test."""
+    return _identity if request.param == "numpy" else torch.from_numpy
+
+
+@pytest.fixture
+def normal() -> Callable[..., np.ndarray]:
+    """Draws float32 arrays of a given shape, the same in every run."""
+    generator = np.random.default_rng(7)
+    return lambda *shape: generator.normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture
+def close() -> Callable[[Any, Any], None]:
+    """Asserts equality within 1e-5 of arrays and tensors."""
+
+    def check(actual: Any, expected: Any) -> None:
+        actual, expected = (
+            x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+            for x in (actual, expected)
+        )
+        assert actual.shape == expected.shape
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def keras(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """Keras on its torch backend, with its settings file out of the home directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_BACKEND", "torch")
+        patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("keras")))
+        import keras
+
+    assert keras.backend.backend() == "torch"
+    return keras
+
+
+@pytest.fixture
+def naive_attention() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """Multi-head attention as loops over plain numbers, one head, query and key at a time."""
+    return _naive_attention
+
+
+def _naive_attention(
+    state: Mapping[str, Any],
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    *,
+    heads: int,
+    kv_heads: int,
+    visible: Callable[[int, int, int, int], bool] = lambda text, head, i, j: True,
+    theta: float | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Output and weights of a batch; ``visible`` is asked of (text, head, query, key)."""
+    layers = {
+        name: SimpleNamespace(
+            weight=np.asarray(state[f"{name}_projection.weight"]).tolist(),
+            bias=np.asarray(state.get(f"{name}_projection.bias", 0.0)).tolist(),
+        )
+        for name in ("query", "key", "value", "output")
+    }
+    outputs, weights = [], []
+    for text in range(len(query)):
+        projected = {
+            name: [_linear(layers[name], token) for token in tokens[text].tolist()]
+            for name, tokens in (("query", query), ("key", key), ("value", value))
+        }
+        merged: list[list[float]] = [[] for _ in range(query.shape[1])]
+        maps = []
+        for head in range(heads):
+            group = head // (heads // kv_heads)
+            q = [_rotate(_cut(x, head, heads), i, theta) for i, x in enumerate(projected["query"])]
+            k = [
+                _rotate(_cut(x, group, kv_heads), j, theta) for j, x in enumerate(projected["key"])
+            ]
+            v = [_cut(x, group, kv_heads) for x in projected["value"]]
+            rows = []
+            for i, wanted in enumerate(q):
+                powers = [
+                    math.exp(_dot(wanted, offered) / math.sqrt(len(wanted)))
+                    if visible(text, head, i, j)
+                    else 0.0
+                    for j, offered in enumerate(k)
+                ]
+                row = [power / sum(powers) if power else 0.0 for power in powers]
+                merged[i] += [_dot(row, column) for column in zip(*v, strict=True)]
+                rows.append(row)
+            maps.append(rows)
+        outputs.append([_linear(layers["output"], token) for token in merged])
+        weights.append(maps)
+    return np.array(outputs), np.array(weights)
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _linear(layer: SimpleNamespace, token: Sequence[float]) -> list[float]:
+    bias = layer.bias or [0.0] * len(layer.weight)
+    return [_dot(row, token) + b for row, b in zip(layer.weight, bias, strict=True)]
+
+
+def _cut(token: list[float], head: int, heads: int) -> list[float]:
+    width = len(token) // heads
+    return token[head * width : (head + 1) * width]
+
+
+def _rotate(vector: list[float], position: int, theta: float | None) -> list[float]:
+    """Turn the complex number of each pair of dimensions (p, p + half)."""
+    if theta is None:
+        return vector
+    half = len(vector) // 2
+    turned = [
+        complex(vector[p], vector[p + half]) * cmath.exp(1j * position * theta ** (-p / half))
+        for p in range(half)
+    ]
+    return [z.real for z in turned] + [z.imag for z in turned]

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from torch.nn import functional as reference
+
+from attnviz.attention import functional
+from attnviz.attention.functional import (
+    attention_output,
+    attention_scores,
+    attention_weights,
+    merge_heads,
+    namespace,
+    project,
+    repeat_kv_heads,
+    scaled_dot_product_attention,
+    softmax,
+    split_heads,
+)
+
+every_time = settings(derandomize=True, deadline=None, max_examples=50)
+libraries = st.sampled_from([np.asarray, torch.from_numpy])
+
+
+def scores(elements):
+    shapes = arrays.array_shapes(min_dims=1, max_dims=3, max_side=5)
+    return arrays.arrays(np.float32, shapes, elements=elements)
+
+
+@every_time
+@given(libraries, scores(st.floats(-(2.0**99), 2.0**99, width=32) | st.just(-math.inf)))
+def test_softmax_rows_are_a_distribution_or_zero(library, x):
+    weights = np.asarray(softmax(library(x)))
+    blind = (x == -math.inf).all(axis=-1)
+    np.testing.assert_allclose(weights.sum(axis=-1), np.where(blind, 0, 1), rtol=1e-5)
+    assert (weights >= 0).all()
+    assert (weights[x == -math.inf] == 0).all()
+
+
+@every_time
+@given(libraries, scores(st.floats(-30, 30, width=32)), st.floats(-30, 30, width=32))
+def test_softmax_does_not_change_when_a_constant_is_added(library, x, constant):
+    moved = library(x + np.float32(constant))
+    np.testing.assert_allclose(softmax(library(x)), softmax(moved), rtol=1e-4, atol=1e-6)
+
+
+def test_softmax_by_hand(convert, close):
+    x = convert(np.log(np.array([[1, 2, 5], [3, 3, 3]], dtype=np.float32)))
+    close(softmax(x), [[1 / 8, 2 / 8, 5 / 8], [1 / 3, 1 / 3, 1 / 3]])
+    close(softmax(x, axis=0), [[1 / 4, 2 / 5, 5 / 8], [3 / 4, 3 / 5, 3 / 8]])
+
+
+def test_softmax_over_no_keys_is_empty(convert):
+    assert softmax(convert(np.zeros((3, 0), np.float32))).shape == (3, 0)
+
+
+def test_softmax_does_not_hide_nan(convert):
+    assert np.isnan(np.asarray(softmax(convert(np.array([math.nan, 1.0]))))).all()
+
+
+def test_attention_by_hand(convert, close):
+    # Scores ln 3 and 0 after the scale of 1/√4: weights 3/4 and 1/4.
+    query = convert(np.array([[[2, 0, 0, 0]]], dtype=np.float32))
+    key = convert(np.array([[[math.log(3), 0, 0, 0], [0, 1, 0, 0]]], dtype=np.float32))
+    value = convert(np.array([[[4, 8], [0, -4]]], dtype=np.float32))
+    close(attention_scores(query, key), [[[math.log(3), 0]]])
+    output, weights = scaled_dot_product_attention(query, key, value)
+    close(weights, [[[3 / 4, 1 / 4]]])
+    close(output, [[[3, 5]]])
+    _, unscaled = scaled_dot_product_attention(query, key, value, scale=1)
+    close(unscaled, [[[9 / 10, 1 / 10]]])
+
+
+@pytest.fixture
+def masks(normal):
+    """Masks over (2, 3, 5, 7) as a caller may give them; in the random ones no row is empty."""
+    visible = normal(2, 3, 5, 7) > 0
+    visible[..., 2] = True
+    return {
+        "none": None,
+        "full": visible,
+        "of texts": visible[:, :1],
+        "of heads": visible[0],
+        "of queries": visible[0, 0],
+        "of keys": visible[0, 0, :1],
+        "additive": normal(2, 3, 5, 7),
+        "additive with hidden": np.where(visible, normal(2, 3, 5, 7), np.float32(-np.inf)),
+    }
+
+
+MASKS = [
+    "none",
+    "full",
+    "of texts",
+    "of heads",
+    "of queries",
+    "of keys",
+    "additive",
+    "additive with hidden",
+]
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_equals_torchs_own_function(convert, close, normal, masks, name, scale):
+    inputs = normal(2, 3, 5, 4), normal(2, 3, 7, 4), normal(2, 3, 7, 11)
+    mask = masks[name]
+    output, weights = scaled_dot_product_attention(
+        *map(convert, inputs), None if mask is None else convert(mask), scale
+    )
+    expected = reference.scaled_dot_product_attention(
+        *map(torch.from_numpy, inputs),
+        attn_mask=None if mask is None else torch.from_numpy(mask),
+        scale=scale,
+    )
+    close(output, expected)
+    close(weights.sum(-1), np.ones((2, 3, 5)))
+    assert output.dtype == convert(inputs[0]).dtype
+
+
+def test_equals_torchs_own_function_with_grouped_heads(convert, close, normal):
+    inputs = normal(2, 6, 5, 4), normal(2, 2, 7, 4), normal(2, 2, 7, 4)
+    query, key, value = map(convert, inputs)
+    output, _ = scaled_dot_product_attention(
+        query, repeat_kv_heads(key, 3), repeat_kv_heads(value, 3)
+    )
+    close(
+        output,
+        reference.scaled_dot_product_attention(*map(torch.from_numpy, inputs), enable_gqa=True),
+    )
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
+def test_leading_axes_are_arbitrary(convert, close, normal, leading):
+    query, key, value = (
+        normal(*leading, 3, 5, 4),
+        normal(*leading, 3, 7, 4),
+        normal(*leading, 3, 7, 2),
+    )
+    output, weights = scaled_dot_product_attention(*map(convert, (query, key, value)))
+    assert weights.shape == (*leading, 3, 5, 7)
+    close(
+        output, reference.scaled_dot_product_attention(*map(torch.from_numpy, (query, key, value)))
+    )
+
+
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_query_that_sees_nothing_gets_zeros(convert, normal, additive):
+    visible = np.ones((5, 7), dtype=bool)
+    visible[3] = False
+    mask = np.where(visible, 0, -np.inf) if additive else visible
+    output, weights = scaled_dot_product_attention(
+        *map(convert, (normal(2, 5, 4), normal(2, 7, 4), normal(2, 7, 4))), convert(mask)
+    )
+    assert (np.asarray(weights)[:, 3] == 0).all()
+    assert (np.asarray(output)[:, 3] == 0).all()
+    np.testing.assert_allclose(np.asarray(weights)[:, :3].sum(-1), 1, rtol=1e-5)
+
+
+def test_a_wider_mask_does_not_widen_the_weights(convert, normal):
+    lowest = np.where(np.eye(5, dtype=bool), 0, np.finfo(np.float64).min)
+    weights = attention_weights(convert(normal(3, 5, 4)), convert(normal(3, 5, 4)), convert(lowest))
+    assert weights.dtype == convert(normal(1)).dtype
+    np.testing.assert_array_equal(weights, np.broadcast_to(np.eye(5), (3, 5, 5)))
+
+
+def test_a_mask_of_integers_is_refused(convert, normal):
+    query = convert(normal(3, 5, 4))
+    with pytest.raises(
+        ValueError, match=r"boolean \(True = visible\) or additive float, not .*int64"
+    ):
+        attention_weights(query, query, convert(np.ones((5, 5), dtype=np.int64)))
+
+
+@every_time
+@given(libraries, st.permutations(range(5)), st.permutations(range(7)), st.integers(0, 99))
+def test_without_mask_order_means_nothing(library, of_queries, of_keys, seed):
+    generator = np.random.default_rng(seed)
+    query, key, value = (generator.normal(size=(3, n, 4)) for n in (5, 7, 7))
+    output, weights = scaled_dot_product_attention(*map(library, (query, key, value)))
+    moved, moved_weights = scaled_dot_product_attention(
+        *map(library, (query[:, of_queries], key[:, of_keys], value[:, of_keys]))
+    )
+    np.testing.assert_allclose(moved, np.asarray(output)[:, of_queries], atol=1e-12)
+    np.testing.assert_allclose(
+        moved_weights, np.asarray(weights)[:, of_queries][..., of_keys], atol=1e-12
+    )
+
+
+def test_project_is_a_linear_layer(convert, close, normal):
+    x, weight, bias = normal(2, 5, 7), normal(3, 7), normal(3)
+    expected = reference.linear(*map(torch.from_numpy, (x, weight, bias)))
+    close(project(*map(convert, (x, weight, bias))), expected)
+    close(project(convert(x), convert(weight)), expected - torch.from_numpy(bias))
+
+
+def test_heads_are_consecutive_columns(convert):
+    x = np.arange(2 * 5 * 6, dtype=np.float32).reshape(2, 5, 6)
+    heads = split_heads(convert(x), 3)
+    assert heads.shape == (2, 3, 5, 2)
+    np.testing.assert_array_equal(heads[:, 1], x[..., 2:4])
+    np.testing.assert_array_equal(merge_heads(heads), x)
+
+
+@pytest.mark.parametrize("heads", [0, 4])
+def test_heads_that_do_not_fit_are_refused(convert, normal, heads):
+    with pytest.raises(ValueError, match=f"width of 6 does not divide into {heads} heads"):
+        split_heads(convert(normal(5, 6)), heads)
+
+
+def test_no_tokens_give_no_output(convert, normal):
+    empty = split_heads(convert(normal(2, 0, 6)), 3)
+    output, weights = scaled_dot_product_attention(empty, empty, empty)
+    assert weights.shape == (2, 3, 0, 0)
+    assert merge_heads(output).shape == (2, 0, 6)
+
+
+def test_key_value_heads_repeat_in_groups(convert):
+    x = np.array([10, 20], dtype=np.float32).reshape(1, 2, 1, 1)
+    assert np.asarray(repeat_kv_heads(convert(x), 3)).ravel().tolist() == [10, 10, 10, 20, 20, 20]
+
+
+def test_the_values_are_mixed_by_the_weights(convert, close):
+    weights = convert(np.array([[[0.25, 0.75]]]))
+    close(attention_output(weights, convert(np.array([[[4.0, 0.0], [8.0, 4.0]]]))), [[[7, 3]]])
+
+
+def test_arrays_of_two_libraries_are_refused(normal):
+    with pytest.raises(TypeError, match="Multiple namespaces"):
+        namespace(normal(1), torch.ones(1))
+
+
+def test_gradients_of_a_hidden_row_are_zero(normal):
+    query = torch.from_numpy(normal(1, 2, 3)).requires_grad_()
+    visible = torch.tensor([[True, False], [False, False]])
+    attention_weights(query, query, visible).square().sum().backward()
+    assert torch.isfinite(query.grad).all()
+    assert (query.grad[0, 1] == 0).all()
+
+
+def test_what_is_public():
+    assert all(hasattr(functional, name) for name in functional.__all__)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from attnviz.attention.rotary import apply_rotary, rotary_tables
+
+
+@pytest.mark.parametrize(("head_dim", "theta"), [(32, 1e4), (64, 5e5), (6, 1e4), (128, 1e4)])
+def test_equals_llama(convert, normal, head_dim, theta):
+    config = LlamaConfig(
+        hidden_size=3 * head_dim,
+        num_attention_heads=3,
+        head_dim=head_dim,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+    )
+    query, key = normal(2, 3, 97, head_dim), normal(2, 3, 97, head_dim)
+    positions = np.arange(97)
+    expected_tables = LlamaRotaryEmbedding(config)(torch.ones(1), torch.arange(97)[None])
+    expected = apply_rotary_pos_emb(
+        torch.from_numpy(query), torch.from_numpy(key), *expected_tables
+    )
+    tables = rotary_tables(convert(positions), head_dim, theta, like=convert(query))
+    for table, wanted in zip(tables, expected_tables, strict=True):
+        np.testing.assert_allclose(table, wanted[0], atol=1e-6)
+    for x, wanted in zip((query, key), expected, strict=True):
+        np.testing.assert_allclose(apply_rotary(convert(x), *tables), wanted, atol=3e-6)
+
+
+def test_a_quarter_turn_by_hand(convert, close):
+    cos, sin = rotary_tables([math.pi / 2], 2, 1e4, like=convert(np.zeros(1, np.float32)))
+    close(cos, [[0, 0]])
+    close(sin, [[1, 1]])
+    close(apply_rotary(convert(np.array([[[3, 5]]], np.float32)), cos, sin), [[[-5, 3]]])
+
+
+def test_position_zero_changes_nothing(convert, normal):
+    x = convert(normal(3, 1, 4))
+    np.testing.assert_array_equal(apply_rotary(x, *rotary_tables([0], 4, 1e4, like=x)), x)
+
+
+def test_a_score_depends_on_the_distance_alone(convert, normal, close):
+    query, key = convert(normal(1, 1, 8)), convert(normal(1, 1, 8))
+
+    def score(i: int, j: int) -> float:
+        turned = (
+            apply_rotary(x, *rotary_tables([place], 8, 1e4, like=x))
+            for x, place in ((query, i), (key, j))
+        )
+        one, other = turned
+        return float((one * other).sum())
+
+    close(score(7, 2), score(24, 19))
+    assert abs(score(7, 2) - score(2, 7)) > 1e-3
+
+
+def test_each_text_may_have_its_own_positions(convert, normal):
+    x = convert(normal(2, 3, 2, 4))
+    positions = convert(np.array([[0, 1], [5, 6]]))
+    cos, sin = rotary_tables(positions, 4, 1e4, like=x)
+    assert cos.shape == (2, 2, 4)
+    turned = apply_rotary(x, cos[:, None], sin[:, None])
+    alone = apply_rotary(x[1], *rotary_tables([5, 6], 4, 1e4, like=x))
+    np.testing.assert_array_equal(turned[1], alone)
+
+
+def test_the_tables_have_the_type_of_the_vectors(convert):
+    half = convert(np.zeros(1, np.float16))
+    cos, sin = rotary_tables(range(3), 4, 1e4, like=half)
+    assert cos.dtype == sin.dtype == half.dtype
+
+
+@pytest.mark.parametrize("head_dim", [0, 5])
+def test_an_odd_head_is_refused(convert, head_dim):
+    with pytest.raises(ValueError, match=f"head_dim must be even, got {head_dim}"):
+        rotary_tables([0], head_dim, 1e4, like=convert(np.zeros(1)))
