@@ -1,0 +1,212 @@
+"""Stores the small decoder as a Hugging Face Llama directory, and reads such a directory lazily.
+
+The directory holds ``config.json``, ``model.safetensors``, ``tokenizer.json`` and
+``tokenizer_config.json``; transformers' ``LlamaForCausalLM`` and ``AutoTokenizer`` load it as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.llama_config import config_from_llama, config_to_llama
+from attnviz.errors import LoadError
+
+__all__ = ["Checkpoint", "StoredType", "open_checkpoint", "save_checkpoint", "tensor_revision"]
+
+StoredType = Literal["float16", "float32", "float64"]
+
+_STORED_TYPES = {"F16", "F32", "F64"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An opened checkpoint directory whose tensors were found complete, by name and shape.
+
+    tensors: by Llama's names, each read from the file when it is asked for.
+    metadata: what the safetensors header says besides; ``revision`` names the tensors' content.
+    """
+
+    directory: Path
+    config: DecoderConfig
+    tensors: Mapping[str, NDArray[np.floating]]
+    metadata: Mapping[str, str]
+
+
+def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
+    """Open a checkpoint directory and hold its tensors against its configuration.
+
+    Raises LoadError, naming the file and the tensor, where one is missing or damaged.
+    """
+    directory = Path(directory)
+    config = _read_config(directory / "config.json")
+    path = directory / "model.safetensors"
+    try:
+        file: Any = safe_open(path, framework="numpy")
+    except FileNotFoundError as error:
+        raise LoadError(f"{path} was not found; a model directory must hold it") from error
+    except (SafetensorError, OSError) as error:
+        raise LoadError(
+            f"{path} is no complete safetensors file ({error}); fetch or save it again"
+        ) from error
+    _compare(path, file, config.tensor_shapes())
+    return Checkpoint(directory, config, _StoredTensors(file), dict(file.metadata() or {}))
+
+
+def save_checkpoint(
+    directory: str | os.PathLike[str],
+    config: DecoderConfig,
+    tensors: Mapping[str, NDArray[np.floating]],
+    tokenizer: str,
+    *,
+    dtype: StoredType = "float32",
+    metadata: Mapping[str, str] | None = None,
+) -> str:
+    """Write a checkpoint directory, each file whole or not at all; returns its revision.
+
+    tensors: every tensor of ``config.tensor_shapes()``; ValueError where they are others.
+    tokenizer: the text of a ``tokenizer.json``.
+    dtype: what the tensors are stored in. LoadError where a number is too large for it.
+    metadata: texts to store with the tensors; ``format`` and ``revision`` are added.
+    """
+    # Imported late: reading does not need it.
+    from safetensors.numpy import save
+
+    directory = Path(directory)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    if shapes != config.tensor_shapes():
+        wrong = sorted(set(shapes.items()) ^ set(config.tensor_shapes().items()))
+        raise ValueError(f"the tensors are not those of the configuration: {wrong}")
+    stored = {name: _narrow(name, tensor, dtype) for name, tensor in tensors.items()}
+    revision = tensor_revision(stored)
+    # Others refuse a file that does not name the framework whose layout it has.
+    header = {**(metadata or {}), "format": "pt", "revision": revision}
+    files = {
+        "model.safetensors": save(stored, metadata=header),
+        "tokenizer.json": tokenizer.encode(),
+        "tokenizer_config.json": _json(_tokenizer_config(config, tokenizer)),
+        "config.json": _json(config_to_llama(config, dtype)),
+    }
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            _write_whole(directory / name, content)
+    except OSError as error:
+        raise LoadError(f"{directory} cannot be written: {error.strerror}") from error
+    return revision
+
+
+def tensor_revision(tensors: Mapping[str, NDArray[np.floating]]) -> str:
+    """The first 12 hexadecimal digits of a SHA-256 over the tensors' names and bytes, by name."""
+    # Imported late: reading does not need it.
+    import hashlib
+
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
+    return digest.hexdigest()[:12]
+
+
+class _StoredTensors(Mapping[str, NDArray[np.floating]]):
+    """The tensors of an open safetensors file, read one by one."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._names = tuple(file.keys())
+
+    def __getitem__(self, name: str) -> NDArray[np.floating]:
+        if name not in self._names:
+            raise KeyError(name)
+        tensor: NDArray[np.floating] = self._file.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _read_config(path: Path) -> DecoderConfig:
+    try:
+        values = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise LoadError(f"{path} was not found; a model directory must hold it") from error
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # no JSON, or no UTF-8
+        raise LoadError(f"{path} is no JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise LoadError(f"{path} must hold one JSON object")
+    try:
+        return config_from_llama(values)
+    except LoadError as error:
+        raise LoadError(f"{path}: {error}") from error
+
+
+def _compare(path: Path, file: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """LoadError for the first tensor that is missing, unknown, of another shape or type."""
+    names = set(file.keys())
+    for name, shape in expected.items():
+        if name not in names:
+            raise LoadError(f"{path}: the tensor {name} is missing")
+        stored = file.get_slice(name)
+        if tuple(stored.get_shape()) != shape:
+            raise LoadError(
+                f"{path}: the tensor {name} has shape {tuple(stored.get_shape())}, "
+                f"where config.json asks for {shape}"
+            )
+        if stored.get_dtype() not in _STORED_TYPES:
+            raise LoadError(
+                f"{path}: the tensor {name} is stored as {stored.get_dtype()}; "
+                f"expected one of {', '.join(sorted(_STORED_TYPES))}"
+            )
+    for name in sorted(names - expected.keys()):
+        raise LoadError(f"{path}: the tensor {name} has no place in what config.json describes")
+
+
+def _narrow(name: str, tensor: NDArray[np.floating], dtype: StoredType) -> NDArray[np.floating]:
+    largest = np.abs(tensor).max()
+    if not largest <= np.finfo(dtype).max:  # NaN fails this too
+        raise LoadError(f"the tensor {name} holds {largest}, which {dtype} cannot store")
+    return np.ascontiguousarray(tensor, dtype=dtype)
+
+
+def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
+    """What transformers needs to take ``tokenizer.json`` as it is, instead of as Llama's own."""
+    added = {token["id"]: token["content"] for token in json.loads(tokenizer)["added_tokens"]}
+    eos = config.eos[0] if isinstance(config.eos, tuple) else config.eos
+    named = {"bos_token": added.get(config.bos), "eos_token": added.get(eos)}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": config.context,
+        "clean_up_tokenization_spaces": False,
+        **{name: content for name, content in named.items() if content is not None},
+    }
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """A reader, or an interrupted writer, finds the old file or the new one, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

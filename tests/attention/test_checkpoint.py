@@ -1,0 +1,218 @@
+"""A checkpoint is written whole, read lazily, and refused in one line where it is damaged."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint, tensor_revision
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.errors import LoadError
+
+CONFIG = DecoderConfig(
+    vocabulary=5,
+    d_model=6,
+    layers=2,
+    heads=3,
+    kv_heads=1,
+    head_dim=2,
+    d_ff=7,
+    context=11,
+    tied=True,
+    bos=0,
+    eos=0,
+)
+
+Floats = NDArray[np.floating]
+
+
+def random_tensors() -> dict[str, Floats]:
+    generator = np.random.default_rng(3)
+    return {name: generator.normal(size=shape) for name, shape in CONFIG.tensor_shapes().items()}
+
+
+def word_tokenizer() -> str:
+    vocabulary = {"<s>": 0, "the": 1, "cat": 2, "sat": 3, "?": 4}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<s>"])
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", 0)])
+    text: str = tokenizer.to_str()
+    return text
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    directory = tmp_path / "new" / "model"
+    save_checkpoint(directory, CONFIG, random_tensors(), word_tokenizer(), dtype="float64")
+    return directory
+
+
+def test_what_is_saved_is_read_back(saved: Path) -> None:
+    checkpoint = open_checkpoint(saved)
+    assert checkpoint.config == CONFIG
+    assert set(checkpoint.tensors) == set(CONFIG.tensor_shapes())
+    assert len(checkpoint.tensors) == len(CONFIG.tensor_shapes())
+    for name, tensor in random_tensors().items():
+        np.testing.assert_array_equal(checkpoint.tensors[name], tensor)
+    with pytest.raises(KeyError):
+        checkpoint.tensors["lm_head.weight"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_tensors_are_stored_in_the_type_asked_for(tmp_path: Path, dtype: Any) -> None:
+    save_checkpoint(tmp_path, CONFIG, random_tensors(), word_tokenizer(), dtype=dtype)
+    name = "model.norm.weight"
+    stored = open_checkpoint(tmp_path).tensors[name]
+    np.testing.assert_array_equal(stored, random_tensors()[name].astype(dtype))
+    assert stored.dtype == dtype
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == dtype
+
+
+def test_transformers_loads_model_and_tokenizer(saved: Path) -> None:
+    model, report = LlamaForCausalLM.from_pretrained(saved, output_loading_info=True)
+    assert not any(report.values())
+    name = "model.layers.1.self_attn.k_proj.weight"
+    np.testing.assert_array_equal(model.state_dict()[name].numpy(), random_tensors()[name])
+    tokenizer = AutoTokenizer.from_pretrained(saved)
+    assert tokenizer("the cat sat down")["input_ids"] == [0, 1, 2, 3, 4]
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<s>", "<s>")
+    assert tokenizer.model_max_length == 11
+
+
+def test_the_revision_names_the_content(saved: Path, tmp_path: Path) -> None:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(load_file(saved / "model.safetensors").items()):
+        digest.update(name.encode() + tensor.tobytes())
+    metadata = open_checkpoint(saved).metadata
+    assert metadata["revision"] == digest.hexdigest()[:12]
+    tensors = random_tensors()
+    assert tensor_revision(tensors) == metadata["revision"]
+    tensors["model.norm.weight"][0] += 1
+    other = save_checkpoint(
+        tmp_path, CONFIG, tensors, word_tokenizer(), dtype="float64", metadata={"steps": "5"}
+    )
+    assert other != metadata["revision"]
+    assert open_checkpoint(tmp_path).metadata == {
+        "format": "pt",
+        "revision": other,
+        "steps": "5",
+    }
+
+
+def test_an_interrupted_save_leaves_the_old_files(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    tensors = {name: tensor + 1 for name, tensor in random_tensors().items()}
+    with pytest.raises(LoadError, match="cannot be written: No space left on device"):
+        save_checkpoint(saved, CONFIG, tensors, word_tokenizer())
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+
+
+def test_a_place_that_is_no_directory_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LoadError, match="cannot be written"):
+        save_checkpoint(tmp_path / "file", CONFIG, random_tensors(), word_tokenizer())
+
+
+@pytest.mark.parametrize("number", [70_000.0, float("nan"), float("-inf")])
+def test_a_number_that_the_type_cannot_store_is_refused(tmp_path: Path, number: float) -> None:
+    tensors = random_tensors()
+    tensors["model.norm.weight"][2] = number
+    with pytest.raises(LoadError, match=r"model\.norm\.weight.*float16"):
+        save_checkpoint(tmp_path, CONFIG, tensors, word_tokenizer(), dtype="float16")
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_the_tensors_of_the_configuration_are_saved(tmp_path: Path) -> None:
+    tensors = random_tensors() | {"lm_head.weight": np.zeros((5, 6))}
+    with pytest.raises(ValueError, match=r"lm_head\.weight"):
+        save_checkpoint(tmp_path, CONFIG, tensors, word_tokenizer())
+
+
+def refused(directory: Path) -> str:
+    with pytest.raises(LoadError) as caught:
+        open_checkpoint(directory)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-1],
+        lambda content: content[:100],
+        lambda content: content + b"more",
+        lambda content: b"",
+        lambda content: b"<html>not found</html>" * 9,
+        lambda content: content.replace(b'"F64"', b'"F99"', 1),
+    ],
+    ids=["truncated", "header cut", "longer", "empty", "a web page", "unknown type"],
+)
+def test_a_damaged_file_is_named(saved: Path, damage: Any) -> None:
+    path = saved / "model.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    message = refused(saved)
+    assert message.startswith(f"{path} is no complete safetensors file")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_missing_file_is_named(saved: Path, name: str) -> None:
+    (saved / name).unlink()
+    assert f"{saved / name} was not found" in refused(saved)
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    assert str(tmp_path / "nowhere") in refused(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_directory_in_the_place_of_a_file_is_named(saved: Path, name: str) -> None:
+    (saved / name).unlink()
+    (saved / name).mkdir()
+    assert str(saved / name) in refused(saved)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b'{"model_type": "gpt2"}'])
+def test_a_damaged_configuration_is_named(saved: Path, content: bytes) -> None:
+    (saved / "config.json").write_bytes(content)
+    assert str(saved / "config.json") in refused(saved)
+
+
+def test_a_missing_an_unknown_and_a_misshapen_tensor_are_named(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    tensors = load_file(path)
+    name = "model.layers.1.mlp.up_proj.weight"
+    save_file({key: one for key, one in tensors.items() if key != name}, path)
+    assert f"{name} is missing" in refused(saved)
+    save_file(tensors | {name: np.zeros((7, 5))}, path)
+    assert f"{name} has shape (7, 5), where config.json asks for (7, 6)" in refused(saved)
+    save_file(tensors | {"lm_head.weight": np.zeros((5, 6))}, path)
+    assert "lm_head.weight has no place" in refused(saved)
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [(torch.bfloat16, "BF16"), (torch.int32, "I32")])
+def test_a_type_that_numpy_cannot_compute_in_is_named(
+    saved: Path, dtype: torch.dtype, stored: str
+) -> None:
+    path = saved / "model.safetensors"
+    tensors = {key: torch.from_numpy(one).to(dtype) for key, one in load_file(path).items()}
+    save_torch_file(tensors, path)
+    assert f"model.embed_tokens.weight is stored as {stored}" in refused(saved)

@@ -1,0 +1,136 @@
+"""The decoder's configuration says what Llama's does, and refuses what is not computed."""
+
+from typing import Any
+
+import pytest
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.llama_config import config_from_llama, config_to_llama
+from attnviz.errors import LoadError, UsageError
+
+GROUPED = DecoderConfig(
+    vocabulary=23,
+    d_model=18,
+    layers=2,
+    heads=6,
+    kv_heads=2,
+    head_dim=10,
+    d_ff=13,
+    context=37,
+    norm_eps=1e-5,
+    rope_theta=500.0,
+    tied=True,
+    attention_bias=True,
+    attention_dropout=0.25,
+    initializer_range=0.05,
+    bos=3,
+    eos=(4, 5),
+)
+SMALLEST = {
+    "model_type": "llama",
+    "vocab_size": 7,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "intermediate_size": 5,
+}
+
+
+def test_writing_and_reading_gives_the_same_configuration() -> None:
+    assert config_from_llama(config_to_llama(GROUPED, "float16")) == GROUPED
+
+
+def test_transformers_reads_what_we_write_and_we_read_what_it_writes() -> None:
+    theirs = LlamaConfig(**config_to_llama(GROUPED, "float32"))
+    assert theirs.rope_parameters == {"rope_type": "default", "rope_theta": 500.0}
+    assert (theirs.head_dim, theirs.num_key_value_heads, theirs.eos_token_id) == (10, 2, [4, 5])
+    assert config_from_llama(theirs.to_dict()) == GROUPED
+
+
+def test_what_is_left_out_means_what_it_means_to_transformers() -> None:
+    ours, theirs = config_from_llama(SMALLEST), LlamaConfig(**SMALLEST)
+    assert (ours.kv_heads, ours.head_dim) == (3, 4)
+    assert (ours.kv_heads, ours.head_dim) == (theirs.num_key_value_heads, theirs.head_dim)
+    assert (ours.context, ours.norm_eps) == (theirs.max_position_embeddings, theirs.rms_norm_eps)
+    assert ours.rope_theta == theirs.rope_parameters["rope_theta"]
+    assert ours.tied is theirs.tie_word_embeddings
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_theta": 777.0},
+        {"rope_theta": 777.0, "rope_scaling": None},
+        {"rope_theta": 777, "rope_scaling": {"type": "default"}},
+        {"rope_parameters": {"rope_theta": 777.0, "rope_type": "default"}, "rope_theta": 3.0},
+    ],
+)
+def test_the_rotary_base_is_read_in_the_spelling_of_transformers_4_and_5(
+    rope: dict[str, Any],
+) -> None:
+    assert config_from_llama(SMALLEST | rope).rope_theta == 777.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model_type", "mistral"),
+        ("model_type", None),
+        ("architectures", ["LlamaForSequenceClassification"]),
+        ("hidden_act", "gelu"),
+        ("quantization_config", {"bits": 4}),
+        ("partial_rotary_factor", 0.5),
+        ("rope_scaling", {"type": "linear", "factor": 2.0}),
+        ("rope_scaling", "linear"),
+        ("rope_parameters", {"rope_type": "llama3", "rope_theta": 5e5}),
+        ("rope_parameters", {"rope_type": "default", "partial_rotary_factor": 0.5}),
+        ("rope_theta", 0),
+        ("rope_theta", float("inf")),
+        ("vocab_size", None),
+        ("vocab_size", "7"),
+        ("hidden_size", 12.0),
+        ("hidden_size", 13),
+        ("num_hidden_layers", 0),
+        ("num_hidden_layers", True),
+        ("num_attention_heads", -3),
+        ("num_key_value_heads", 2),
+        ("head_dim", 3),
+        ("rms_norm_eps", -1.0),
+        ("rms_norm_eps", "small"),
+        ("tie_word_embeddings", 1),
+        ("attention_dropout", 1.5),
+        ("bos_token_id", "<s>"),
+        ("eos_token_id", [1, "2"]),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_its_key(key: str, value: object) -> None:
+    with pytest.raises(LoadError, match=key) as caught:
+        config_from_llama(SMALLEST | {key: value})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": 0}, "heads must be at least 1"),
+        ({"heads": 5}, "18 is no multiple of 5 heads"),
+        ({"kv_heads": 4}, "6 query heads cannot share 4"),
+        ({"head_dim": 3}, "even"),
+        ({"attention_dropout": 1.0}, "attention_dropout"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_a_usage_error(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        DecoderConfig(**(vars(GROUPED) | changes))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_tensors_are_those_of_transformers(tied: bool, bias: bool) -> None:
+    changes = {"tied": tied, "attention_bias": bias, "mlp_bias": not bias}
+    ours = DecoderConfig(**(vars(GROUPED) | changes))
+    theirs = LlamaForCausalLM(LlamaConfig(**config_to_llama(ours, "float32"))).state_dict()
+    if tied:
+        del theirs["lm_head.weight"]
+    assert ours.tensor_shapes() == {name: tuple(one.shape) for name, one in theirs.items()}
