@@ -1,0 +1,243 @@
+"""The decoder, in NumPy and in torch, computes what transformers' Llama computes."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import attnviz
+from attnviz.attention.checkpoint import Checkpoint, open_checkpoint, save_checkpoint
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.numpy_decoder import NumpyDecoder
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.errors import UsageError
+
+BUNDLED = Path(attnviz.__file__).parent / "data" / "tiny"
+PLAIN = {
+    "vocab_size": 31,
+    "hidden_size": 24,
+    "intermediate_size": 19,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": 29,
+}
+SHAPES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "tied": {"tie_word_embeddings": True},
+    "grouped": {"num_key_value_heads": 2},
+    "multi-query": {"num_key_value_heads": 1, "rope_parameters": {"rope_theta": 300.0}},
+    "wide heads": {"head_dim": 14, "num_key_value_heads": 3, "rms_norm_eps": 1e-3},
+    "narrow heads": {"head_dim": 2, "tie_word_embeddings": True},
+    "biases": {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 2},
+}
+
+Floats = NDArray[np.floating]
+
+
+def random_llama(**changes: object) -> LlamaForCausalLM:
+    """Large weights, biases and gains, so that every one of them shows in the output."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**(PLAIN | changes)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3).add_(1.0 if parameter.ndim == 1 else 0.0)
+    return model
+
+
+@pytest.fixture(params=[*SHAPES, "bundled"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A checkpoint directory as transformers writes it, and the bundled one."""
+    if request.param == "bundled":
+        return BUNDLED
+    random_llama(**SHAPES[request.param]).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def reference(directory: Path, ids: NDArray[np.integer]) -> tuple[Floats, list[Floats]]:
+    """Logits (batch, token, vocabulary) and weights (batch, head, query, key) a layer."""
+    model = LlamaForCausalLM.from_pretrained(
+        directory, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    with torch.no_grad():
+        output = model(torch.from_numpy(ids), output_attentions=True)
+    return output.logits.numpy(), [weights.numpy() for weights in output.attentions]
+
+
+def some_ids(checkpoint: Checkpoint) -> NDArray[np.integer]:
+    return np.random.default_rng(5).integers(0, checkpoint.config.vocabulary, size=(2, 17))
+
+
+def assert_equal_logits(actual: Floats, expected: Floats) -> None:
+    """Within 1e-5 of the largest logit: at a size of 20, float32 itself is no finer than 2e-6."""
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * max(1, abs(expected).max()))
+
+
+def test_numpy_equals_llama(directory: Path) -> None:
+    checkpoint = open_checkpoint(directory)
+    ids = some_ids(checkpoint)
+    logits, weights = reference(directory, ids)
+    decoder = NumpyDecoder(checkpoint.config, checkpoint.tensors)
+    assert_equal_logits(decoder.logits(ids), logits)
+    assert_equal_logits(decoder.logits(ids[1]), logits[1])
+    observed: dict[int, Floats] = {}
+    decoder.run(ids[1], lambda layer: True, observed.__setitem__)
+    assert list(observed) == list(range(len(weights)))
+    for layer, expected in enumerate(weights):
+        assert observed[layer].dtype == np.float32
+        np.testing.assert_allclose(observed[layer], expected[1], rtol=0, atol=1e-5)
+
+
+def test_torch_equals_llama(directory: Path) -> None:
+    checkpoint = open_checkpoint(directory)
+    ids = some_ids(checkpoint)
+    logits, weights = reference(directory, ids)
+    decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors).eval()
+    with torch.no_grad():
+        assert_equal_logits(decoder(torch.from_numpy(ids)).numpy(), logits)
+        observed: list[torch.Tensor] = []
+        for layer in decoder.layers:
+            layer.self_attn.weights_point.register_forward_hook(
+                lambda module, args, output: observed.append(output)
+            )
+        assert_equal_logits(decoder(torch.from_numpy(ids)).numpy(), logits)
+    for ours, expected in zip(observed, weights, strict=True):
+        np.testing.assert_allclose(ours.numpy(), expected, rtol=0, atol=1e-5)
+
+
+def test_llama_loads_what_the_torch_decoder_saves(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    config = DecoderConfig(
+        vocabulary=31, d_model=24, layers=2, heads=6, kv_heads=3, head_dim=10, d_ff=7, context=29
+    )
+    decoder = TorchDecoder(config).eval()
+    save_checkpoint(tmp_path, config, decoder.llama_tensors(), '{"added_tokens": []}')
+    ids = np.random.default_rng(2).integers(0, 31, size=(1, 11))
+    with torch.no_grad():
+        assert_equal_logits(decoder(torch.from_numpy(ids)).numpy(), reference(tmp_path, ids)[0])
+
+
+class Counted(Mapping[str, Floats]):
+    """Tensors that remember which of them were read."""
+
+    def __init__(self, tensors: Mapping[str, Floats]) -> None:
+        self.tensors = tensors
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Floats:
+        self.read.add(name)
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    random_llama().save_pretrained(tmp_path)
+    return open_checkpoint(tmp_path)
+
+
+def test_a_run_hands_over_wanted_layers_and_stops_after_the_last(checkpoint: Checkpoint) -> None:
+    tensors = Counted(checkpoint.tensors)
+    decoder = NumpyDecoder(checkpoint.config, tensors)
+    observed: dict[int, Floats] = {}
+    decoder.run([4, 2, 4], lambda layer: layer == 1, observed.__setitem__)
+    assert list(observed) == [1]
+    assert observed[1].shape == (6, 3, 3)
+    unread = {"model.norm.weight", "lm_head.weight", "model.layers.1.mlp.up_proj.weight"}
+    assert not tensors.read & unread
+    assert not any(name.startswith("model.layers.2") for name in tensors.read)
+
+
+def test_nothing_wanted_is_nothing_read(checkpoint: Checkpoint) -> None:
+    tensors = Counted(checkpoint.tensors)
+    NumpyDecoder(checkpoint.config, tensors).run([1], lambda layer: False, lambda *_: None)
+    assert not tensors.read
+
+
+def test_each_tensor_is_read_once(checkpoint: Checkpoint) -> None:
+    tensors = Counted(checkpoint.tensors)
+    decoder = NumpyDecoder(checkpoint.config, tensors)
+    first = decoder.logits([3, 5])
+    tensors.read.clear()
+    np.testing.assert_array_equal(decoder.logits([3, 5]), first)
+    assert not tensors.read
+
+
+def test_float64_computes_in_float64(checkpoint: Checkpoint) -> None:
+    ids = [3, 5, 7]
+    wide = NumpyDecoder(checkpoint.config, checkpoint.tensors, np.float64).logits(ids)
+    narrow = NumpyDecoder(checkpoint.config, checkpoint.tensors).logits(ids)
+    assert wide.dtype == np.float64
+    assert 0 < abs(wide - narrow).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([], "at least one token"),
+        ([1, 31], "0 to 30"),
+        ([-1, 3], "0 to 30"),
+        ([1] * 30, "30 tokens.*29"),
+    ],
+)
+def test_numpy_refuses_ids_that_it_cannot_run(
+    checkpoint: Checkpoint, ids: list[int], message: str
+) -> None:
+    decoder = NumpyDecoder(checkpoint.config, checkpoint.tensors)
+    with pytest.raises(UsageError, match=message):
+        decoder.logits(ids)
+    with pytest.raises(UsageError, match=message):
+        decoder.run(ids, lambda layer: True, lambda *_: None)
+
+
+@pytest.mark.parametrize("tokens", [0, 30])
+def test_torch_refuses_as_many_tokens_as_it_cannot_run(checkpoint: Checkpoint, tokens: int) -> None:
+    with pytest.raises(UsageError, match="29"):
+        TorchDecoder(checkpoint.config)(torch.zeros(1, tokens, dtype=torch.long))
+
+
+def test_torch_refuses_other_tensors(checkpoint: Checkpoint) -> None:
+    tensors = dict(checkpoint.tensors)
+    del tensors["model.norm.weight"]
+    with pytest.raises(ValueError, match=r"model\.norm\.weight"):
+        TorchDecoder.from_llama(checkpoint.config, tensors)
+
+
+def test_training_lowers_the_loss_and_keeps_tied_weights_one() -> None:
+    torch.manual_seed(3)
+    config = DecoderConfig(
+        vocabulary=11,
+        d_model=12,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        head_dim=6,
+        d_ff=7,
+        tied=True,
+        attention_bias=True,
+        mlp_bias=True,
+        attention_dropout=0.1,
+    )
+    decoder = TorchDecoder(config)
+    assert set(decoder.llama_tensors()) == set(config.tensor_shapes())
+    ids = torch.arange(11).repeat(2, 3)
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.03)
+    losses = []
+    for _ in range(30):
+        logits = decoder(ids[:, :-1])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(parameter.grad is not None for parameter in decoder.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+    assert decoder.lm_head.weight is decoder.embed_tokens.weight
