@@ -1,0 +1,94 @@
+"""``tiny``, the trained model that ships inside the package, run in place by NumPy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from attnviz.attention.checkpoint import open_checkpoint
+from attnviz.attention.numpy_decoder import NumpyDecoder
+from attnviz.errors import LoadError, UsageError
+from attnviz.models.pieces import token_texts
+from attnviz.records import Kind, ModelInfo, Tokens
+
+__all__ = ["Bundled"]
+
+_DIRECTORY = Path(__file__).resolve().parent.parent / "data" / "tiny"
+
+
+class Bundled:
+    """The bundled decoder language model; everything about it is read from its files.
+
+    dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
+    decoder: the model itself, for more than its weights.
+    """
+
+    def __init__(self, dtype: str = "float32") -> None:
+        if dtype not in ("float32", "float64"):
+            raise UsageError(
+                f"the bundled model computes in float32 or float64, got {dtype}; choose one of them"
+            )
+        checkpoint = open_checkpoint(_DIRECTORY)
+        config = checkpoint.config
+        self.decoder = NumpyDecoder(config, checkpoint.tensors, dtype)
+        self._trained_tokens = checkpoint.metadata.get("trained_tokens")
+        self._info = ModelInfo(
+            name="tiny",
+            revision=checkpoint.metadata.get("revision"),
+            architecture="LlamaForCausalLM",
+            dtype=dtype,
+            layers=config.layers,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return ("self",)
+
+    @property
+    def context(self) -> int:
+        return self.decoder.config.context
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; it puts the beginning-of-text token first."""
+        path = _DIRECTORY / "tokenizer.json"
+        if not path.is_file():
+            raise LoadError(f"{path} was not found; install attnviz again")
+        return Tokenizer.from_file(str(path))
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """The text's tokens, the beginning-of-text token first; at most ``limit`` of them."""
+        encoding = self.tokenizer.encode(text)
+        kept = slice(limit)
+        return Tokens(
+            ids=tuple(encoding.ids[kept]),
+            texts=token_texts(self.tokenizer, encoding.tokens[kept]),
+            special=tuple(map(bool, encoding.special_tokens_mask[kept])),
+        )
+
+    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+        """What a reader must know about a run over these tokens, beside ``info.notes``."""
+        if self._trained_tokens is None or len(tokens) <= int(self._trained_tokens):
+            return ()
+        return (f"trained on sequences of up to {self._trained_tokens} tokens, not {len(tokens)}",)
+
+    def run(
+        self,
+        tokens: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, NDArray[np.floating]], None],
+    ) -> None:
+        """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
+        self.decoder.run(tokens.ids, wants, observe)

@@ -1,0 +1,146 @@
+"""The bundled model loads in place, without torch, and is what its card and header say."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from transformers import AutoTokenizer
+
+import attnviz
+from attnviz.errors import UsageError
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import NumpyModel
+
+DIRECTORY = Path(attnviz.__file__).parent / "data" / "tiny"
+SENTENCE = "The cat sat on the mat because it was tired."
+
+
+@pytest.fixture(scope="module")
+def model() -> Bundled:
+    return Bundled()
+
+
+def observe_all(model: Bundled, text: str) -> dict[int, np.ndarray]:
+    observed: dict[int, np.ndarray] = {}
+    model.run(model.encode(text), lambda layer: True, observed.__setitem__)
+    return observed
+
+
+def test_it_is_a_numpy_model_that_tells_its_shape(model: Bundled) -> None:
+    config = json.loads((DIRECTORY / "config.json").read_text())
+    assert isinstance(model, NumpyModel)
+    info = model.info
+    assert (info.name, info.architecture, info.dtype) == ("tiny", "LlamaForCausalLM", "float32")
+    assert (info.weights, info.seed, info.device) == ("trained", None, "cpu")
+    assert (info.layers, info.heads, info.kv_heads, info.head_dim) == (
+        config["num_hidden_layers"],
+        config["num_attention_heads"],
+        config["num_key_value_heads"],
+        config["head_dim"],
+    )
+    assert model.kinds == ("self",)
+    assert model.context == config["max_position_embeddings"]
+
+
+def test_the_revision_names_the_content(model: Bundled) -> None:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(load_file(DIRECTORY / "model.safetensors").items()):
+        digest.update(name.encode() + tensor.tobytes())
+    assert model.info.revision == digest.hexdigest()[:12]
+
+
+def test_it_is_small_enough_for_a_wheel() -> None:
+    assert sum(path.stat().st_size for path in DIRECTORY.iterdir()) < 16_000_000
+    dtypes = {one.dtype for one in load_file(DIRECTORY / "model.safetensors").values()}
+    assert dtypes == {np.dtype(np.float16)}
+
+
+def test_tokens_begin_with_the_special_one_and_read_as_the_text(model: Bundled) -> None:
+    tokens = model.encode(SENTENCE)
+    assert tokens.ids[0] == 0
+    assert tokens.texts[:4] == ("<|endoftext|>", "The", " cat", " sat")
+    assert tokens.special == (True, *[False] * (len(tokens) - 1))
+    assert "".join(tokens.texts[1:]) == SENTENCE
+
+
+def test_bytes_that_are_no_character_are_shown_as_bytes(model: Bundled) -> None:
+    texts = model.encode("학🐈").texts[1:]
+    assert b"".join(bytes([int(text[3:5], 16)]) for text in texts) == "학🐈".encode()
+
+
+def test_a_special_token_in_the_text_was_not_added(model: Bundled) -> None:
+    tokens = model.encode("cat<|endoftext|>")
+    assert (tokens.ids[-1], tokens.texts[-1], tokens.special[-1]) == (0, "<|endoftext|>", False)
+
+
+def test_at_most_as_many_tokens_as_asked_for_are_kept(model: Bundled) -> None:
+    tokens, every = model.encode(SENTENCE, 4), model.encode(SENTENCE)
+    assert (tokens.ids, tokens.texts) == (every.ids[:4], every.texts[:4])
+    assert len(model.encode(SENTENCE, 999)) == len(every)
+
+
+@pytest.mark.parametrize(
+    "text", [SENTENCE, "", " two  spaces\n", "나는 학교에 갔다 🐈", "<|endoftext|> again"]
+)
+def test_transformers_reads_the_same_ids(model: Bundled, text: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)
+    assert tuple(tokenizer(text)["input_ids"]) == model.encode(text).ids
+    assert tokenizer.decode(model.encode(text).ids) == f"<|endoftext|>{text}"
+
+
+def test_every_head_looks_back_with_weights_that_sum_to_one(model: Bundled) -> None:
+    observed = observe_all(model, SENTENCE)
+    tokens = len(model.encode(SENTENCE))
+    assert list(observed) == list(range(model.info.layers))
+    for weights in observed.values():
+        assert weights.shape == (model.info.heads, tokens, tokens)
+        assert weights.dtype == np.float32
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
+        assert not weights[:, ~np.tri(tokens, dtype=bool)].any()
+
+
+def test_float64_agrees_with_float32(model: Bundled) -> None:
+    wide = Bundled("float64")
+    assert wide.info.dtype == "float64"
+    for layer, weights in observe_all(wide, SENTENCE).items():
+        assert weights.dtype == np.float64
+        np.testing.assert_allclose(weights, observe_all(model, SENTENCE)[layer], atol=1e-5)
+
+
+def test_another_type_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"float32 or float64, got bfloat16"):
+        Bundled("bfloat16")
+
+
+def test_it_is_trained(model: Bundled) -> None:
+    """Random tokens said twice surprise it the first time and not the second."""
+    length = 40
+    half = np.random.default_rng(0).integers(1, model.decoder.config.vocabulary, size=length)
+    ids = np.concatenate([[0], half, half])
+    logits = model.decoder.logits(ids)[:-1]
+    logits -= logits.max(axis=-1, keepdims=True)
+    losses = np.log(np.exp(logits).sum(axis=-1)) - logits[np.arange(2 * length), ids[1:]]
+    assert losses[length + 1 :].mean() < 0.1 * losses[:length].mean()
+
+
+def test_a_text_longer_than_those_of_the_training_has_a_note(model: Bundled) -> None:
+    assert model.notes_for(model.encode(SENTENCE)) == ()
+    long = model.encode("cat " * 300)
+    (note,) = model.notes_for(long)
+    assert str(len(long)) in note
+    assert "trained on sequences of up to" in note
+
+
+def test_neither_torch_nor_transformers_is_imported() -> None:
+    script = (
+        "import sys; from attnviz.models.bundled import Bundled; model = Bundled();"
+        "model.run(model.encode('The cat'), lambda layer: True, lambda layer, weights: None);"
+        "print({'torch', 'transformers', 'array_api_compat', 'huggingface_hub'} & {*sys.modules})"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
