@@ -1,0 +1,127 @@
+"""``mha``: the library's own attention with random weights, over the words of a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.errors import UsageError
+from attnviz.records import Kind, ModelInfo, Tokens
+
+__all__ = ["OwnAttention"]
+
+
+class OwnAttention:
+    """One layer of self-attention over words of any language, split at white space.
+
+    The textbook's case: each distinct word has an embedding drawn from N(0, 1), in order of first
+    appearance, so equal words have equal embeddings; the projections are Xavier-uniform.
+
+    d_model: width of an embedding.
+    heads, kv_heads: query heads, and the key/value heads that they share (each its own if None).
+    head_dim: width of a head, ``d_model / heads`` if None.
+    causal: whether a word sees no later word.
+    seed: of all weights and embeddings; the same seed gives the same picture on every machine.
+    Raises UsageError where these do not fit together.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 64,
+        heads: int = 8,
+        kv_heads: int | None = None,
+        *,
+        head_dim: int | None = None,
+        causal: bool = False,
+        seed: int = 0,
+    ) -> None:
+        _check_sizes(d_model, heads, kv_heads, head_dim)
+        if seed < 0:
+            raise UsageError(f"the seed must be 0 or more, got {seed}")
+        self.causal = causal
+        self._seed = seed
+        self._attention = NumpyAttention.random(
+            d_model, heads, kv_heads, head_dim, seed=seed, causal=causal
+        )
+        shape = self._attention.shape
+        self._info = ModelInfo(
+            name="mha",
+            revision=None,
+            architecture="MultiHeadAttention",
+            dtype="float32",
+            layers=1,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            weights="random",
+            seed=seed,
+            notes=("random weights: this shows the mechanism, not what a trained model learnt",),
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return ("self",)
+
+    @property
+    def context(self) -> None:
+        return None
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """The words of ``text``, at most ``limit``; equal words have equal ids, counted from 0.
+
+        Raises UsageError where there is no word.
+        """
+        words = text.split()[:limit]
+        if not words:
+            raise UsageError("expected a text of at least one word, got none")
+        numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
+        return Tokens(
+            ids=tuple(numbers[word] for word in words),
+            texts=tuple(words),
+            special=(False,) * len(words),
+        )
+
+    def run(
+        self,
+        tokens: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, NDArray[np.floating]], None],
+    ) -> None:
+        """Hand over the weights (head, query, key) of layer 0 if wanted; see ``NumpyModel``."""
+        if wants(0):
+            _, weights = self._attention(self._embed(tokens.ids))
+            observe(0, weights)
+
+    def _embed(self, ids: tuple[int, ...]) -> NDArray[np.float32]:
+        # A stream of its own: drawn from the weights' stream, the words would resemble them.
+        generator = np.random.default_rng((self._seed, 1))
+        words = generator.standard_normal((max(ids) + 1, self._attention.shape.d_model))
+        return words.astype(np.float32)[list(ids)]
+
+
+def _check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
+    sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise UsageError(f"{name} must be at least 1, got {size}")
+    if head_dim is None and d_model % heads:
+        raise UsageError(
+            f"a d_model of {d_model} does not divide into {heads} heads; "
+            f"heads that divide it: {_divisors(d_model)}"
+        )
+    if kv_heads is not None and heads % kv_heads:
+        raise UsageError(
+            f"{heads} heads cannot share {kv_heads} key/value heads evenly; "
+            f"kv_heads that divide {heads}: {_divisors(heads)}"
+        )
+
+
+def _divisors(number: int) -> str:
+    return ", ".join(str(part) for part in range(1, number + 1) if number % part == 0)

@@ -1,0 +1,140 @@
+"""The textbook's case: seeded random attention over the words of any language."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from attnviz.errors import UsageError
+from attnviz.models.model import NumpyModel
+from attnviz.models.own import OwnAttention
+
+KOREAN = "나는 오늘 학교에 갔다 ."
+
+
+def weights_of(model: OwnAttention, text: str) -> np.ndarray:
+    observed: dict[int, np.ndarray] = {}
+    model.run(model.encode(text), lambda layer: True, observed.__setitem__)
+    assert list(observed) == [0]
+    return observed[0]
+
+
+def test_it_is_a_numpy_model_that_says_it_is_random() -> None:
+    model = OwnAttention(30, 6, 2, seed=7)
+    assert isinstance(model, NumpyModel)
+    info = model.info
+    assert (info.name, info.architecture) == ("mha", "MultiHeadAttention")
+    assert (info.layers, info.heads, info.kv_heads, info.head_dim) == (1, 6, 2, 5)
+    assert (info.weights, info.seed, info.revision) == ("random", 7, None)
+    assert "random weights" in info.notes[0]
+    assert (model.kinds, model.context) == (("self",), None)
+
+
+def test_words_of_any_language_are_the_tokens() -> None:
+    tokens = OwnAttention().encode(f"  {KOREAN}\n")
+    assert tokens.texts == ("나는", "오늘", "학교에", "갔다", ".")
+    assert tokens.ids == (0, 1, 2, 3, 4)
+    assert tokens.special == (False,) * 5
+
+
+def test_equal_words_have_equal_ids() -> None:
+    assert OwnAttention().encode("the cat and the dog and the").ids == (0, 1, 2, 0, 3, 2, 0)
+
+
+def test_at_most_as_many_words_as_asked_for_are_kept() -> None:
+    assert OwnAttention().encode("one two three", 2).texts == ("one", "two")
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_a_text_without_words_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="at least one word"):
+        OwnAttention().encode(text)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_weights_are_those_of_the_formula(causal: bool) -> None:
+    """Head by head, from the seeds: softmax(Q Kᵀ / √d_k) over embeddings and weights drawn anew."""
+    d_model, heads, kv_heads, head_dim, seed = 15, 4, 2, 3, 11
+    actual = weights_of(
+        OwnAttention(d_model, heads, kv_heads, head_dim=head_dim, causal=causal, seed=seed),
+        "a b a c",
+    )
+    drawn = np.random.default_rng((seed, 1)).standard_normal((3, d_model))
+    words = drawn[[0, 1, 0, 2]].astype(np.float32).astype(np.float64)
+    generator = np.random.default_rng(seed)
+    matrices = []
+    for rows in (heads * head_dim, kv_heads * head_dim):
+        bound = math.sqrt(6 / (rows + d_model))
+        matrices.append(generator.uniform(-bound, bound, (rows, d_model)))
+    for head in range(heads):
+        group = head // (heads // kv_heads)
+        query = words @ matrices[0][head * head_dim : (head + 1) * head_dim].T
+        key = words @ matrices[1][group * head_dim : (group + 1) * head_dim].T
+        for row in range(4):
+            seen = row + 1 if causal else 4
+            powers = [math.exp(query[row] @ key[j] / math.sqrt(head_dim)) for j in range(seen)]
+            expected = [power / sum(powers) for power in powers] + [0] * (4 - seen)
+            np.testing.assert_allclose(actual[head, row], expected, atol=1e-6)
+
+
+def test_equal_words_look_alike() -> None:
+    weights = weights_of(OwnAttention(), "the cat saw the cat")
+    np.testing.assert_allclose(weights[:, 0], weights[:, 3], atol=1e-6)
+    np.testing.assert_allclose(weights[:, :, 1], weights[:, :, 4], atol=1e-6)
+
+
+def test_a_longer_text_keeps_what_a_causal_head_saw() -> None:
+    model = OwnAttention(causal=True)
+    short, long = weights_of(model, KOREAN), weights_of(model, f"{KOREAN} 그리고")
+    np.testing.assert_allclose(long[:, :5, :5], short, atol=1e-6)
+
+
+def test_the_seed_decides() -> None:
+    first = weights_of(OwnAttention(seed=1), KOREAN)
+    np.testing.assert_array_equal(first, weights_of(OwnAttention(seed=1), KOREAN))
+    assert abs(first - weights_of(OwnAttention(seed=2), KOREAN)).max() > 0.1
+
+
+def test_nothing_wanted_is_nothing_handed_over() -> None:
+    model = OwnAttention()
+    observed: list[int] = []
+    model.run(model.encode("a b"), lambda layer: False, lambda layer, _: observed.append(layer))
+    assert not observed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"d_model": 12, "heads": 5}, "heads that divide it: 1, 2, 3, 4, 6, 12"),
+        ({"heads": 8, "kv_heads": 3}, "kv_heads that divide 8: 1, 2, 4, 8"),
+        ({"heads": 0}, "heads must be at least 1, got 0"),
+        ({"d_model": -64}, "d_model must be at least 1, got -64"),
+        ({"kv_heads": 0}, "kv_heads must be at least 1, got 0"),
+        ({"head_dim": 0}, "head_dim must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be 0 or more, got -1"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused_in_one_line(
+    arguments: dict[str, int], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        OwnAttention(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_head_width_of_its_own_frees_the_heads_from_the_model_width() -> None:
+    assert weights_of(OwnAttention(10, 3, head_dim=7), "a b").shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize("causal", ["False", "True"])
+def test_torch_is_not_imported(causal: str) -> None:
+    script = (
+        "import sys; from attnviz.models.own import OwnAttention; model = OwnAttention("
+        f"causal={causal});"
+        "model.run(model.encode('The cat'), lambda layer: True, lambda layer, weights: None);"
+        "print({'torch', 'transformers', 'tokenizers', 'array_api_compat'} & {*sys.modules})"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
