@@ -9,7 +9,18 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 
-__all__ = ["BOLD", "DIM", "Block", "Line", "beside", "flow", "stack", "text_line"]
+__all__ = [
+    "BOLD",
+    "DIM",
+    "Block",
+    "Line",
+    "beside",
+    "flow",
+    "stack",
+    "text_line",
+    "widest",
+    "without_trailing_blanks",
+]
 
 Line = list[Segment]
 
@@ -33,6 +44,19 @@ class Block:
 def text_line(*parts: tuple[str, Style | None] | str) -> Line:
     """A line from plain strings and (string, style) pairs."""
     return [Segment(part) if isinstance(part, str) else Segment(*part) for part in parts]
+
+
+def widest(lines: Iterable[Line], least: int = 0) -> int:
+    """The cells of the longest line, at least ``least``."""
+    return max([least, *map(Segment.get_line_length, lines)])
+
+
+def without_trailing_blanks(line: Line) -> Line:
+    """The line without the unstyled blanks at its end."""
+    end = len(line)
+    while end and not line[end - 1].text.strip() and not line[end - 1].style:
+        end -= 1
+    return line[:end]
 
 
 def beside(blocks: Sequence[Block], gap: int = 3) -> Block:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.records import Tokens
+if TYPE_CHECKING:  # records bring NumPy, which a line about a mistake does not need
+    from attnviz.records import Tokens
 
 __all__ = ["fit", "token_label", "token_labels", "visible", "width", "wrap"]
 
+_LONGEST_SPECIAL = 8
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 _PICTURES = {"\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
@@ -57,8 +60,15 @@ def token_label(text: str, encoding: str = "utf-8") -> str:
 
 
 def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
-    """The axis labels of a text."""
-    return tuple(token_label(text, encoding) for text in tokens.texts)
+    """The axis labels of a text; long names of special tokens are cut."""
+    labels = (token_label(text, encoding) for text in tokens.texts)
+    ellipsis = "…" if encoding.lower().startswith("utf") else "~"
+    return tuple(
+        fit(label, _LONGEST_SPECIAL, ellipsis)
+        if special and cell_len(label) > _LONGEST_SPECIAL
+        else label
+        for label, special in zip(labels, tokens.special, strict=True)
+    )
 
 
 def width(text: str) -> int:

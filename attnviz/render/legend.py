@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from rich.segment import Segment
 
+from attnviz.records import HeadsReport
 from attnviz.render.blocks import DIM, Block, text_line
+from attnviz.render.facts import wrapped
 from attnviz.render.palette import STEPS
 from attnviz.render.scale import weight_steps
 from attnviz.render.theme import Theme
 
-__all__ = ["legend"]
+__all__ = ["legend", "trait_legend"]
 
 _WEIGHTS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -24,9 +26,9 @@ def legend(theme: Theme) -> Block:
     line = text_line(("weight", DIM))
     if theme.colour:
         for weight, step in zip(_WEIGHTS, weight_steps(np.array(_WEIGHTS)), strict=True):
-            line += text_line((f"  {_number(weight)} ", DIM), theme.cells(int(step), 2).text)
-            line[-1] = theme.cells(int(step), 2)
-        line += text_line(("   colour = square root of the weight", DIM))
+            line += [Segment(f"  {_number(weight)} ", DIM), theme.cells(int(step), 2)]
+        root = "sqrt(weight)" if theme.ascii else "√weight"
+        line += text_line((f"   colour follows {root}", DIM))
     else:
         starts = [
             (step / (STEPS - 1)) ** 2
@@ -37,3 +39,16 @@ def legend(theme: Theme) -> Block:
         for glyph, start in zip(theme.ramp, starts, strict=True):
             line += text_line(f"  {glyph * 2} ", (f"from {_number(start)}", DIM))
     return Block((line,), Segment.get_line_length(line))
+
+
+def trait_legend(report: HeadsReport, room: int, theme: Theme) -> Block:
+    """Each trait on the screen: its letter, its name, how many heads have it."""
+    counts: dict[tuple[str, str], int] = {}
+    for entry in report.heads:
+        sign = entry.trait.letter, entry.trait.name
+        counts[sign] = counts.get(sign, 0) + 1
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
+    parts = [
+        (f"{theme.letter(letter)} {name} in {count}", False) for (letter, name), count in ranked
+    ]
+    return Block(tuple(wrapped([("strongest trait", False), *parts], room, theme)), room)

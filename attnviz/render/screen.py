@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.segment import Segment
+
 from attnviz.records import HeadsReport
-from attnviz.render.blocks import BOLD, Block, flow, stack, text_line
+from attnviz.render.axes import Axes
+from attnviz.render.blocks import BOLD, DIM, Block, flow, stack, text_line
+from attnviz.render.explain import explain
 from attnviz.render.facts import head_title, provenance, wrapped
-from attnviz.render.heatmap import Axes, heatmap, heatmap_width
+from attnviz.render.heatmap import heatmap, heatmap_width
 from attnviz.render.labels import token_labels, visible
-from attnviz.render.legend import legend
+from attnviz.render.legend import legend, trait_legend
 from attnviz.render.overview import overview
 from attnviz.render.theme import Theme
 from attnviz.render.token_view import token_view
@@ -21,6 +25,7 @@ __all__ = ["View", "heads_screen"]
 _GAP = 3
 _CHROME = 6  # lines above and below the overview: provenance, legend, the empty lines between
 _LEAST_HEIGHT = 45
+_LEAST_TITLE = 30
 
 
 @dataclass(frozen=True)
@@ -66,12 +71,17 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
             _full_maps(report, [(e.layer, e.head) for e in report.heads], view, theme, width)
         )
     else:
-        parts.append(overview(report, theme, width, max(height, _LEAST_HEIGHT) - _CHROME))
+        maps = overview(report, theme, width, max(height, _LEAST_HEIGHT) - _CHROME)
+        parts.append(stack([maps, trait_legend(report, width, theme)]))
         title = text_line(("The most telling heads", BOLD))
         maps = _full_maps(report, report.telling, view, theme, width)
         parts.append(stack([Block((title,), width), maps]))
     if view.top is None:
         parts.append(legend(theme))
+    if view.explain:
+        parts.append(explain(report, width))
+    if view.hints:
+        parts.append(_hints(view.hints, width, theme))
     return stack(parts)
 
 
@@ -109,3 +119,8 @@ def _comfortable_room(axes: Axes, width: int, maps: int, values: bool) -> int:
         if axes.cell_width(room, values) >= 4:
             return room
     return width
+
+
+def _hints(hints: Sequence[str], width: int, theme: Theme) -> Block:
+    lines = wrapped([(hint, False) for hint in hints], width, theme)
+    return Block(tuple([Segment(part.text, DIM) for part in line] for line in lines), width)

@@ -63,6 +63,10 @@ class Theme:
         """What stands between the parts of a line."""
         return " - " if self.ascii else " · "
 
+    def letter(self, letter: str) -> str:
+        """A trait's letter in the characters at hand."""
+        return letter if letter.isascii() or not self.ascii else "."
+
     @property
     def half_blocks(self) -> bool:
         """Whether one character can show two queries."""

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.records import HeadsReport
+from attnviz.render.axes import Axes
 from attnviz.render.blocks import BOLD, DIM, Block, stack, text_line
-from attnviz.render.heatmap import Axes, heatmap
+from attnviz.render.heatmap import heatmap
 from attnviz.render.labels import token_labels, width
 from attnviz.render.theme import Theme
 

@@ -1,0 +1,55 @@
+"""Run a model over one text and keep the attention weights that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+import numpy as np
+
+from attnviz.capture.observer import KeepWeights
+from attnviz.errors import UsageError
+from attnviz.models.model import Model, NumpyModel
+from attnviz.records import AttentionRecord, Kind, LayerWeights, Tokens
+
+__all__ = ["capture"]
+
+
+def capture(
+    model: Model,
+    tokens: Tokens,
+    *,
+    kind: Kind,
+    target: Tokens | None = None,
+    heads: Mapping[int, Container[int]] | None = None,
+) -> AttentionRecord:
+    """The attention of ``model`` over ``tokens``.
+
+    kind: one of ``model.kinds``.
+    target: the decoder's tokens; needed for the kinds ``decoder`` and ``cross``.
+    heads: the heads to keep of each layer; None keeps all.
+
+    Raises UnsupportedError where the architecture's attention cannot be observed, UsageError
+    where a chosen layer has none.
+    """
+    keep = KeepWeights(kind, heads)
+    if isinstance(model, NumpyModel):
+        model.run(
+            tokens,
+            lambda layer: keep.wants(kind, layer),
+            lambda layer, weights: keep.observe(kind, layer, weights[None]),
+        )
+    else:
+        from attnviz.capture.transformers_run import run_transformers  # torch only where needed
+
+        run_transformers(model, keep, tokens, target)
+    if not keep.layers:
+        raise UsageError("none of the chosen layers has attention: choose others with --layer")
+    queries = target if target is not None and kind in ("decoder", "cross") else tokens
+    keys = tokens if kind == "cross" else queries
+    causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
+    return AttentionRecord(model.info, kind, causal, queries, keys, keep.layers)
+
+
+def _sees_no_future(layer: LayerWeights) -> bool:
+    """Whether every weight of a query on a later key is exactly zero."""
+    return layer.weights.shape[-1] > 1 and not np.triu(layer.weights, 1).any()

@@ -1,0 +1,41 @@
+"""The command tree."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from attnviz import __version__
+from attnviz.cli.heads import heads
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="attnviz",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"attnviz {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def attnviz(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """See where each attention head of a transformer looks, in the terminal."""
+
+
+app.command()(heads)

@@ -1,0 +1,132 @@
+"""``attnviz heads``: from a sentence to heatmaps of every head."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from attnviz.cli import options as opt
+
+__all__ = ["heads"]
+
+SortName = Literal[
+    "previous",
+    "first",
+    "self",
+    "next",
+    "duplicate",
+    "induction",
+    "entropy",
+    "normalised_entropy",
+    "distance",
+    "confidence",
+]
+KindName = Literal["self", "encoder", "decoder", "cross"]
+
+_SHAPE = "The library's own attention (--model mha)"
+_VIEW = "View"
+_EPILOG = """
+[bold]Examples[/bold]
+
+attnviz heads "The cat sat on the mat because it was tired."
+
+attnviz heads "When Mary and John went out, John gave Mary a book." --head L1H0 --values
+
+attnviz heads --file story.txt --layer 0-1 --top 3
+
+attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
+
+attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
+"""
+
+
+def heads(
+    text: opt.TextArgument = None,
+    file: opt.TextFile = None,
+    layer: opt.Layers = None,
+    head: opt.Heads = None,
+    kind: Annotated[
+        KindName | None,
+        typer.Option(help="Which attention of an encoder–decoder (default: its encoder)."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Decoder text for --kind decoder and cross (default: the model's own greedy "
+            "output).",
+        ),
+    ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut a text that is longer than the model's context.")
+    ] = False,
+    values: Annotated[
+        bool, typer.Option("--values", help="Write the weights in the cells.", rich_help_panel=_VIEW)
+    ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="The N strongest token pairs of each head, as a table.",
+            rich_help_panel=_VIEW,
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD|INDEX",
+            help="What one word looks at and is looked at by, over all heads.",
+            rich_help_panel=_VIEW,
+        ),
+    ] = None,
+    sort: Annotated[
+        SortName | None,
+        typer.Option(help="Order the heads by a measure, largest first.", rich_help_panel=_VIEW),
+    ] = None,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Smallest first.", rich_help_panel=_VIEW)
+    ] = False,
+    index_base: opt.IndexBase = 0,
+    model: opt.Model = "tiny",
+    seed: opt.Seed = 0,
+    d_model: Annotated[
+        int | None,
+        typer.Option("--d-model", metavar="D", help="Width (64).", rich_help_panel=_SHAPE),
+    ] = None,
+    head_count: Annotated[
+        int | None,
+        typer.Option("--heads", metavar="H", help="Query heads (8).", rich_help_panel=_SHAPE),
+    ] = None,
+    kv_heads: Annotated[
+        int | None,
+        typer.Option(
+            "--kv-heads",
+            metavar="K",
+            help="Key/value heads that they share (H).",
+            rich_help_panel=_SHAPE,
+        ),
+    ] = None,
+    causal: Annotated[
+        bool | None,
+        typer.Option(
+            "--causal/--no-causal", help="Hide later words (no).", rich_help_panel=_SHAPE
+        ),
+    ] = None,
+    device: opt.Device = "cpu",
+    dtype: opt.Dtype = "auto",
+    revision: opt.Revision = None,
+    offline: opt.Offline = False,
+    trust_remote_code: opt.RemoteCode = False,
+    allow_pickle: opt.Pickle = False,
+    json: opt.Json = False,
+    save: opt.Save = None,
+    palette: opt.Palette = "viridis",
+    color: opt.Colour = "auto",
+    ascii: opt.Ascii = False,
+    width: opt.Width = None,
+    explain: opt.Explain = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Show where each attention head looks, over one text."""

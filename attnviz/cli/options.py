@@ -1,0 +1,163 @@
+"""The options that commands share: each declared once, so that it means the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from attnviz.cli.complete import complete_model
+from attnviz.cli.terminal import ColourChoice
+
+__all__ = [
+    "Ascii",
+    "Colour",
+    "Device",
+    "Dtype",
+    "Explain",
+    "Heads",
+    "IndexBase",
+    "Json",
+    "Layers",
+    "Model",
+    "Offline",
+    "Palette",
+    "Pickle",
+    "Quiet",
+    "RemoteCode",
+    "Revision",
+    "Save",
+    "Seed",
+    "TextArgument",
+    "TextFile",
+    "Width",
+]
+
+_MODEL, _LOADING, _OUTPUT = "Model", "Loading", "Output"
+
+PaletteName = Literal["viridis", "magma", "blues", "grey"]
+
+TextArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="TEXT", help="The text, in quotes; - reads standard input."),
+]
+TextFile = Annotated[
+    Path | None, typer.Option("--file", metavar="PATH", help="Read the text from a UTF-8 file.")
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="tiny (bundled), mha (the library's own attention, random weights), a directory, a "
+        "Hugging Face id, or a named shape such as configs/gpt2 (random weights).",
+        autocompletion=complete_model,
+        rich_help_panel=_MODEL,
+    ),
+]
+Layers = Annotated[
+    str | None,
+    typer.Option("--layer", "-l", metavar="LAYERS", help="Layers: 2, 0-3, 0,5, -1 is the last."),
+]
+Heads = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--head",
+        "-H",
+        metavar="HEADS",
+        help="Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1; may be repeated.",
+    ),
+]
+IndexBase = Annotated[
+    int,
+    typer.Option(
+        "--index-base",
+        min=0,
+        max=1,
+        help="Number layers and heads from 0, or from 1 as some papers do.",
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, mps.", rich_help_panel=_LOADING),
+]
+Dtype = Annotated[
+    Literal["auto", "float32", "float16", "bfloat16", "float64"],
+    typer.Option(help="auto is the checkpoint's own.", rich_help_panel=_LOADING),
+]
+Seed = Annotated[
+    int, typer.Option(help="Of random weights.", min=0, rich_help_panel=_MODEL)
+]
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="Directories and the cache only.", rich_help_panel=_LOADING
+    ),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REVISION",
+        help="Branch, tag or commit on the hub.",
+        rich_help_panel=_LOADING,
+    ),
+]
+RemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run Python code that comes with the model.",
+        rich_help_panel=_LOADING,
+    ),
+]
+Pickle = Annotated[
+    bool,
+    typer.Option(
+        "--allow-pickle",
+        help="Read weights from pickles, which can run code.",
+        rich_help_panel=_LOADING,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+]
+Save = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Write a file by its ending: .json .csv .npz .safetensors .svg .html .txt .png .pdf; "
+        "may be repeated.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+Palette = Annotated[PaletteName, typer.Option(help="Colour scale.", rich_help_panel=_OUTPUT)]
+Colour = Annotated[
+    ColourChoice,
+    typer.Option("--color", help="auto obeys NO_COLOR and pipes.", rich_help_panel=_OUTPUT),
+]
+Ascii = Annotated[
+    bool, typer.Option("--ascii", help="Draw with ASCII only.", rich_help_panel=_OUTPUT)
+]
+Width = Annotated[
+    int | None,
+    typer.Option(
+        metavar="COLUMNS",
+        help="Columns to draw in (default: the terminal's, 80 in a pipe).",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="No progress, notices or hints.", rich_help_panel=_OUTPUT
+    ),
+]
+Explain = Annotated[
+    bool,
+    typer.Option(
+        "--explain", help="Add a reading for newcomers.", rich_help_panel=_OUTPUT
+    ),
+]

@@ -1,0 +1,109 @@
+"""What ``--layer`` and ``--head`` mean: ``L2H5``, ``3``, ``2.5``, ``2.*``, ``0-3.1,4``, ``-1``.
+
+A bare number is a head of every layer. A dot or the letters separate layers from heads. A comma
+goes on with the heads of the same layers unless another ``L…H…`` or dotted choice follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from attnviz.errors import UsageError
+
+__all__ = ["choose_heads"]
+
+_SPAN = re.compile(r"(-?\d+)(?:-(-?\d+))?")
+_NAMED = re.compile(r"[Ll](.+?)[Hh](.+)")
+
+
+def choose_heads(
+    layers: str | None, heads: Sequence[str], layer_count: int, head_count: int, base: int
+) -> dict[int, frozenset[int]] | None:
+    """The chosen heads of each chosen layer, counted from 0; None where nothing was chosen.
+
+    Raises UsageError for what is no choice and for an index that the model does not have.
+    """
+    if layers is None and not heads:
+        return None
+    axes = _Axis("layer", layer_count, base), _Axis("head", head_count, base)
+    within = axes[0].span_list(layers) if layers is not None else range(layer_count)
+    if not heads:
+        return {layer: frozenset(range(head_count)) for layer in within}
+    chosen: dict[int, set[int]] = {}
+    for choice in heads:
+        for layer, head in _pairs(choice, within, axes):
+            chosen.setdefault(layer, set()).add(head)
+    kept = {layer: frozenset(chosen[layer]) for layer in sorted(chosen) if layer in within}
+    if not kept:
+        raise UsageError(
+            f"--head {' '.join(heads)} names no head of --layer {layers}: give one of the two, "
+            "or heads of these layers"
+        )
+    return kept
+
+
+class _Axis:
+    """The layers or the heads of a model, as a user may name them."""
+
+    def __init__(self, name: str, count: int, base: int) -> None:
+        self.name, self.count, self.base = name, count, base
+
+    def index(self, text: str) -> int:
+        number = int(text)
+        place = number + self.count if number < 0 else number - self.base
+        if not 0 <= place < self.count:
+            last = self.count - 1 + self.base
+            raise UsageError(
+                f"no {self.name} {text}: this model has {self.name}s {self.base} to {last} "
+                f"(or -{self.count} to -1 from the end)"
+            )
+        return place
+
+    def span_list(self, text: str) -> list[int]:
+        """The places that ``0-3,5`` or ``*`` names."""
+        places: list[int] = []
+        for part in text.split(","):
+            if part.strip() == "*":
+                places.extend(range(self.count))
+                continue
+            match = _SPAN.fullmatch(part.strip())
+            if match is None:
+                raise UsageError(
+                    f"cannot read {part!r} as a {self.name}: expected a number, a range such as "
+                    "0-3, a list such as 0,2,5, or *"
+                )
+            start = self.index(match[1])
+            end = start if match[2] is None else self.index(match[2])
+            if end < start:
+                raise UsageError(f"the range {part.strip()} of {self.name}s runs backwards")
+            places.extend(range(start, end + 1))
+        return places
+
+
+def _pairs(choice: str, within: Sequence[int], axes: tuple[_Axis, _Axis]) -> list[tuple[int, int]]:
+    """The (layer, head) pairs of one ``--head`` value."""
+    pairs: list[tuple[int, int]] = []
+    for part in _split(choice):
+        named = _NAMED.fullmatch(part)
+        if named is not None:
+            layers, heads = axes[0].span_list(named[1]), axes[1].span_list(named[2])
+        elif "." in part:
+            left, right = part.split(".", 1)
+            layers, heads = axes[0].span_list(left), axes[1].span_list(right)
+        else:
+            layers, heads = list(within), axes[1].span_list(part)
+        pairs.extend((layer, head) for layer in layers for head in heads)
+    return pairs
+
+
+def _split(choice: str) -> list[str]:
+    """``0-3.1,4,L5H0`` as [``0-3.1,4``, ``L5H0``]."""
+    parts: list[str] = []
+    for piece in choice.replace(" ", ",").split(","):
+        starts_anew = "." in piece or piece[:1] in "Ll"
+        if parts and not starts_anew:
+            parts[-1] += f",{piece}"
+        else:
+            parts.append(piece)
+    return parts

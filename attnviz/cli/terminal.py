@@ -1,0 +1,63 @@
+"""The console that commands write to: its width, its colours, and a reader that goes away."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Literal, NoReturn
+
+from rich.console import Console
+
+from attnviz.errors import UsageError
+
+__all__ = ["ColourChoice", "LEAST_WIDTH", "MOST_WIDTH", "messages", "open_console", "reader_gone"]
+
+ColourChoice = Literal["auto", "always", "never"]
+
+LEAST_WIDTH, MOST_WIDTH = 20, 1000
+
+
+def reader_gone() -> NoReturn:
+    """End quietly after the reader of standard output has closed its end of the pipe."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())  # so that the interpreter's own last flush succeeds
+    raise SystemExit(0)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        reader_gone()
+
+
+def open_console(width: int | None, colour: ColourChoice) -> Console:
+    """The console on standard output.
+
+    width: columns, or None for the terminal's own (80 in a pipe).
+    colour: ``auto`` obeys NO_COLOR, FORCE_COLOR and whether a terminal listens.
+
+    Raises UsageError where the width is below 20 or above 1,000 columns.
+    """
+    forced = os.environ.get("FORCE_COLOR", "")
+    force = colour == "always" or (colour == "auto" and forced not in ("", "0", "false"))
+    console = _Console(
+        width=width,
+        force_terminal=True if force else None if sys.stdout.isatty() else False,
+        no_color=True if colour == "never" else False if colour == "always" else None,
+        color_system="truecolor" if force and not sys.stdout.isatty() else "auto",
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    if not LEAST_WIDTH <= console.width <= MOST_WIDTH:
+        source = "--width is" if width is not None else "this terminal is"
+        raise UsageError(
+            f"{source} {console.width} columns: a map needs {LEAST_WIDTH} to {MOST_WIDTH} "
+            "(set another --width, or use --json)"
+        )
+    return console
+
+
+def messages(quiet: bool) -> Console:
+    """The console on standard error, for progress and notices."""
+    return Console(stderr=True, quiet=quiet, markup=False, emoji=False, highlight=False)

@@ -1,0 +1,55 @@
+"""The text that a command works on: an argument, a file, or standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.render.labels import visible
+
+__all__ = ["read_text"]
+
+
+def read_text(argument: str | None, file: Path | None) -> str:
+    """The text of TEXT, ``--file`` or ``-``, without the line end that a file closes with.
+
+    Raises UsageError where there is no text or two, LoadError where a file cannot be read or is
+    not UTF-8.
+    """
+    if argument is not None and file is not None:
+        raise UsageError("expected one text: give TEXT or --file, not both")
+    if argument is None and file is None:
+        raise UsageError(
+            'expected a text: attnviz heads "The cat sat on the mat.", --file PATH, or - to read '
+            "standard input"
+        )
+    if file is not None:
+        text = _decoded(_read(file), visible(str(file)))
+    elif argument == "-":
+        text = _decoded(sys.stdin.buffer.read(), "standard input")
+    else:
+        assert argument is not None  # noqa: S101 - one of the two is given, see above
+        text = _decoded(argument.encode("utf-8", "surrogateescape"), "the text", UsageError)
+    if not text.strip():
+        raise UsageError("the text is empty: expected at least one word")
+    return text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"cannot read {visible(str(path))}: {error.strerror}") from error
+
+
+def _decoded(
+    content: bytes, name: str, failure: type[LoadError] | type[UsageError] = LoadError
+) -> str:
+    try:
+        return content.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise failure(
+            f"{name} is not UTF-8: byte {error.start + 1} is 0x{content[error.start]:02x}; "
+            "convert it first, for example with iconv -t UTF-8"
+        ) from error

@@ -1,0 +1,68 @@
+"""The map of a long text: a column a key or less, half a line a query or less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.render.axes import Axes, tick_line
+from attnviz.render.blocks import DIM, Block, Line, text_line, widest, without_trailing_blanks
+from attnviz.render.labels import fit, width
+from attnviz.render.maps import cell_steps
+from attnviz.render.pool import block_starts
+from attnviz.render.theme import Theme
+
+__all__ = ["dense_map"]
+
+_LONGEST_LABEL = 20
+_FEW_QUERIES = 12
+
+
+def dense_map(
+    weights: NDArray[np.floating], axes: Axes, theme: Theme, title: Sequence[Line], room: int
+) -> Block:
+    """A map of ``weights`` (query, key) in ``room`` columns, under its title lines.
+
+    Columns carry the index of every few keys, lines the index and text of their first query.
+    What does not fit is pooled into blocks of tokens, and a caption says so.
+    """
+    queries, keys = weights.shape
+    digits = len(str(queries - 1))
+    indent = digits + 1 + min(axes.label_width, _LONGEST_LABEL - digits)
+    columns = max(min(room - indent, keys), 1)
+    lines = _line_count(queries, columns * queries // keys)
+    halves = theme.half_blocks and lines < queries
+    steps = cell_steps(weights, 2 * lines if halves else lines, columns, axes.causal)
+    starts = block_starts(queries, len(steps))
+    drawn = [*title, tick_line(block_starts(keys, columns).tolist(), indent, 1)]
+    for row in range(0, len(steps), 2 if halves else 1):
+        first = int(starts[row])
+        label = fit(f"{first:>{digits}} {axes.queries[first]}", indent - 1, theme.ellipsis)
+        if halves:
+            under = steps[row + 1].tolist() if row + 1 < len(steps) else [-1] * columns
+            cells = theme.stacked(steps[row].tolist(), under)
+        else:
+            cells = [theme.cells(int(step), 1) for step in steps[row]]
+        drawn.append(without_trailing_blanks([*text_line((label + " ", DIM)), *cells]))
+    drawn.append(text_line((_caption(weights.shape, steps.shape), DIM)))
+    return Block(tuple(drawn), widest(title, max(indent + columns, width(drawn[-1][0].text))))
+
+
+def _line_count(queries: int, square: int) -> int:
+    """Lines of the map: half a line for each of the ``square`` rows, a line each for few."""
+    if queries <= _FEW_QUERIES:
+        return queries
+    return max((min(square, queries) + 1) // 2, _FEW_QUERIES)
+
+
+def _caption(tokens: tuple[int, ...], cells: tuple[int, ...]) -> str:
+    """What one cell and one line are."""
+    size = [count / blocks for count, blocks in zip(tokens, cells, strict=True)]
+    if max(size) == 1:
+        return "two queries a line, the upper one is named"
+    return (
+        f"pooled, a cell is {size[0]:.3g} queries by {size[1]:.3g} keys: "
+        "summed over keys, mean over queries"
+    )

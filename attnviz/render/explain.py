@@ -1,0 +1,57 @@
+"""A reading of the screen in plain words, for someone new to attention."""
+
+from __future__ import annotations
+
+from attnviz.records import HeadsReport, Trait
+from attnviz.render.blocks import BOLD, Block, stack, text_line
+from attnviz.render.facts import share
+from attnviz.render.labels import width
+
+__all__ = ["TRAIT_MEANINGS", "explain"]
+
+TRAIT_MEANINGS = {
+    "previous": "looks at the token just before",
+    "first": "looks at the very first token: often a place to rest when nothing is to be found",
+    "self": "looks at the token itself",
+    "next": "looks at the token just after",
+    "duplicate": "looks at earlier copies of the same token",
+    "induction": "looks at what followed earlier copies of the same token, and so can repeat it",
+    "spread": "spreads its attention widely",
+}
+
+
+def explain(report: HeadsReport, room: int) -> Block:
+    """How to read the maps, and what the traits on this screen mean."""
+    record = report.record
+    paragraphs = [
+        "How to read this: each map is one attention head. A row is a token as it reads (the "
+        "query), a column is a token it may look at (a key), and the cell is the share of its "
+        "attention that goes there. A row sums to one"
+        + ("; a token sees no later token, so that half is blank." if record.causal else "."),
+        "The colour grows with the square root of the weight, so that small weights can be seen.",
+        "The word under a map is its trait: the pattern that stands out most against attention "
+        "spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
+    ]
+    traits: dict[str, tuple[Trait, str]] = {}
+    for entry in report.heads:
+        known = traits.get(entry.trait.name)
+        if known is None or entry.trait.score > known[0].score:
+            traits[entry.trait.name] = entry.trait, report.name(entry.layer, entry.head)
+    paragraphs += [
+        f"{trait.name} ({trait.letter}): {TRAIT_MEANINGS[name]}; here most of all {where}, "
+        f"{share(trait.score)}."
+        for name, (trait, where) in traits.items()
+    ]
+    return stack([_paragraph(text, min(room, 100)) for text in paragraphs], gap=0)
+
+
+def _paragraph(text: str, room: int) -> Block:
+    """Text broken at blanks; what stands before the first colon is bold."""
+    lines: list[str] = [""]
+    for word in text.split():
+        if lines[-1] and width(f"{lines[-1]} {word}") > room:
+            lines.append("  ")
+        lines[-1] += word if not lines[-1].strip() else f" {word}"
+    head, colon, rest = lines[0].partition(":")
+    first = text_line((head + colon, BOLD), rest) if colon else text_line(lines[0])
+    return Block((first, *(text_line(line) for line in lines[1:])), room)
