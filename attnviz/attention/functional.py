@@ -142,4 +142,10 @@ def repeat_kv_heads(x: Array, groups: int) -> Array:
 
     Query heads k·groups to (k + 1)·groups − 1 then find key/value head k (Ainslie et al. 2023).
     """
-    return x if groups == 1 else namespace(x).repeat(x, groups, axis=-3)
+    if groups == 1:
+        return x
+    xp = namespace(x)
+    *leading, kv_heads, tokens, dim = x.shape
+    # Not xp.repeat: array-api-compat lacked it for torch until 1.12.
+    shared = xp.broadcast_to(x[..., None, :, :], (*leading, kv_heads, groups, tokens, dim))
+    return xp.reshape(shared, (*leading, kv_heads * groups, tokens, dim))

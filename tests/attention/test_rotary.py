@@ -27,9 +27,18 @@ def test_equals_llama(convert, normal, head_dim, theta):
     )
     tables = rotary_tables(convert(positions), head_dim, theta, like=convert(query))
     for table, wanted in zip(tables, expected_tables, strict=True):
-        np.testing.assert_allclose(table, wanted[0], atol=1e-6)
+        np.testing.assert_allclose(table, wanted[0], atol=1e-5)
     for x, wanted in zip((query, key), expected, strict=True):
-        np.testing.assert_allclose(apply_rotary(convert(x), *tables), wanted, atol=3e-6)
+        np.testing.assert_allclose(apply_rotary(convert(x), *tables), wanted, atol=1e-5)
+
+
+def test_angles_are_rounded_as_float32_far_from_the_start(convert):
+    cos, sin = rotary_tables([1009], 64, 5e5, like=convert(np.zeros(1, np.float32)))
+    for pair in range(32):
+        power = np.float32(5e5 ** float(np.float32(2 * pair) / np.float32(64)))
+        angle = float(np.float32(1009) * (np.float32(1) / power))
+        assert float(cos[0, pair]) == pytest.approx(math.cos(angle), abs=1e-6)
+        assert float(sin[0, 32 + pair]) == pytest.approx(math.sin(angle), abs=1e-6)
 
 
 def test_a_quarter_turn_by_hand(convert, close):
