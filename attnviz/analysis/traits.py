@@ -20,7 +20,7 @@ TRAITS = {
     "next": "N",
     "duplicate": "D",
     "induction": "I",
-    "spread": "·",
+    "spread": "-",
 }
 """Every trait's name and letter."""
 

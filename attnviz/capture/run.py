@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from attnviz.models.model import Model, NumpyModel
 from attnviz.records import AttentionRecord, Kind, LayerWeights, Tokens
 
 __all__ = ["capture"]
+
+_ROUNDING = 0.02
+"""How far a row of 16-bit weights may be from one by rounding alone."""
 
 
 def capture(
@@ -32,12 +36,14 @@ def capture(
     where a chosen layer has none.
     """
     keep = KeepWeights(kind, heads)
+    notes = model.info.notes
     if isinstance(model, NumpyModel):
         model.run(
             tokens,
             lambda layer: keep.wants(kind, layer),
             lambda layer, weights: keep.observe(kind, layer, weights[None]),
         )
+        notes += model.notes_for(tokens)
     else:
         from attnviz.capture.transformers_run import run_transformers  # torch only where needed
 
@@ -47,9 +53,18 @@ def capture(
     queries = target if target is not None and kind in ("decoder", "cross") else tokens
     keys = tokens if kind == "cross" else queries
     causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
-    return AttentionRecord(model.info, kind, causal, queries, keys, keep.layers)
+    info = replace(model.info, notes=notes + _lost_weight(keep.layers))
+    return AttentionRecord(info, kind, causal, queries, keys, keep.layers)
 
 
 def _sees_no_future(layer: LayerWeights) -> bool:
     """Whether every weight of a query on a later key is exactly zero."""
     return layer.weights.shape[-1] > 1 and not np.triu(layer.weights, 1).any()
+
+
+def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
+    """A note where rows do not sum to one, as with the learned sinks of gpt_oss."""
+    least = min(float(layer.weights.sum(-1).min()) for layer in layers)
+    if least > 1 - _ROUNDING:
+        return ()
+    return (f"rows sum to as little as {least:.2f}: the rest goes to no token (a learned sink)",)

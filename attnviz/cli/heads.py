@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from attnviz.cli import options as opt
+from attnviz.errors import UsageError
 
 __all__ = ["heads"]
 
@@ -62,7 +63,8 @@ def heads(
         bool, typer.Option("--truncate", help="Cut a text that is longer than the model's context.")
     ] = False,
     values: Annotated[
-        bool, typer.Option("--values", help="Write the weights in the cells.", rich_help_panel=_VIEW)
+        bool,
+        typer.Option("--values", help="Write the weights in the cells.", rich_help_panel=_VIEW),
     ] = False,
     top: Annotated[
         int | None,
@@ -110,9 +112,7 @@ def heads(
     ] = None,
     causal: Annotated[
         bool | None,
-        typer.Option(
-            "--causal/--no-causal", help="Hide later words (no).", rich_help_panel=_SHAPE
-        ),
+        typer.Option("--causal/--no-causal", help="Hide later words (no).", rich_help_panel=_SHAPE),
     ] = None,
     device: opt.Device = "cpu",
     dtype: opt.Dtype = "auto",
@@ -130,3 +130,29 @@ def heads(
     quiet: opt.Quiet = False,
 ) -> None:
     """Show where each attention head looks, over one text."""
+    from attnviz.cli.heads_run import Choice, Output, Wish, show_heads
+    from attnviz.cli.text_input import read_text
+    from attnviz.models.resolve import LoadOptions
+
+    given = {"d_model": d_model, "heads": head_count, "kv_heads": kv_heads, "causal": causal}
+    shape: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if shape and model != "mha":
+        option = "--" + next(iter(shape)).replace("_", "-")
+        raise UsageError(f"{option} shapes the library's own attention: add --model mha")
+    show_heads(
+        lambda: read_text(text, file),
+        model,
+        LoadOptions(
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            offline=offline,
+            trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+            seed=seed,
+            **shape,
+        ),
+        Choice(layer, tuple(head or ()), index_base, kind, target, truncate),
+        Wish(values, top, token, sort, reverse, explain),
+        Output(json, tuple(save or ()), palette, color, ascii, width, quiet),
+    )

@@ -87,14 +87,10 @@ Dtype = Annotated[
     Literal["auto", "float32", "float16", "bfloat16", "float64"],
     typer.Option(help="auto is the checkpoint's own.", rich_help_panel=_LOADING),
 ]
-Seed = Annotated[
-    int, typer.Option(help="Of random weights.", min=0, rich_help_panel=_MODEL)
-]
+Seed = Annotated[int, typer.Option(help="Of random weights.", min=0, rich_help_panel=_MODEL)]
 Offline = Annotated[
     bool,
-    typer.Option(
-        "--offline", help="Directories and the cache only.", rich_help_panel=_LOADING
-    ),
+    typer.Option("--offline", help="Directories and the cache only.", rich_help_panel=_LOADING),
 ]
 Revision = Annotated[
     str | None,
@@ -151,13 +147,9 @@ Width = Annotated[
 ]
 Quiet = Annotated[
     bool,
-    typer.Option(
-        "--quiet", "-q", help="No progress, notices or hints.", rich_help_panel=_OUTPUT
-    ),
+    typer.Option("--quiet", "-q", help="No progress, notices or hints.", rich_help_panel=_OUTPUT),
 ]
 Explain = Annotated[
     bool,
-    typer.Option(
-        "--explain", help="Add a reading for newcomers.", rich_help_panel=_OUTPUT
-    ),
+    typer.Option("--explain", help="Add a reading for newcomers.", rich_help_panel=_OUTPUT),
 ]

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from attnviz.errors import UsageError
 
-__all__ = ["ColourChoice", "LEAST_WIDTH", "MOST_WIDTH", "messages", "open_console", "reader_gone"]
+__all__ = ["LEAST_WIDTH", "MOST_WIDTH", "ColourChoice", "messages", "open_console", "reader_gone"]
 
 ColourChoice = Literal["auto", "always", "never"]
 

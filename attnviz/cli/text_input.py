@@ -29,7 +29,7 @@ def read_text(argument: str | None, file: Path | None) -> str:
     elif argument == "-":
         text = _decoded(sys.stdin.buffer.read(), "standard input")
     else:
-        assert argument is not None  # noqa: S101 - one of the two is given, see above
+        assert argument is not None
         text = _decoded(argument.encode("utf-8", "surrogateescape"), "the text", UsageError)
     if not text.strip():
         raise UsageError("the text is empty: expected at least one word")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Model", "NumpyModel"]
+__all__ = ["Model", "NumpyModel", "TwoStackModel"]
 
 
 class Model(Protocol):
@@ -39,6 +39,10 @@ class Model(Protocol):
 class NumpyModel(Model, Protocol):
     """A model with one stack of self-attention that runs in NumPy, without torch."""
 
+    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+        """What a reader must know about a run over these tokens, beside ``info.notes``."""
+        ...
+
     def run(
         self,
         tokens: Tokens,
@@ -50,4 +54,23 @@ class NumpyModel(Model, Protocol):
         ``observe`` gets the layer's index and an array (heads, query, key).
         Layers after the last wanted one need not run.
         """
+        ...
+
+
+@runtime_checkable
+class TwoStackModel(Model, Protocol):
+    """An encoder–decoder: it reads one text and writes, or is given, another.
+
+    target_context: the longest decoder text in tokens, or None where nothing limits it.
+    """
+
+    @property
+    def target_context(self) -> int | None: ...
+
+    def encode_target(self, text: str, limit: int | None = None) -> Tokens:
+        """Decoder text as the model is trained on it: shifted right behind its start token."""
+        ...
+
+    def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
+        """The decoder text that the model itself writes for ``tokens``, at most ``limit`` long."""
         ...

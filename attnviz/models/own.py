@@ -88,6 +88,10 @@ class OwnAttention:
             special=(False,) * len(words),
         )
 
+    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+        """Nothing depends on the text."""
+        return ()
+
     def run(
         self,
         tokens: Tokens,

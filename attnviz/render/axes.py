@@ -40,10 +40,10 @@ class Axes:
 
 
 def tick_line(numbers: Iterable[int], indent: int, cell: int) -> Line:
-    """Numbers over their columns, ``cell`` columns apart, as many as fit without touching."""
+    """Numbers over their columns, ``cell`` columns apart, as many as fit two blanks apart."""
     text = ""
     for place, number in enumerate(numbers):
         column = place * cell
-        if column >= len(text) + (1 if text else 0):
+        if column >= len(text) + (2 if text else 0):
             text = text.ljust(column) + str(number)
     return text_line(" " * indent, (text, DIM))

@@ -35,6 +35,13 @@ class Block:
     lines: tuple[Line, ...]
     width: int
 
+    @property
+    def plain(self) -> str:
+        """The block as text without styles."""
+        return "".join(
+            "".join(segment.text for segment in line).rstrip() + "\n" for line in self.lines
+        )
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines:
             yield from line

@@ -63,6 +63,6 @@ def _caption(tokens: tuple[int, ...], cells: tuple[int, ...]) -> str:
     if max(size) == 1:
         return "two queries a line, the upper one is named"
     return (
-        f"pooled, a cell is {size[0]:.3g} queries by {size[1]:.3g} keys: "
-        "summed over keys, mean over queries"
+        f"pooled: {size[0]:.1f} queries by {size[1]:.1f} keys a cell, summed over keys, "
+        "mean over queries"
     )

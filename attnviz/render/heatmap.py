@@ -83,6 +83,7 @@ def _header(axes: Axes, cell: int, theme: Theme) -> list[Line]:
         line = [Segment(" " * axes.label_width)]
         for piece in pieces:
             place = row - (height - len(piece))
-            line.append(Segment(fit(piece[place] if place >= 0 else "", cell)))
+            text = piece[place] if place >= 0 else ""
+            line.append(Segment(fit(" " * ((cell - width(text)) // 2) + text, cell)))
         lines.append(without_trailing_blanks(line))
     return lines

@@ -28,7 +28,7 @@ def legend(theme: Theme) -> Block:
         for weight, step in zip(_WEIGHTS, weight_steps(np.array(_WEIGHTS)), strict=True):
             line += [Segment(f"  {_number(weight)} ", DIM), theme.cells(int(step), 2)]
         root = "sqrt(weight)" if theme.ascii else "√weight"
-        line += text_line((f"   colour follows {root}", DIM))
+        line += text_line((f"  colour: {root}", DIM))
     else:
         starts = [
             (step / (STEPS - 1)) ** 2
@@ -48,7 +48,5 @@ def trait_legend(report: HeadsReport, room: int, theme: Theme) -> Block:
         sign = entry.trait.letter, entry.trait.name
         counts[sign] = counts.get(sign, 0) + 1
     ranked = sorted(counts.items(), key=lambda item: -item[1])
-    parts = [
-        (f"{theme.letter(letter)} {name} in {count}", False) for (letter, name), count in ranked
-    ]
+    parts = [(f"{letter} {name} in {count}", False) for (letter, name), count in ranked]
     return Block(tuple(wrapped([("strongest trait", False), *parts], room, theme)), room)

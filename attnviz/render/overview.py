@@ -109,5 +109,5 @@ def _lettered(
     """A map with the letter of its trait at the upper right corner."""
     weights = report.weights(entry.layer, entry.head)
     drawn = small_map(weights, lines, columns, report.record.causal, theme)
-    mark = Block((text_line((theme.letter(entry.trait.letter), BOLD)),), _GAP)
+    mark = Block((text_line((entry.trait.letter, BOLD)),), _GAP)
     return beside([Block(drawn.lines, columns), mark], 0)

@@ -26,6 +26,8 @@ _GAP = 3
 _CHROME = 6  # lines above and below the overview: provenance, legend, the empty lines between
 _LEAST_HEIGHT = 45
 _LEAST_TITLE = 30
+_FEW_HEADS = 8
+_FEW_QUERIES = 16
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
         parts.append(token_view(report, *view.token, theme, width, view.values))
     elif view.top is not None:
         parts.append(top_pairs(report, view.top, theme, width))
-    elif report.selected:
+    elif report.selected or _few(report):
         parts.append(
             _full_maps(report, [(e.layer, e.head) for e in report.heads], view, theme, width)
         )
@@ -83,6 +85,11 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
     if view.hints:
         parts.append(_hints(view.hints, width, theme))
     return stack(parts)
+
+
+def _few(report: HeadsReport) -> bool:
+    """Whether all heads can be shown in full at once, as a textbook's figure does."""
+    return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
 
 
 def _full_maps(

@@ -63,10 +63,6 @@ class Theme:
         """What stands between the parts of a line."""
         return " - " if self.ascii else " · "
 
-    def letter(self, letter: str) -> str:
-        """A trait's letter in the characters at hand."""
-        return letter if letter.isascii() or not self.ascii else "."
-
     @property
     def half_blocks(self) -> bool:
         """Whether one character can show two queries."""
@@ -92,7 +88,7 @@ class Theme:
         if step < 0:
             return Segment(" " * cells)
         if not self.colour:
-            return Segment(text.rjust(cells) if text else self.glyph(step) * cells)
+            return Segment(text.center(cells) if text else self.glyph(step) * cells)
         if not text:
             return Segment(" " * cells, self._style(-1, step))
         ink = Color.from_rgb(*contrasting(colour_table(self.palette)[step]))

@@ -1,0 +1,111 @@
+"""From a text and a choice of heads to a record of their attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from attnviz.capture.run import capture
+from attnviz.cli.selection import choose_heads
+from attnviz.errors import UsageError
+from attnviz.models.memory import free_memory
+from attnviz.models.model import Model, TwoStackModel
+from attnviz.records import AttentionRecord, Kind, Tokens
+
+__all__ = ["Choice", "observe"]
+
+_DECODER_KINDS = ("decoder", "cross")
+_TARGET_TOKENS = 64
+"""The longest decoder text that a model writes for itself."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of a model's attention over a text is wanted.
+
+    layers, heads: as typed after ``--layer`` and ``--head``, numbered from ``index_base``.
+    kind, target: of an encoder–decoder; None for its own default.
+    truncate: cut a text that is longer than the model's context rather than refuse it.
+    """
+
+    layers: str | None = None
+    heads: tuple[str, ...] = ()
+    index_base: int = 0
+    kind: Kind | None = None
+    target: str | None = None
+    truncate: bool = False
+
+
+def observe(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
+    """Run ``model`` over ``text``; the record, and whether the choice left out any head.
+
+    Raises UsageError where the choice, the text or the memory does not fit the model.
+    """
+    kind = _kind(model, choice)
+    info = model.info
+    heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
+    tokens = _encoded(model, text, choice.truncate)
+    target = None
+    if isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
+        target = _target(model, tokens, choice)
+    queries = target if target is not None else tokens
+    keys = tokens if kind == "cross" else queries
+    kept = info.layers * info.heads if heads is None else sum(map(len, heads.values()))
+    _require_room(kept, len(queries), len(keys), heads)
+    record = capture(model, tokens, kind=kind, target=target, heads=heads)
+    return record, heads is not None
+
+
+def _kind(model: Model, choice: Choice) -> Kind:
+    kind = choice.kind or model.kinds[0]
+    if kind not in model.kinds:
+        raise UsageError(
+            f"{model.info.name!r} has no {kind} attention: expected --kind "
+            f"{' or '.join(model.kinds)}"
+        )
+    if choice.target is not None and kind not in _DECODER_KINDS:
+        raise UsageError("--target is the decoder's text: add --kind decoder or --kind cross")
+    return kind
+
+
+def _encoded(model: Model, text: str, truncate: bool) -> Tokens:
+    tokens = model.encode(text)
+    if not len(tokens):
+        raise UsageError("the text has no tokens: expected at least one word")
+    if model.context is None or len(tokens) <= model.context:
+        return tokens
+    if truncate:
+        return model.encode(text, model.context)
+    raise UsageError(
+        f"the text has {len(tokens):,} tokens, {model.info.name!r} takes at most "
+        f"{model.context:,}: shorten it, or add --truncate to cut it there"
+    )
+
+
+def _target(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
+    """The decoder's tokens: the user's text, or what the model itself writes."""
+    limit = model.target_context
+    if choice.target is None:
+        return model.greedy_target(tokens, min(limit or _TARGET_TOKENS, _TARGET_TOKENS))
+    target = model.encode_target(choice.target)
+    if limit is None or len(target) <= limit:
+        return target
+    if choice.truncate:
+        return model.encode_target(choice.target, limit)
+    raise UsageError(
+        f"the target has {len(target):,} tokens, the decoder of {model.info.name!r} takes at most "
+        f"{limit:,}: shorten it, or add --truncate to cut it there"
+    )
+
+
+def _require_room(
+    heads: int, queries: int, keys: int, chosen: Mapping[int, frozenset[int]] | None
+) -> None:
+    """Refuse maps that the memory cannot hold before the model runs."""
+    needed, free = 4 * heads * queries * keys, free_memory()
+    if free is not None and needed > free:
+        advice = "choose fewer heads" if chosen else "choose some with --layer or --head"
+        raise UsageError(
+            f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take "
+            f"{needed / 1e9:,.1f} GB, {free / 1e9:,.1f} GB are free: {advice}, or shorten the text"
+        )

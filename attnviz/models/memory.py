@@ -1,0 +1,59 @@
+"""How much memory is free, so that what cannot fit is refused before it is allocated."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.errors import LoadError
+
+if TYPE_CHECKING:  # the bundled model asks for free memory too, and does without torch
+    import torch
+
+__all__ = ["free_memory", "require_memory"]
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def require_memory(name: str, needed: int, device: torch.device) -> None:
+    """Refuse weights of ``needed`` bytes where fewer are free on ``device``."""
+    free = free_memory(device)
+    if free is not None and needed > free:
+        raise LoadError(
+            f"the weights of {name!r} need {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are "
+            f"free on {device}: choose a narrower --dtype, another --device or a smaller model"
+        )
+
+
+def free_memory(device: torch.device | None = None) -> int | None:
+    """Free bytes on ``device`` (None: the host), or None where the system does not tell."""
+    if device is not None and device.type == "cuda":
+        import torch
+
+        return torch.cuda.mem_get_info(device)[0]
+    if device is not None and device.type != "cpu":
+        return None
+    known = [size for size in (_available(), _container()) if size is not None]
+    return min(known, default=None)
+
+
+def _available() -> int | None:
+    """What the kernel could hand out without swapping; elsewhere than Linux, all there is."""
+    if _MEMINFO.is_file():
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def _container() -> int | None:
+    """What is left of a container's limit; pages of files count as free, they can be dropped."""
+    limit, used, parts = (_CGROUP / f"memory.{part}" for part in ("max", "current", "stat"))
+    if not limit.is_file() or limit.read_text().strip() == "max":
+        return None
+    pages = dict(line.split() for line in parts.read_text().splitlines())
+    return int(limit.read_text()) - int(used.read_text()) + int(pages["file"])
