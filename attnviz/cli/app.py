@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from attnviz import __version__
-from attnviz.cli.heads import heads
+from attnviz.cli.heads import EXAMPLES, heads
 
 __all__ = ["app"]
 
@@ -38,4 +38,4 @@ def attnviz(
     """See where each attention head of a transformer looks, in the terminal."""
 
 
-app.command()(heads)
+app.command(epilog=EXAMPLES)(heads)

@@ -9,7 +9,7 @@ import typer
 from attnviz.cli import options as opt
 from attnviz.errors import UsageError
 
-__all__ = ["heads"]
+__all__ = ["EXAMPLES", "heads"]
 
 SortName = Literal[
     "previous",
@@ -27,7 +27,7 @@ KindName = Literal["self", "encoder", "decoder", "cross"]
 
 _SHAPE = "The library's own attention (--model mha)"
 _VIEW = "View"
-_EPILOG = """
+EXAMPLES = """
 [bold]Examples[/bold]
 
 attnviz heads "The cat sat on the mat because it was tired."
@@ -49,7 +49,9 @@ def heads(
     head: opt.Heads = None,
     kind: Annotated[
         KindName | None,
-        typer.Option(help="Which attention of an encoder–decoder (default: its encoder)."),
+        typer.Option(
+            metavar="KIND", help="Of an encoder–decoder: encoder (default), decoder or cross."
+        ),
     ] = None,
     target: Annotated[
         str | None,
@@ -60,11 +62,16 @@ def heads(
         ),
     ] = None,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut a text that is longer than the model's context.")
+        bool,
+        typer.Option(
+            "--truncate", metavar="", help="Cut a text that is longer than the model's context."
+        ),
     ] = False,
     values: Annotated[
         bool,
-        typer.Option("--values", help="Write the weights in the cells.", rich_help_panel=_VIEW),
+        typer.Option(
+            "--values", metavar="", help="Write the weights in the cells.", rich_help_panel=_VIEW
+        ),
     ] = False,
     top: Annotated[
         int | None,
@@ -85,10 +92,15 @@ def heads(
     ] = None,
     sort: Annotated[
         SortName | None,
-        typer.Option(help="Order the heads by a measure, largest first.", rich_help_panel=_VIEW),
+        typer.Option(
+            metavar="MEASURE",
+            help="Order the heads by previous, first, self, next, duplicate, induction, entropy, "
+            "normalised_entropy, distance or confidence; largest first.",
+            rich_help_panel=_VIEW,
+        ),
     ] = None,
     reverse: Annotated[
-        bool, typer.Option("--reverse", help="Smallest first.", rich_help_panel=_VIEW)
+        bool, typer.Option("--reverse", metavar="", help="Smallest first.", rich_help_panel=_VIEW)
     ] = False,
     index_base: opt.IndexBase = 0,
     model: opt.Model = "tiny",
@@ -112,7 +124,12 @@ def heads(
     ] = None,
     causal: Annotated[
         bool | None,
-        typer.Option("--causal/--no-causal", help="Hide later words (no).", rich_help_panel=_SHAPE),
+        typer.Option(
+            "--causal/--no-causal",
+            metavar="",
+            help="Hide later words (no).",
+            rich_help_panel=_SHAPE,
+        ),
     ] = None,
     device: opt.Device = "cpu",
     dtype: opt.Dtype = "auto",

@@ -20,6 +20,7 @@ from attnviz.render.blocks import Block
 from attnviz.render.labels import visible
 from attnviz.render.screen import View, heads_screen
 from attnviz.render.theme import Theme
+from attnviz.render.token_view import Word
 
 __all__ = ["Choice", "Output", "Wish", "show_heads"]
 
@@ -75,15 +76,16 @@ def show_heads(
     target = None if record.kind in ("self", "encoder") else _joined(record.queries)
     if output.json:
         _print_json(report, text, target)
+    plain = not selected and wish.top is None and wish.token is None
     theme = Theme.of(console, output.palette, output.ascii)
     view = View(
         text,
         target,
         values=wish.values,
         top=wish.top,
-        token=_token_spans(record, wish.token) if wish.token is not None else None,
+        token=_word(record, wish.token) if wish.token is not None else None,
         explain=wish.explain,
-        hints=() if output.quiet or selected else _hints(report),
+        hints=_hints(report) if plain and not output.quiet else (),
     )
     screen = heads_screen(report, view, theme, console.width, console.height)
     if not output.json:
@@ -125,10 +127,10 @@ def _joined(tokens: Tokens) -> str:
     return "".join(text for text, special in pairs if not special).strip()
 
 
-def _token_spans(record: AttentionRecord, wanted: str) -> tuple[range | None, range | None]:
-    """Where the chosen word stands among the queries and among the keys; first place only."""
-    queries = _span(record.queries, wanted)
-    keys = queries if record.keys is record.queries else _span(record.keys, wanted)
+def _word(record: AttentionRecord, wanted: str) -> tuple[Word | None, Word | None]:
+    """Where the chosen word stands among the queries and among the keys."""
+    queries = _place(record.queries, wanted)
+    keys = queries if record.keys is record.queries else _place(record.keys, wanted)
     if queries is None and keys is None:
         last = max(len(record.queries), len(record.keys)) - 1
         raise UsageError(
@@ -137,12 +139,13 @@ def _token_spans(record: AttentionRecord, wanted: str) -> tuple[range | None, ra
     return queries, keys
 
 
-def _span(tokens: Tokens, wanted: str) -> range | None:
+def _place(tokens: Tokens, wanted: str) -> Word | None:
+    """The token of an index, or the first occurrence of a word."""
     if re.fullmatch(r"-?\d+", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
-        return range(place, place + 1) if 0 <= place < len(tokens) else None
+        return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None
     spans = word_spans(tokens, wanted)
-    return spans[0] if spans else None
+    return Word(spans[0], tuple(span.start for span in spans[1:])) if spans else None
 
 
 def _hints(report: HeadsReport) -> tuple[str, ...]:

@@ -74,6 +74,7 @@ IndexBase = Annotated[
     int,
     typer.Option(
         "--index-base",
+        metavar="0|1",
         min=0,
         max=1,
         help="Number layers and heads from 0, or from 1 as some papers do.",
@@ -85,12 +86,20 @@ Device = Annotated[
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "float16", "bfloat16", "float64"],
-    typer.Option(help="auto is the checkpoint's own.", rich_help_panel=_LOADING),
+    typer.Option(
+        metavar="DTYPE",
+        help="auto (the checkpoint's own), float32, float16, bfloat16 or float64.",
+        rich_help_panel=_LOADING,
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Of random weights.", min=0, rich_help_panel=_MODEL)]
+Seed = Annotated[
+    int, typer.Option(metavar="N", help="Of random weights.", min=0, rich_help_panel=_MODEL)
+]
 Offline = Annotated[
     bool,
-    typer.Option("--offline", help="Directories and the cache only.", rich_help_panel=_LOADING),
+    typer.Option(
+        "--offline", metavar="", help="Directories and the cache only.", rich_help_panel=_LOADING
+    ),
 ]
 Revision = Annotated[
     str | None,
@@ -104,6 +113,7 @@ RemoteCode = Annotated[
     bool,
     typer.Option(
         "--trust-remote-code",
+        metavar="",
         help="Run Python code that comes with the model.",
         rich_help_panel=_LOADING,
     ),
@@ -112,12 +122,13 @@ Pickle = Annotated[
     bool,
     typer.Option(
         "--allow-pickle",
+        metavar="",
         help="Read weights from pickles, which can run code.",
         rich_help_panel=_LOADING,
     ),
 ]
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--json", metavar="", help="Print one JSON object.", rich_help_panel=_OUTPUT)
 ]
 Save = Annotated[
     list[Path] | None,
@@ -129,13 +140,23 @@ Save = Annotated[
         rich_help_panel=_OUTPUT,
     ),
 ]
-Palette = Annotated[PaletteName, typer.Option(help="Colour scale.", rich_help_panel=_OUTPUT)]
+Palette = Annotated[
+    PaletteName,
+    typer.Option(
+        metavar="NAME", help="Colours: viridis, magma, blues or grey.", rich_help_panel=_OUTPUT
+    ),
+]
 Colour = Annotated[
     ColourChoice,
-    typer.Option("--color", help="auto obeys NO_COLOR and pipes.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        "--color",
+        metavar="WHEN",
+        help="auto (obeys NO_COLOR and pipes), always or never.",
+        rich_help_panel=_OUTPUT,
+    ),
 ]
 Ascii = Annotated[
-    bool, typer.Option("--ascii", help="Draw with ASCII only.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--ascii", metavar="", help="Draw with ASCII only.", rich_help_panel=_OUTPUT)
 ]
 Width = Annotated[
     int | None,
@@ -147,9 +168,13 @@ Width = Annotated[
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", "-q", help="No progress, notices or hints.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        "--quiet", "-q", metavar="", help="No progress, notices or hints.", rich_help_panel=_OUTPUT
+    ),
 ]
 Explain = Annotated[
     bool,
-    typer.Option("--explain", help="Add a reading for newcomers.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        "--explain", metavar="", help="Add a reading for newcomers.", rich_help_panel=_OUTPUT
+    ),
 ]

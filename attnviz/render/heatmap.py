@@ -37,6 +37,7 @@ def heatmap(
 ) -> Block:
     """A map of ``weights`` (query, key) in at most ``room`` columns, under its title lines.
 
+    NaN stays blank.
     Cells are as wide as the labels need and the room allows, but at least two columns; a larger
     map is drawn densely. ``values`` writes each weight in its cell where three columns can be had.
     """

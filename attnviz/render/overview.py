@@ -66,7 +66,8 @@ def _ranking(report: HeadsReport, theme: Theme, width: int) -> Block:
     columns = min(max(width // 8, _NAMED_WIDTH), 2 * lines)
     columns = max(columns, min(_NAMED_WIDTH, width))
     maps = [_named(report, entry, lines, columns, theme) for entry in report.heads]
-    return flow(maps, width, _GAP)
+    title = text_line((f"heads by {str(report.sorted_by).replace('_', ' ')}", BOLD))
+    return stack([Block((title,), width), flow(maps, width, _GAP)])
 
 
 def _grid(

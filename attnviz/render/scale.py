@@ -15,9 +15,9 @@ __all__ = ["visible_cells", "weight_steps"]
 
 
 def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
-    """Each weight's step in 0 … 255 of a colour table, same shape."""
-    levels = np.sqrt(np.clip(weights, 0.0, 1.0))
-    steps: NDArray[np.intp] = np.rint(levels * (STEPS - 1)).astype(np.intp)
+    """Each weight's step in 0 … 255 of a colour table, same shape; −1 for NaN."""
+    levels = np.sqrt(np.clip(weights, 0.0, 1.0)) * (STEPS - 1)
+    steps: NDArray[np.intp] = np.rint(np.nan_to_num(levels, nan=-1.0)).astype(np.intp)
     return steps
 
 

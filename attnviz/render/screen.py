@@ -17,7 +17,7 @@ from attnviz.render.labels import token_labels, visible
 from attnviz.render.legend import legend, trait_legend
 from attnviz.render.overview import overview
 from attnviz.render.theme import Theme
-from attnviz.render.token_view import token_view
+from attnviz.render.token_view import Word, token_view
 from attnviz.render.top_pairs import top_pairs
 
 __all__ = ["View", "heads_screen"]
@@ -37,7 +37,7 @@ class View:
     text, target: as the user gave them.
     values: write the weights into the cells.
     top: strongest pairs of each head, or None.
-    token: spans of the chosen word on the query and the key axis, or None.
+    token: the chosen word among the queries and among the keys, or None.
     explain: add a reading for newcomers.
     hints: sentences of advice below everything.
     """
@@ -46,7 +46,7 @@ class View:
     target: str | None = None
     values: bool = False
     top: int | None = None
-    token: tuple[range | None, range | None] | None = None
+    token: tuple[Word | None, Word | None] | None = None
     explain: bool = False
     hints: Sequence[str] = ()
 
@@ -107,15 +107,20 @@ def _full_maps(
         record.causal,
     )
     room = _comfortable_room(axes, width, len(heads), view.values)
-    maps = []
-    for layer, head in heads:
-        title = head_title(
-            report,
-            report.scores(layer, head),
-            max(heatmap_width(axes, room, view.values), min(room, 30)),
+    title_room = max(heatmap_width(axes, room, view.values), min(room, _LEAST_TITLE))
+    titles = [head_title(report, report.scores(*head), title_room, theme) for head in heads]
+    tallest = max(map(len, titles), default=0)
+    maps = [
+        heatmap(
+            report.weights(*head),
+            axes,
             theme,
+            [*title, *([] for _ in range(tallest - len(title)))],
+            room,
+            view.values,
         )
-        maps.append(heatmap(report.weights(layer, head), axes, theme, title, room, view.values))
+        for head, title in zip(heads, titles, strict=True)
+    ]
     return flow(maps, width, _GAP)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,9 +14,21 @@ from attnviz.render.heatmap import heatmap
 from attnviz.render.labels import token_labels, width
 from attnviz.render.theme import Theme
 
-__all__ = ["looked_at_by", "looks_at", "token_view"]
+__all__ = ["Word", "looked_at_by", "looks_at", "token_view"]
 
 _COLUMN = 4
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the text.
+
+    span: its tokens.
+    elsewhere: the first tokens of its other occurrences.
+    """
+
+    span: range
+    elsewhere: tuple[int, ...] = ()
 
 
 def looks_at(report: HeadsReport, span: range) -> NDArray[np.floating]:
@@ -29,8 +43,8 @@ def looked_at_by(report: HeadsReport, span: range) -> NDArray[np.floating]:
 
 def token_view(
     report: HeadsReport,
-    query_span: range | None,
-    key_span: range | None,
+    query: Word | None,
+    key: Word | None,
     theme: Theme,
     room: int,
     values: bool,
@@ -43,21 +57,30 @@ def token_view(
     queries = token_labels(record.queries, theme.encoding)
     keys = token_labels(record.keys, theme.encoding)
     maps = []
-    if query_span is not None:
-        title = f"what {_named(queries, query_span, theme)} looks at"
-        maps.append(_rows(report, looks_at(report, query_span), keys, title, theme, room, values))
-    if key_span is not None:
-        title = f"what looks at {_named(keys, key_span, theme)}"
-        weights = looked_at_by(report, key_span)
+    if query is not None:
+        weights = looks_at(report, query.span)
+        if record.causal:
+            weights[:, query.span.stop :] = np.nan
+        title = f"what {_named(queries, query, theme)} looks at"
+        maps.append(_rows(report, weights, keys, title, theme, room, values))
+    if key is not None:
+        weights = looked_at_by(report, key.span)
+        if record.causal:
+            weights[:, : key.span.start] = np.nan
+        title = f"what looks at {_named(keys, key, theme)}"
         maps.append(_rows(report, weights, queries, title, theme, room, values))
     return stack(maps)
 
 
-def _named(labels: tuple[str, ...], span: range, theme: Theme) -> str:
-    quotes = ('"', '"') if theme.ascii else ("“", "”")
-    word = "".join(labels[span.start : span.stop])
-    places = f"token {span.start}" if len(span) == 1 else f"tokens {span.start}-{span.stop - 1}"
-    return f"{quotes[0]}{word}{quotes[1]} ({places})"
+def _named(labels: tuple[str, ...], word: Word, theme: Theme) -> str:
+    """The word in quotes, its place, and the places that were passed over."""
+    opening, closing = ('"', '"') if theme.ascii else ("“", "”")
+    text = "".join(labels[word.span.start : word.span.stop])
+    first, last = word.span.start, word.span.stop - 1
+    place = f"token {first}" if first == last else f"tokens {first}-{last}"
+    if word.elsewhere:
+        place += f"; also at {', '.join(map(str, word.elsewhere))}"
+    return f"{opening}{text}{closing} ({place})"
 
 
 def _rows(
@@ -75,7 +98,7 @@ def _rows(
     space = max((room - max(map(width, names)) - 1) // _COLUMN, 1)
     if len(labels) > space:
         note = f"the {space} of {len(labels)} tokens with the most weight, in text order"
-        chosen = np.sort(np.argsort(-weights.sum(0), kind="stable")[:space])
+        chosen = np.sort(np.argsort(-np.nansum(weights, 0), kind="stable")[:space])
         weights, labels = weights[:, chosen], tuple(labels[column] for column in chosen)
         lines.append(text_line((note, DIM)))
     return heatmap(weights, Axes(names, labels), theme, lines, room, values)
