@@ -147,7 +147,7 @@ class AttentionRecord:
 class Trait:
     """What a head does most clearly, in one word.
 
-    name: such as ``previous``; ``spread`` where nothing stands out.
+    name: such as ``previous``; ``spread`` or ``peaked`` where nothing stands out.
     letter: its sign where there is no room for the name.
     score: the measure behind the name, in [0, 1].
     base_rate: the same measure of attention spread evenly over what each query sees.

@@ -21,6 +21,7 @@ TRAITS = {
     "duplicate": "D",
     "induction": "I",
     "spread": "-",
+    "peaked": "^",
 }
 """Every trait's name and letter."""
 
@@ -40,6 +41,9 @@ MEASURES = (
 
 _STANDS_OUT = 0.1
 """The share of what a score could gain over its base rate from which it names the head."""
+
+_EVEN = 0.6
+"""The normalised entropy from which a head without another trait is called spread."""
 
 
 def _scores(
@@ -71,7 +75,11 @@ def _number(value: float) -> float | None:
 
 
 def _trait(scores: dict[str, float | None], base: dict[str, float | None]) -> Trait:
-    """The score that has gained the largest share of what it could over uniform attention."""
+    """The score that has gained the largest share of what it could over uniform attention.
+
+    Where none stands out: ``spread`` with its normalised entropy if attention is nearly even,
+    else ``peaked`` with its mean largest weight.
+    """
     best, gain = None, _STANDS_OUT
     for name in TRAITS:
         score, rate = scores.get(name), base.get(name)
@@ -82,7 +90,11 @@ def _trait(scores: dict[str, float | None], base: dict[str, float | None]) -> Tr
             best, gain = Trait(name, TRAITS[name], score, rate), share
     if best is not None:
         return best
-    return Trait("spread", TRAITS["spread"], scores["normalised_entropy"] or 0.0, 1.0)
+    peak, even = scores["confidence"], base["confidence"]
+    evenness = scores["normalised_entropy"] or 0.0
+    if peak is None or even is None or evenness >= _EVEN:
+        return Trait("spread", TRAITS["spread"], evenness, 1.0)
+    return Trait("peaked", TRAITS["peaked"], peak, even)
 
 
 def head_scores(record: AttentionRecord) -> tuple[HeadScores, ...]:
@@ -106,7 +118,7 @@ def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
 
     def strength(entry: HeadScores) -> float:
         trait = entry.trait
-        if trait.name == "spread":
+        if trait.name in ("spread", "peaked"):
             return -trait.score
         return (trait.score - trait.base_rate) / (1 - trait.base_rate)
 

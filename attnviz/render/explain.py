@@ -16,7 +16,8 @@ TRAIT_MEANINGS = {
     "next": "looks at the token just after",
     "duplicate": "looks at earlier copies of the same token",
     "induction": "looks at what followed earlier copies of the same token, and so can repeat it",
-    "spread": "spreads its attention widely",
+    "spread": "spreads its attention widely; the score is its entropy, 1 is even",
+    "peaked": "rests on few tokens, but by none of these rules; the score is its largest weight",
 }
 
 
