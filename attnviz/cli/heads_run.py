@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rich.console import Console
+
 from attnviz.analysis.traits import head_scores, telling_heads
 from attnviz.analysis.words import word_spans
 from attnviz.cli.observe import Choice, observe
@@ -16,7 +18,6 @@ from attnviz.cli.terminal import ColourChoice, messages, open_console, reader_go
 from attnviz.errors import UsageError
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
-from attnviz.render.blocks import Block
 from attnviz.render.labels import visible
 from attnviz.render.screen import View, heads_screen
 from attnviz.render.theme import Theme
@@ -87,11 +88,10 @@ def show_heads(
         explain=wish.explain,
         hints=_hints(report) if plain and not output.quiet else (),
     )
-    screen = heads_screen(report, view, theme, console.width, console.height)
     if not output.json:
-        console.print(screen, end="")
+        console.print(heads_screen(report, view, theme, console.width, console.height), end="")
     for path in output.save:
-        _save(report, path, text, target, output.palette, screen)
+        _save(report, view, path, output, console)
         notices.print(f"saved {visible(str(path))}")
 
 
@@ -169,9 +169,17 @@ def _print_json(report: HeadsReport, text: str, target: str | None) -> None:
         reader_gone()
 
 
-def _save(
-    report: HeadsReport, path: Path, text: str, target: str | None, palette: str, screen: Block
-) -> None:
+def _save(report: HeadsReport, view: View, path: Path, output: Output, console: Console) -> None:
     from attnviz.render.export.save import save
 
-    save(report, path, text=text, target=target, palette=palette, screen_text=screen.plain)
+    # A file has no colours: half blocks would all look the same there.
+    theme = Theme(output.palette, colour=False, ascii=output.ascii)
+    screen = heads_screen(report, view, theme, console.width, console.height)
+    save(
+        report,
+        path,
+        text=view.text,
+        target=view.target,
+        palette=output.palette,
+        screen_text=screen.plain,
+    )
