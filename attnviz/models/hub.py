@@ -1,0 +1,122 @@
+"""Where a checkpoint's files come from: a directory, else the local cache, else the network."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+
+from attnviz.errors import LoadError, OfflineError, UsageError
+from attnviz.models.checkpoint_files import (
+    PickleError,
+    check_weights,
+    file_names,
+    has_vocabulary,
+    weight_files,
+)
+from attnviz.models.download import download
+from attnviz.models.foreign import quietly
+from attnviz.models.hub_errors import contact_error
+from attnviz.models.shapes import hint
+from attnviz.models.transfer import Progress
+
+__all__ = ["Snapshot", "find_checkpoint"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint on this machine.
+
+    directory: where its files lie.
+    revision: the commit they belong to, or None for a plain directory.
+    """
+
+    directory: Path
+    revision: str | None
+
+
+class _TokenizerError(LoadError):
+    """The cached checkpoint is whole but for a tokenizer's vocabulary."""
+
+
+def find_checkpoint(
+    name: str,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+    allow_pickle: bool = False,
+    with_code: bool = False,
+    progress: Progress | None = None,
+) -> Snapshot:
+    """The files of ``name``, a directory or a hub id, fetched only where they are not here yet.
+
+    Raises:
+        LoadError: no such model, no access to it, or a transfer that failed.
+        OfflineError: not in the cache, and the network is not to be used or does not answer.
+        UsageError: a revision of a directory.
+    """
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        if revision is not None:
+            raise UsageError(f"{name!r} is a directory and has no revision {revision!r}")
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise LoadError(f"the directory {name!r} may not be read")
+        return Snapshot(Path(path), None)
+    cached = _cached(name, revision)
+    lack = _lack(name, cached, allow_pickle)
+    if cached is not None and lack is None:
+        return cached
+    if offline or constants.HF_HUB_OFFLINE:
+        return _make_do(name, cached, lack, _forbidden(name, lack))
+    try:
+        with quietly():
+            directory = download(name, revision, allow_pickle, with_code, progress)
+        return Snapshot(directory, directory.name)
+    except OfflineError as unreachable:
+        return _make_do(name, cached, lack, unreachable)
+
+
+def _cached(name: str, revision: str | None) -> Snapshot | None:
+    try:
+        config = try_to_load_from_cache(name, "config.json", revision=revision)
+    except HFValidationError as error:
+        raise contact_error(error, name, revision) from error
+    if not isinstance(config, str):
+        return None
+    directory = Path(config).parent
+    return Snapshot(directory, directory.name)
+
+
+def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
+    """What keeps a cached checkpoint from being used as it is; None where nothing does."""
+    if cached is None:
+        return LoadError("it is not in the local cache")
+    names = file_names(cached.directory)
+    try:
+        weights = weight_files(name, names, cached.directory.joinpath, allow_pickle)
+        check_weights(name, cached.directory, weights)
+    except LoadError as error:
+        return error
+    # A library that loads the model alone leaves a snapshot without tokenizer behind.
+    return None if has_vocabulary(names) else _TokenizerError("it has no tokenizer")
+
+
+def _make_do(
+    name: str, cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
+) -> Snapshot:
+    """What the cache holds where nothing more can be had, or the reason why that is too little."""
+    if isinstance(lack, PickleError):
+        raise lack
+    if cached is not None and isinstance(lack, _TokenizerError):
+        return cached  # some tokenizers need no file
+    raise unreachable
+
+
+def _forbidden(name: str, lack: LoadError | None) -> OfflineError:
+    return OfflineError(
+        f"{name!r} cannot be used offline: {lack}; run once without --offline, or unset "
+        f"HF_HUB_OFFLINE{hint(name)}"
+    )

@@ -1,0 +1,257 @@
+"""The network path with the real client, in a process of its own, against a hub on loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Checkpoint = Callable[..., Path]
+
+_SPEC = importlib.util.spec_from_file_location(
+    "stand_in_hub", Path(__file__).with_name("stand_in_hub.py")
+)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+stand_in_hub = importlib.util.module_from_spec(_SPEC)
+sys.modules["stand_in_hub"] = stand_in_hub
+_SPEC.loader.exec_module(stand_in_hub)
+
+# The client reads its settings when it is imported, so each run is a process.
+_RUN = """
+import json, sys, time
+from attnviz.errors import AttnvizError
+{imports}
+said = []
+def progress(file, done, total):
+    said.append([file, done, total])
+start = time.monotonic()
+try:
+    {call}
+except AttnvizError as error:
+    found = {{"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
+print(json.dumps(found | {{"progress": said, "seconds": time.monotonic() - start}}))
+"""
+_FIND = _RUN.format(
+    imports="from attnviz.models.hub import find_checkpoint",
+    call="""found = find_checkpoint(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
+    found = {"directory": str(found.directory), "revision": found.revision}""",
+)
+_LOAD = _RUN.format(
+    imports="from attnviz.models.huggingface import load_transformers",
+    call="""found = load_transformers(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
+    found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
+)
+
+
+@pytest.fixture
+def hub(checkpoint: Checkpoint) -> Iterator[Any]:
+    with stand_in_hub.serving(stand_in_hub.StandInHub()) as serving:
+        serving.models["some/gpt2"] = checkpoint("gpt2")
+        yield serving
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Run a script against an endpoint with a cache of the test's own; nothing may be printed."""
+
+    def call(
+        script: str, endpoint: str, name: str, env: dict[str, str] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        kept = {key: text for key, text in os.environ.items() if not key.startswith(("HF_", "HUG"))}
+        done = subprocess.run(
+            [sys.executable, "-c", script, name, json.dumps(options)],
+            env=kept
+            | {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1"}
+            | (env or {}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        answer: dict[str, Any] = json.loads(done.stdout)
+        assert "\n" not in answer.get("error", "")
+        return answer
+
+    return call
+
+
+Run = Callable[..., dict[str, Any]]
+
+
+def free_port() -> int:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port: int = closed.getsockname()[1]
+    return port
+
+
+def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(hub: Any, run: Run) -> None:
+    weights = hub.models["some/gpt2"] / "model.safetensors"
+    size = weights.stat().st_size
+    (weights.parent / "pytorch_model.bin").write_bytes(b"not wanted")
+    (weights.parent / "README.md").write_text("not wanted")
+    (weights.parent / "code.py").write_text("not wanted")
+    first = run(_LOAD, hub.endpoint, "some/gpt2")
+    assert first["revision"] == stand_in_hub.COMMIT
+    assert first["ids"] == [1, 4, 5, 2]
+    steps = [(done, total) for file, done, total in first["progress"] if file == weights.name]
+    assert steps[0] == (0, size)
+    assert steps[-1] == (size, size)
+    fetched = hub.fetched()
+    assert fetched[0] == "config.json"
+    assert fetched[-1] == "model.safetensors"
+    assert set(fetched) == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    nobody = f"http://127.0.0.1:{free_port()}"
+    again = run(_LOAD, nobody, "some/gpt2")
+    assert again["revision"] == stand_in_hub.COMMIT
+    assert again["progress"] == []
+    for options in ({"offline": True}, {"revision": "main"}, {"revision": stand_in_hub.COMMIT}):
+        assert run(_FIND, nobody, "some/gpt2", **options)["revision"] == stand_in_hub.COMMIT
+
+
+def test_a_server_that_lists_no_files(hub: Any, run: Run) -> None:
+    hub.listed = False
+    directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
+    assert (directory / "model.safetensors").is_file()
+    assert (directory / "tokenizer.json").is_file()
+
+
+def test_shards_come_with_their_index(hub: Any, run: Run) -> None:
+    source = hub.models["some/gpt2"]
+    shard = "model-00001-of-00001.safetensors"
+    (source / "model.safetensors").rename(source / shard)
+    (source / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"transformer.wte.weight": shard}})
+    )
+    directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
+    assert (directory / shard).is_file()
+
+
+def test_pickles_are_not_even_fetched(hub: Any, run: Run) -> None:
+    source = hub.models["some/gpt2"]
+    (source / "model.safetensors").rename(source / "pytorch_model.bin")
+    refused = run(_FIND, hub.endpoint, "some/gpt2")
+    assert refused["exit_code"] == 3
+    assert "--allow-pickle" in refused["error"]
+    assert "pytorch_model.bin" not in hub.fetched()
+    directory = Path(run(_FIND, hub.endpoint, "some/gpt2", allow_pickle=True)["directory"])
+    assert (directory / "pytorch_model.bin").is_file()
+    refused = run(_FIND, hub.endpoint, "some/gpt2", offline=True)
+    assert refused["exit_code"] == 3
+    assert "--allow-pickle" in refused["error"]
+
+
+def test_code_is_fetched_only_when_trusted(hub: Any, run: Run) -> None:
+    (hub.models["some/gpt2"] / "own.py").touch()
+    directory = Path(run(_FIND, hub.endpoint, "some/gpt2", with_code=True)["directory"])
+    assert (directory / "own.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("some/none", "no model 'some/none'"),
+        ("some/private", "log in with `hf auth login`"),
+        ("some/gated", "is gated: accept its terms"),
+        ("no/such/path", "neither a directory nor a model id"),
+        ("tinny", "did you mean 'tiny'?"),
+        ("gpt2", "`--model configs/gpt2` builds its shape with random weights"),
+        ("some/empty", "no config.json"),
+    ],
+)
+def test_what_cannot_be_had(hub: Any, run: Run, tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "empty").mkdir()
+    hub.models |= {"some/gated": hub.models["some/gpt2"], "some/empty": tmp_path / "empty"}
+    hub.gated.add("some/gated")
+    hub.private.add("some/private")
+    answer = run(_FIND, hub.endpoint, name)
+    assert (answer["kind"], answer["exit_code"]) == ("LoadError", 3)
+    assert says in answer["error"]
+
+
+def test_an_unknown_revision(hub: Any, run: Run) -> None:
+    answer = run(_FIND, hub.endpoint, "some/gpt2", revision="v9")
+    assert answer["exit_code"] == 3
+    assert "has no revision 'v9'" in answer["error"]
+
+
+def test_a_transfer_that_breaks_off_leaves_nothing_behind(hub: Any, run: Run) -> None:
+    hub.broken.add("model.safetensors")
+    answer = run(_FIND, hub.endpoint, "some/gpt2")
+    assert (answer["kind"], answer["exit_code"]) == ("LoadError", 3)
+    assert "the transfer of model.safetensors of 'some/gpt2' failed" in answer["error"]
+    offline = run(_FIND, hub.endpoint, "some/gpt2", offline=True)
+    assert offline["exit_code"] == 4
+    assert "has no weights" in offline["error"]
+    hub.broken.clear()
+    assert "directory" in run(_FIND, hub.endpoint, "some/gpt2")
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_an_unreachable_network_is_told_soon(run: Run, silent: bool) -> None:
+    with socket.socket() as listener:  # it accepts a connection, and never answers
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1] if silent else free_port()
+        start = time.monotonic()
+        answer = run(
+            _FIND, f"http://127.0.0.1:{port}", "some/gpt2", env={"HF_HUB_ETAG_TIMEOUT": "1"}
+        )
+    assert (answer["kind"], answer["exit_code"]) == ("OfflineError", 4)
+    assert "whole in the local cache" in answer["error"]
+    assert "cannot be reached" in answer["error"]
+    assert answer["seconds"] < 4
+    assert time.monotonic() - start < 20
+
+
+def test_a_hub_that_is_down(hub: Any, run: Run) -> None:
+    hub.down.add("some/gpt2")
+    answer = run(_FIND, hub.endpoint, "some/gpt2")
+    assert answer["exit_code"] == 4
+    assert "answers HTTP 503" in answer["error"]
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_offline_asks_nobody(hub: Any, run: Run, by_variable: bool) -> None:
+    env = {"HF_HUB_OFFLINE": "1"} if by_variable else {}
+    answer = run(_FIND, hub.endpoint, "some/gpt2", env=env, offline=not by_variable)
+    assert (answer["kind"], answer["exit_code"]) == ("OfflineError", 4)
+    assert "not in the local cache" in answer["error"]
+    assert answer["seconds"] < 1
+    assert hub.requests == []
+
+
+def test_a_cached_model_without_tokenizer_is_completed(hub: Any, run: Run) -> None:
+    directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
+    (directory / "tokenizer.json").unlink()
+    offline = run(_FIND, hub.endpoint, "some/gpt2", offline=True)
+    assert offline["directory"] == str(directory)
+    run(_FIND, hub.endpoint, "some/gpt2")
+    assert (directory / "tokenizer.json").is_file()
+
+
+def test_a_cache_that_cannot_be_written(hub: Any, run: Run, tmp_path: Path) -> None:
+    occupied = tmp_path / "occupied"
+    occupied.write_text("a file where the cache should be")
+    answer = run(_FIND, hub.endpoint, "some/gpt2", env={"HF_HUB_CACHE": str(occupied)})
+    assert answer["exit_code"] == 3
+    assert "the transfer of config.json of 'some/gpt2' failed" in answer["error"]
+    assert "Not a directory" in answer["error"]
