@@ -1,0 +1,129 @@
+"""Reads a model's shape and its longest text from a Hugging Face config, whatever its spellings.
+
+transformers maps most spellings to one name through ``attribute_map``; the others are those of
+configs that come with their own code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from attnviz.errors import UnsupportedError
+
+__all__ = ["AttentionShape", "context_length", "read_shape", "text_config"]
+
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
+_WIDTH = ("true_hidden_size", "hidden_size", "d_model", "n_embd", "dim")
+_HEAD_DIM = ("qk_head_dim", "head_dim", "d_kv", "d_head", "kv_channels", "attention_head_dim")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+_ENCODER_CONTEXT = ("max_encoder_position_embeddings", "max_source_positions")
+_DECODER_CONTEXT = ("max_decoder_position_embeddings", "max_target_positions")
+_CONTEXT = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "max_sequence_length",
+    "seq_length",
+)
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """Layers, query heads, key/value heads and the width of a head's query."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+
+def text_config(config: Any, decoder: bool = False) -> Any:
+    """The part of a config that describes the text stack; of two stacks the encoder's, or not."""
+    side = getattr(config, "decoder" if decoder else "encoder", None)
+    if config.is_encoder_decoder and hasattr(side, "model_type"):
+        return side
+    try:
+        return config.get_text_config()
+    except ValueError:  # several text parts: only the whole config is unambiguous
+        return config
+
+
+def read_shape(config: Any, name: str) -> AttentionShape:
+    """The attention of a config's text stack.
+
+    Raises:
+        UnsupportedError: the model has no attention heads, or not the same in every layer.
+    """
+    text = text_config(config)
+    layers, heads, width = (_first(text, names) for names in (_LAYERS, _HEADS, _WIDTH))
+    if layers is None or heads is None:
+        raise UnsupportedError(
+            f"{name!r} is a {config.model_type} model, whose config names no attention heads that "
+            f"are the same in every layer: nothing can be shown"
+        )
+    head_dim = _head_dim(text)
+    if head_dim is None:
+        if width is None:
+            raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
+        head_dim = width // heads
+    return AttentionShape(layers, heads, _kv_heads(text) or heads, head_dim)
+
+
+def _head_dim(text: Any) -> int | None:
+    rotary, plain = (_first(text, (f"qk_{part}_head_dim",)) for part in ("rope", "nope"))
+    if rotary is not None and plain is not None:  # latent attention: head_dim may mean one part
+        return rotary + plain
+    return _first(text, _HEAD_DIM)
+
+
+def _kv_heads(text: Any) -> int | None:
+    # Falcon and GPTBigCode name their single key/value head by a switch.
+    if getattr(text, "multi_query", False) and not getattr(text, "new_decoder_architecture", False):
+        return 1
+    nested = getattr(text, "attn_config", None)  # MPT
+    return _first(text, _KV_HEADS) or _first(nested, ("kv_n_heads",))
+
+
+def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int | None:
+    """The longest token sequence a stack takes; None for relative positions without a limit.
+
+    Where positions are counted from behind the padding index, as in RoBERTa, the table has that
+    many rows more than the text may have tokens.
+    """
+    text = text_config(config, decoder)
+    own = _DECODER_CONTEXT if decoder else _ENCODER_CONTEXT
+    limit = _first(text, own) or _first(text, ("max_position_embeddings",))
+    # Configs of T5 carry an n_positions that nothing obeys.
+    if limit is None and not hasattr(text, "relative_attention_num_buckets"):
+        limit = _first(text, _CONTEXT)
+    # Falcon may take a slope on the distance instead (ALiBi: Press et al. 2022), without a limit.
+    if limit is None or limit < 1 or getattr(text, "alibi", False):
+        return None
+    return limit - _padding_offset(model, limit)
+
+
+def _padding_offset(model: nn.Module, rows: int) -> int:
+    for name, module in model.named_modules():
+        if (
+            isinstance(module, nn.Embedding)
+            and "position" in name
+            and module.padding_idx is not None
+        ):
+            return module.padding_idx + 1 if module.num_embeddings == rows else 0
+    return 0
+
+
+def _first(config: Any, names: tuple[str, ...]) -> int | None:
+    """The first of the fields that is a whole number."""
+    for name in names:
+        try:
+            field = getattr(config, name, None)
+        except RuntimeError:  # transformers' answer where a field differs between the layers
+            continue
+        if isinstance(field, int) and not isinstance(field, bool):
+            return field
+    return None

@@ -1,0 +1,220 @@
+"""Opens Hugging Face checkpoints and named shapes with transformers.
+
+The head follows the checkpoint's ``architectures``. Beside ``attention_interface`` this is the
+only module that imports transformers, which takes seconds: import it when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+from transformers.utils import logging as _untyped_logging
+
+from attnviz.errors import LoadError, UnsupportedError
+from attnviz.models.architecture import read_shape
+from attnviz.models.checkpoint_files import (
+    check_weights,
+    file_names,
+    has_vocabulary,
+    read_json,
+    weight_files,
+)
+from attnviz.models.checkpoint_weights import arguments, open_weights
+from attnviz.models.foreign import foreign, quietly
+from attnviz.models.hub import find_checkpoint
+from attnviz.models.memory import require_memory
+from attnviz.models.placement import find_device, find_dtype
+from attnviz.models.ready import made_ready
+from attnviz.models.seeded import drawing
+from attnviz.models.shapes import Shape
+from attnviz.models.transfer import Progress
+from attnviz.models.transformers_model import TransformersModel
+
+__all__ = ["TransformersModel", "load_shape", "load_transformers"]
+
+_VERSION = transformers.__version__
+_bars: Any = _untyped_logging
+
+
+def load_transformers(
+    name: str,
+    *,
+    revision: str | None = None,
+    device: str = "cpu",
+    dtype: str = "auto",
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    progress: Progress | None = None,
+) -> TransformersModel:
+    """Open a checkpoint: a local directory, or a hub id from the cache or else the network.
+
+    revision: branch, tag or commit of a hub id.
+    dtype: ``auto`` keeps the checkpoint's own.
+    progress: called as ``progress(file, done, total)`` in bytes while files are fetched.
+
+    Raises:
+        LoadError: not found, no access, incomplete, damaged, or refused as unsafe.
+        OfflineError: not in the cache, and the network is not to be used or does not answer.
+        UnsupportedError: a model without attention heads, or one that takes no text.
+        UsageError: an unknown dtype or device.
+    """
+    place, number_type = find_device(device), find_dtype(dtype)
+    snapshot = find_checkpoint(
+        name,
+        revision=revision,
+        offline=offline,
+        allow_pickle=allow_pickle,
+        with_code=trust_remote_code,
+        progress=progress,
+    )
+    directory = snapshot.directory
+    config = _open_config(name, directory, trust_remote_code)
+    read_shape(config, name)  # refuses a model without heads before its weights are read
+    weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle)
+    check_weights(name, directory, weights)
+    stored = sum((directory / file).stat().st_size for file in weights)
+    require_memory(name, int(stored * _growth(config, number_type)), place)
+    tokenizer = _open_tokenizer(name, directory, trust_remote_code)
+    with _no_bars():
+        model, notes = open_weights(
+            name,
+            directory,
+            _classes(name, directory, config, trust_remote_code),
+            config=config,
+            dtype=number_type or "auto",
+            use_safetensors=weights[0].endswith(".safetensors"),
+        )
+    return made_ready(name, model, tokenizer, place, revision=snapshot.revision, notes=notes)
+
+
+def load_shape(
+    shape: Shape, *, device: str = "cpu", dtype: str = "auto", seed: int = 0
+) -> TransformersModel:
+    """Build a named shape with weights drawn from ``seed``; its texts are split into words.
+
+    dtype: ``auto`` is float32.
+
+    Raises:
+        LoadError: a config that fits no model, or weights that do not fit the free memory.
+        UsageError: an unknown dtype or device.
+    """
+    place, number_type = find_device(device), find_dtype(dtype) or torch.float32
+    name = shape.name
+    fields = {key: value for key, value in shape.config.items() if key != "model_type"}
+    with foreign(f"the shape {name!r} is no model that transformers {_VERSION} knows"):
+        config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
+        model_class = getattr(transformers, shape.config["architectures"][0])
+        with torch.device("meta"):
+            parameters = sum(weight.numel() for weight in model_class(config).parameters())
+    for needed_on in {torch.device("cpu"), place}:  # drawn on the CPU: the same on every device
+        require_memory(name, parameters * number_type.itemsize, needed_on)
+    with foreign(f"the shape {name!r} cannot be built"), drawing(number_type, seed):
+        model = model_class(config)
+    notes = (
+        f"random weights in the shape of {name} ({parameters:,} parameters): "
+        f"this shows the mechanism, not what a trained model learnt",
+        "no tokenizer belongs to random weights: the text is split into words at white space",
+    )
+    return made_ready(name, model, None, place, seed=seed, notes=notes)
+
+
+def _open_config(name: str, directory: Path, trust_remote_code: bool) -> Any:
+    path = directory / "config.json"
+    if not path.is_file():
+        raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json")
+    fields = read_json(path)
+    if fields.get("model_type") not in transformers.CONFIG_MAPPING:
+        if "auto_map" not in fields:
+            raise LoadError(
+                f"{name!r} has the model_type {fields.get('model_type')!r}, which transformers "
+                f"{_VERSION} does not know: a newer one may"
+            )
+        if not trust_remote_code:
+            raise LoadError(_needs_code(name))
+    with foreign(f"the config.json of {name!r} cannot be used"):
+        return transformers.AutoConfig.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+
+
+def _open_tokenizer(name: str, directory: Path, trust_remote_code: bool) -> Any:
+    settings = directory / "tokenizer_config.json"
+    if settings.is_file() and not trust_remote_code:
+        fields = read_json(settings)
+        own = "auto_map" in fields and not hasattr(transformers, str(fields.get("tokenizer_class")))
+        if own:
+            raise LoadError(_needs_code(name))
+    with foreign(f"the tokenizer of {name!r} cannot be read"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    # Without its files many a tokenizer class comes up empty and says nothing.
+    if tokenizer.vocab_files_names and not has_vocabulary(file_names(directory)):
+        raise LoadError(
+            f"{name!r} has no tokenizer: the directory has no tokenizer.json or vocabulary; "
+            f"copy the tokenizer's files beside config.json"
+        )
+    return tokenizer
+
+
+def _needs_code(name: str) -> str:
+    return (
+        f"{name!r} needs Python code from its own repository to run: read that code, then pass "
+        f"--trust-remote-code if you trust it"
+    )
+
+
+def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -> list[Any]:
+    """The model class that the checkpoint names, then the bare one that its head sits on."""
+    wanted = str((getattr(config, "architectures", None) or [None])[0])
+    named = getattr(transformers, wanted, None)
+    references = (getattr(config, "auto_map", None) or {}).values()
+    own = [reference for reference in references if reference.endswith(f".{wanted}")]
+    # A config may name any attribute of the library, a function among them.
+    if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
+        found: list[Any] = [named]
+    elif own and not trust_remote_code:
+        raise LoadError(_needs_code(name))
+    elif own:
+        with foreign(f"the code of {name!r} cannot be used"):
+            found = [get_class_from_dynamic_module(own[0], directory, local_files_only=True)]
+    else:
+        found = []
+    bare: Any = transformers.MODEL_MAPPING.get(type(config), None)
+    bare = bare[0] if isinstance(bare, (tuple, list)) else bare
+    found += [bare] if bare is not None and bare not in found else []
+    if not found:
+        raise LoadError(
+            f"{name!r} is a {wanted}, which transformers {_VERSION} does not know: a newer one may"
+        )
+    if "input_ids" not in arguments(found[0].forward):
+        raise UnsupportedError(f"{name!r} is a {found[0].__name__}, which takes no text")
+    return found
+
+
+def _growth(config: Any, number_type: torch.dtype | None) -> float:
+    """How much larger the weights become in memory than they are in the files."""
+    stored = getattr(config, "dtype", None)
+    if number_type is None or not isinstance(stored, torch.dtype):
+        return 1.0
+    return number_type.itemsize / stored.itemsize
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the progress bars that transformers itself prints."""
+    shown = _bars.is_progress_bar_enabled()
+    with quietly():
+        _bars.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if shown:
+                _bars.enable_progress_bar()

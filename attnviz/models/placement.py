@@ -1,0 +1,41 @@
+"""The device and the number type that a person asks for by name."""
+
+from __future__ import annotations
+
+import torch
+
+from attnviz.errors import UsageError
+
+__all__ = ["find_device", "find_dtype"]
+
+_DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+
+
+def find_device(name: str) -> torch.device:
+    """The device, once a tensor was made on it; UsageError where this machine has none such."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    # An unknown name, a build without this accelerator, an accelerator that is not there.
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"no device {name!r} here: expected {' or '.join(_devices())}") from error
+    if device.type == "meta":
+        raise UsageError("the device 'meta' holds no numbers: expected " + " or ".join(_devices()))
+    return device
+
+
+def _devices() -> list[str]:
+    cuda = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
+
+
+def find_dtype(name: str) -> torch.dtype | None:
+    """The number type, None for ``auto``; UsageError for an unknown one."""
+    if name != "auto" and name not in _DTYPES:
+        raise UsageError(f"no dtype {name!r}: expected auto, {', '.join(_DTYPES)}")
+    return _DTYPES.get(name)

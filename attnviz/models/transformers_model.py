@@ -1,0 +1,169 @@
+"""A loaded Hugging Face model: its text becomes tokens, its decoder text can be its own output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.models.foreign import quietly
+from attnviz.models.pieces import token_texts
+from attnviz.models.words import word_tokens
+from attnviz.records import Kind, ModelInfo, Tokens
+
+__all__ = ["TransformersModel"]
+
+
+@dataclass(frozen=True, eq=False)
+class TransformersModel:
+    """A model of the transformers library, ready to be observed.
+
+    info: its name, shape and origin.
+    model: the ``PreTrainedModel``, in eval mode, its parameters without gradients.
+    tokenizer: the checkpoint's own; None for a named shape, whose texts are split into words.
+    kinds: ``("self",)``, or the three kinds of an encoder–decoder, the encoder first.
+    context: the longest text in tokens, or None.
+    target_context: the longest decoder text of an encoder–decoder, or None.
+    """
+
+    info: ModelInfo
+    model: Any
+    tokenizer: Any
+    kinds: tuple[Kind, ...]
+    context: int | None
+    target_context: int | None = None
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
+
+        Raises:
+            LoadError: the tokenizer gives ids that the model has no embedding for.
+            UsageError: not even the special tokens fit into ``limit``.
+        """
+        if self.tokenizer is None:
+            return _cut(self._words(text), limit)
+        self._check_limit(limit)
+        with quietly():
+            encoding = self.tokenizer(
+                text,
+                truncation=limit is not None,
+                max_length=limit,
+                return_special_tokens_mask=True,
+                verbose=False,
+            )
+        tokens = self._tokens(encoding["input_ids"])
+        return replace(tokens, special=tuple(map(bool, encoding["special_tokens_mask"])))
+
+    def encode_target(self, text: str, limit: int | None = None) -> Tokens:
+        """Decoder text as the model is trained on it: shifted right behind its start token."""
+        if self.tokenizer is None:
+            words = self._words(text)
+            start = self._tokens([self._start_id])
+            joined = (start.ids + words.ids, start.texts + words.texts, (True, *words.special))
+            return _cut(Tokens(*joined), limit)
+        with quietly():
+            labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
+        return _cut(self._tokens(self._shift_right(labels)), limit)
+
+    def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
+        """The decoder text that the model itself writes for ``tokens``, always the likeliest token.
+
+        Begins with the decoder's start token, ends before the end token, has at most ``limit``.
+
+        Raises:
+            UsageError: the model has no language-model head.
+        """
+        if not hasattr(self.model, "generate") or not self.model.can_generate():
+            raise UsageError(
+                f"{self.info.name!r} has no language-model head to write a decoder text with: "
+                f"give one with --target"
+            )
+        if limit <= 1:
+            return self._tokens([self._start_id])
+        inputs = torch.tensor([tokens.ids], device=self.model.device)
+        with torch.inference_mode(), quietly():
+            output = self.model.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=limit - 1,
+                num_beams=1,
+                do_sample=False,
+                return_dict_in_generate=False,
+            )
+        ids = output[0].tolist()
+        return self._tokens(ids[:-1] if len(ids) > 1 and ids[-1] in self._end_ids else ids)
+
+    def _words(self, text: str) -> Tokens:
+        padding = getattr(self.model.config, "pad_token_id", None)
+        return word_tokens(text, self._vocabulary, padding)
+
+    def _tokens(self, ids: Sequence[int]) -> Tokens:
+        beyond = [number for number in ids if number >= self._vocabulary]
+        if beyond:
+            raise LoadError(
+                f"the tokenizer of {self.info.name!r} gives the id {beyond[0]}, the model has "
+                f"{self._vocabulary} embeddings: tokenizer and model do not belong together"
+            )
+        if self.tokenizer is None:
+            texts, special = tuple(f"<{number}>" for number in ids), {self._start_id}
+        else:
+            texts, special = self._texts(ids), set(self.tokenizer.all_special_ids)
+        return Tokens(tuple(ids), texts, tuple(number in special for number in ids))
+
+    def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        # An embedding table may be padded beyond the vocabulary; such an id has no piece.
+        pieces = [
+            f"<{number}>" if piece is None else piece
+            for number, piece in zip(
+                ids, self.tokenizer.convert_ids_to_tokens(list(ids)), strict=True
+            )
+        ]
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:  # written in Python
+            return tuple(piece.replace("▁", " ") for piece in pieces)
+        return token_texts(backend, pieces)
+
+    def _check_limit(self, limit: int | None) -> None:
+        added = self.tokenizer.num_special_tokens_to_add()
+        if limit is not None and limit < added:
+            raise UsageError(
+                f"{self.info.name!r} adds {added} special tokens to every text; "
+                f"a text cannot be cut to {limit}"
+            )
+
+    def _shift_right(self, labels: list[int]) -> list[int]:
+        shift = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
+        if shift is None:
+            return [self._start_id, *labels[:-1]]
+        shifted: list[int] = shift(labels=torch.tensor([labels], device=self.model.device))[
+            0
+        ].tolist()
+        return shifted
+
+    @property
+    def _vocabulary(self) -> int:
+        rows: int = self.model.get_input_embeddings().num_embeddings
+        return rows
+
+    @property
+    def _start_id(self) -> int:
+        """The token a decoder begins with, where configs leave it out the first or padding."""
+        for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
+            for config in (self.model.config, getattr(self.model, "generation_config", None)):
+                number = getattr(config, name, None)
+                if isinstance(number, int):
+                    return number
+        raise UsageError(f"{self.info.name!r} names no token for its decoder to start with")
+
+    @property
+    def _end_ids(self) -> set[int]:
+        ends = self.model.generation_config.eos_token_id
+        return set(ends) if isinstance(ends, list) else {ends}
+
+
+def _cut(tokens: Tokens, limit: int | None) -> Tokens:
+    kept = slice(limit)
+    return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])

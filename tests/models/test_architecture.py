@@ -1,0 +1,82 @@
+"""The shape and the context of many architectures, from the defaults of their configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import transformers
+from torch import nn
+
+from attnviz.errors import UnsupportedError
+from attnviz.models.architecture import AttentionShape, context_length, read_shape, text_config
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields", "expected", "context"),
+    # layers, heads, kv_heads, head_dim as the published configs of each family have them
+    [
+        ("gpt2", {}, (12, 12, 12, 64), 1024),
+        ("gptj", {}, (28, 16, 16, 256), 2048),
+        ("bloom", {"n_layer": 5, "n_head": 7, "hidden_size": 21}, (5, 7, 7, 3), None),
+        ("falcon", {}, (32, 71, 1, 64), 2048),
+        ("falcon", {"alibi": True}, (32, 71, 1, 64), None),
+        ("falcon", {"multi_query": False}, (32, 71, 71, 64), 2048),
+        (
+            "falcon",
+            {"new_decoder_architecture": True, "num_attention_heads": 71, "num_kv_heads": 8},
+            (32, 71, 8, 64),
+            2048,
+        ),
+        ("gpt_bigcode", {}, (12, 12, 1, 64), 1024),
+        ("mpt", {}, (24, 16, 16, 128), 2048),
+        ("mistral", {}, (32, 32, 8, 128), 131072),
+        ("qwen3", {}, (32, 32, 32, 128), 32768),
+        ("gemma2", {}, (26, 8, 4, 256), 8192),
+        ("deepseek_v3", {}, (61, 128, 128, 192), 4096),
+        ("albert", {}, (12, 64, 64, 64), 512),
+        ("distilbert", {}, (6, 12, 12, 64), 512),
+        ("mobilebert", {}, (24, 4, 4, 32), 512),
+        ("mpnet", {}, (12, 12, 12, 64), 512),
+        ("xlnet", {}, (24, 16, 16, 64), None),
+        ("t5", {}, (6, 8, 8, 64), None),
+        ("t5", {"n_positions": 512}, (6, 8, 8, 64), None),
+        ("bart", {}, (12, 16, 16, 64), 1024),
+        ("led", {}, (12, 16, 16, 64), 16384),
+        ("gemma3", {}, (26, 8, 4, 256), 131072),
+    ],
+)
+def test_shape_and_context(
+    model_type: str, fields: dict[str, Any], expected: tuple[int, ...], context: int | None
+) -> None:
+    config = transformers.AutoConfig.for_model(model_type, **fields)
+    assert read_shape(config, "name") == AttentionShape(*expected)
+    assert context_length(config, nn.Module()) == context
+
+
+def test_a_decoder_may_have_another_context() -> None:
+    assert context_length(transformers.LEDConfig(), nn.Module(), decoder=True) == 1024
+
+
+def test_two_models_joined_have_two_configs() -> None:
+    joined = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.BertConfig(num_attention_heads=3, hidden_size=6, num_hidden_layers=2),
+        transformers.GPT2Config(n_head=2, n_embd=6, n_layer=5, n_positions=7),
+    )
+    assert read_shape(joined, "name") == AttentionShape(2, 3, 3, 2)
+    assert text_config(joined, decoder=True).n_layer == 5
+    assert context_length(joined, nn.Module()) == 512
+    assert context_length(joined, nn.Module(), decoder=True) == 7
+
+
+@pytest.mark.parametrize("padding", [0, 1, None])
+def test_positions_behind_the_padding_shorten_the_context(padding: int | None) -> None:
+    config = transformers.BertConfig(max_position_embeddings=13)
+    model = nn.ModuleDict({"position_embeddings": nn.Embedding(13, 2, padding_idx=padding)})
+    assert context_length(config, model) == 13 - (0 if padding is None else padding + 1)
+
+
+@pytest.mark.parametrize("model_type", ["mamba", "rwkv", "fnet"])
+def test_no_heads_at_all(model_type: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"'name' is a {model_type} model"):
+        read_shape(transformers.AutoConfig.for_model(model_type), "name")

@@ -1,0 +1,230 @@
+"""Directories: what is opened, and what a sound model tells about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.huggingface import load_transformers
+
+Checkpoint = Callable[..., Path]
+
+
+def edit(path: Path, **fields: object) -> None:
+    """Set fields of a JSON file; None takes a field away."""
+    content = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({key: field for key, field in content.items() if field is not None}))
+
+
+def test_a_decoder_directory(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("gpt2")
+    model = load_transformers(str(directory))
+    info = model.info
+    assert (info.name, info.revision, info.architecture) == (
+        str(directory),
+        None,
+        "GPT2LMHeadModel",
+    )
+    assert (info.layers, info.heads, info.kv_heads, info.head_dim) == (2, 3, 3, 2)
+    assert (info.dtype, info.weights, info.seed, info.notes) == ("float32", "trained", None, ())
+    assert (model.kinds, model.context) == (("self",), 17)
+    assert not model.model.training
+    assert not any(weight.requires_grad for weight in model.model.parameters())
+
+
+def test_the_weights_are_those_of_the_file(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("llama")
+    expected = transformers.LlamaForCausalLM.from_pretrained(directory)
+    ids = torch.tensor([[1, 4, 5, 6]])
+    with torch.no_grad():
+        logits = load_transformers(str(directory)).model(ids).logits
+        assert torch.equal(logits, expected(ids).logits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "context"),
+    [
+        ("llama", (2, 6, 2, 4), 23),
+        ("bert", (2, 3, 3, 2), 11),
+        ("roberta", (2, 3, 3, 2), 11),
+        ("t5", (2, 3, 3, 5), None),
+        ("bart", (2, 3, 3, 2), 19),
+    ],
+)
+def test_shape_and_context(
+    checkpoint: Checkpoint, kind: str, shape: tuple[int, ...], context: int | None
+) -> None:
+    model = load_transformers(str(checkpoint(kind)))
+    info = model.info
+    assert (info.layers, info.heads, info.kv_heads, info.head_dim) == shape
+    assert model.context == context
+    stacks = ("encoder", "decoder", "cross") if kind in ("t5", "bart") else ("self",)
+    assert model.kinds == stacks
+
+
+def test_the_longest_roberta_text_runs_and_a_longer_one_does_not(checkpoint: Checkpoint) -> None:
+    model = load_transformers(str(checkpoint("roberta")))
+    assert model.context is not None
+    with torch.no_grad():
+        model.model(torch.full((1, model.context), 4))
+        with pytest.raises((IndexError, RuntimeError)):
+            model.model(torch.full((1, model.context + 1), 4))
+
+
+def test_tokens_know_which_were_added(checkpoint: Checkpoint) -> None:
+    model = load_transformers(str(checkpoint("bert")))
+    tokens = model.encode("the cat sat")
+    assert tokens.ids == (1, 4, 5, 6, 2)
+    assert tokens.texts == ("<s>", "the", "cat", "sat", "</s>")
+    assert tokens.special == (True, False, False, False, True)
+
+
+def test_a_cut_text_keeps_its_special_tokens(checkpoint: Checkpoint) -> None:
+    model = load_transformers(str(checkpoint("bert")))
+    assert model.encode("the cat sat on the mat", limit=4).texts == ("<s>", "the", "cat", "</s>")
+    assert len(model.encode("the cat sat on the mat")) == 8
+    with pytest.raises(UsageError, match="adds 2 special tokens"):
+        model.encode("the cat", limit=1)
+
+
+def test_a_tokenizer_of_another_model_is_told(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("gpt2")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    tokenizer.add_tokens(["dog", "hen", "cow"])
+    tokenizer.save_pretrained(directory)
+    with pytest.raises(LoadError, match="the id 13, the model has 13 embeddings"):
+        load_transformers(str(directory)).encode("the dog hen cow")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    # T5 starts with its padding, BART with its end token; the last label is shifted out.
+    [("t5", (0, 1, 5, 6)), ("bart", (2, 1, 5, 6))],
+)
+def test_a_target_is_shifted_right(
+    checkpoint: Checkpoint, kind: str, expected: tuple[int, ...]
+) -> None:
+    model = load_transformers(str(checkpoint(kind)))
+    target = model.encode_target("cat sat")
+    assert target.ids == expected
+    assert target.special == (True, True, False, False)
+    assert model.encode_target("cat sat", limit=2).ids == expected[:2]
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+def test_the_default_target_is_the_greedy_output(checkpoint: Checkpoint, kind: str) -> None:
+    model = load_transformers(str(checkpoint(kind)))
+    source = model.encode("the cat sat")
+    target = model.greedy_target(source, limit=7)
+    assert target == model.greedy_target(source, limit=7)
+    assert 1 <= len(target) <= 7
+    assert target.special[0]
+    ids = list(target.ids[:1])
+    with torch.no_grad():
+        for _ in range(len(target) - 1):  # the likeliest token, one at a time
+            logits = model.model(
+                input_ids=torch.tensor([source.ids]), decoder_input_ids=torch.tensor([ids])
+            ).logits
+            ids.append(int(logits[0, -1].argmax()))
+    assert target.ids == tuple(ids)
+    assert len(model.greedy_target(source, limit=1)) == 1
+
+
+def test_a_bare_encoder_decoder_cannot_write_its_target(checkpoint: Checkpoint) -> None:
+    model = load_transformers(str(checkpoint("bart", "BartModel")))
+    assert model.kinds == ("encoder", "decoder", "cross")
+    assert model.encode_target("cat").ids == (2, 1, 5)
+    with pytest.raises(UsageError, match="--target"):
+        model.greedy_target(model.encode("cat"), limit=3)
+
+
+def test_a_bare_encoder_says_so(checkpoint: Checkpoint) -> None:
+    model = load_transformers(str(checkpoint("bert", "BertModel")))
+    assert model.info.architecture == "BertModel"
+    assert len(model.info.notes) == 1
+    assert "no language-model head" in model.info.notes[0]
+
+
+def test_a_head_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("bert", "BertModel")
+    edit(directory / "config.json", architectures=["BertForMaskedLM"])
+    model = load_transformers(str(directory))
+    assert model.info.architecture == "BertModel"
+    assert "lacks the weights of BertForMaskedLM's head" in model.info.notes[0]
+
+
+def test_a_pooler_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("bert")
+    edit(directory / "config.json", architectures=["BertModel"])
+    model = load_transformers(str(directory))
+    assert model.info.architecture == "BertModel"
+    assert not [name for name in model.model.state_dict() if "pooler" in name]
+
+
+def test_no_named_architecture_is_the_bare_model(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("gpt2")
+    edit(directory / "config.json", architectures=None)
+    assert load_transformers(str(directory)).info.architecture == "GPT2Model"
+
+
+def test_an_architecture_is_a_model_class_or_nothing(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("gpt2")
+    edit(directory / "config.json", architectures=["pipeline"])
+    assert load_transformers(str(directory)).info.architecture == "GPT2Model"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_chosen_dtype(checkpoint: Checkpoint, dtype: str) -> None:
+    assert load_transformers(str(checkpoint("gpt2")), dtype=dtype).info.dtype == dtype
+
+
+def test_the_checkpoints_own_dtype(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("gpt2")
+    transformers.GPT2LMHeadModel.from_pretrained(directory, dtype=torch.bfloat16).save_pretrained(
+        directory
+    )
+    assert load_transformers(str(directory)).info.dtype == "bfloat16"
+
+
+def test_nothing_is_printed(checkpoint: Checkpoint, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = checkpoint("bert", "BertModel")
+    edit(directory / "config.json", architectures=["BertForMaskedLM"])
+    load_transformers(str(directory)).encode("the cat " * 40)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_model_without_heads_is_unsupported(tmp_path: Path) -> None:
+    config = transformers.MambaConfig(vocab_size=13, hidden_size=6, num_hidden_layers=1)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedError, match="mamba"):
+        load_transformers(str(tmp_path))
+
+
+def test_a_model_that_takes_no_text_is_unsupported(checkpoint: Checkpoint) -> None:
+    directory = checkpoint("gpt2")
+    config = transformers.ViTConfig(architectures=["ViTModel"])
+    config.save_pretrained(directory)
+    with pytest.raises(UnsupportedError, match="takes no text"):
+        load_transformers(str(directory))
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "", "meta"])
+def test_an_absent_device_is_a_usage_error(checkpoint: Checkpoint, device: str) -> None:
+    with pytest.raises(UsageError, match="expected cpu"):
+        load_transformers(str(checkpoint("gpt2")), device=device)
+
+
+def test_an_unknown_dtype_is_a_usage_error(checkpoint: Checkpoint) -> None:
+    with pytest.raises(UsageError, match="expected auto, float16"):
+        load_transformers(str(checkpoint("gpt2")), dtype="int4")
+
+
+def test_a_directory_has_no_revision(checkpoint: Checkpoint) -> None:
+    with pytest.raises(UsageError, match="has no revision 'main'"):
+        load_transformers(str(checkpoint("gpt2")), revision="main")
