@@ -1,0 +1,139 @@
+"""What ``--model NAME`` stands for, decided from the name alone, and the model behind it.
+
+Nothing heavy is imported until a model is loaded: the bundled one needs neither torch nor more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from attnviz.errors import LoadError
+from attnviz.models.model import Model
+from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
+
+__all__ = ["LoadOptions", "Source", "load", "resolve"]
+
+_CONFIGS = "configs/"
+_PATH_STARTS = tuple(start for start in ("./", "../", "/", "~", os.sep) if start)
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """All that a person may ask of a model; each kind of model heeds what applies to it.
+
+    revision, offline, trust_remote_code, allow_pickle, progress: of Hugging Face checkpoints, as
+        in ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
+    device, dtype: where and in which numbers to compute; ``auto`` is the model's own dtype.
+    seed: of random weights.
+    d_model, heads, kv_heads, causal: the shape of ``mha``.
+    """
+
+    revision: str | None = None
+    device: str = "cpu"
+    dtype: str = "auto"
+    offline: bool = False
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+    progress: Callable[[str, int, int | None], None] | None = None
+    seed: int = 0
+    d_model: int = 64
+    heads: int = 8
+    kv_heads: int | None = None
+    causal: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a name stands for.
+
+    kind: ``bundled``, ``own``, ``directory``, ``shape`` or ``hub``.
+    name: as the person gave it.
+    shape: the named shape where kind is ``shape``.
+    """
+
+    kind: Literal["bundled", "own", "directory", "shape", "hub"]
+    name: str
+    shape: Shape | None = None
+
+
+def resolve(name: str) -> Source:
+    """What ``name`` stands for.
+
+    ``tiny`` and ``mha`` always mean the built-in models, an existing directory itself,
+    ``configs/NAME`` or a path to a TOML file a shape. A bare name of a shape means the shape unless
+    it is a hub id as well, as ``gpt2`` is; all else is a hub id.
+
+    Raises:
+        LoadError: a path where there is no directory, or a shape that is not there.
+    """
+    if name == "tiny":
+        return Source("bundled", name)
+    if name == "mha":
+        return Source("own", name)
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        return Source("directory", name)
+    if name.endswith(".toml") and os.path.isfile(path):
+        return Source("shape", name, read_shape_file(Path(path)))
+    if name.startswith(_CONFIGS):
+        return Source("shape", name, find_shape(name.removeprefix(_CONFIGS).removesuffix(".toml")))
+    if name.startswith(_PATH_STARTS) or name.endswith(".toml"):
+        raise LoadError(f"no {'file' if name.endswith('.toml') else 'directory'} {name!r} here")
+    if name in shape_names() and (shape := find_shape(name)).hub != name:
+        return Source("shape", name, shape)
+    return Source("hub", name)
+
+
+def load(name: str, options: LoadOptions | None = None) -> Model:
+    """Load the model that ``--model NAME`` stands for.
+
+    Raises:
+        LoadError, OfflineError, UnsupportedError, UsageError: as the loaders of each kind.
+    """
+    options = options or LoadOptions()
+    source = resolve(name)
+    if source.kind == "bundled":
+        return _bundled(options)
+    if source.kind == "own":
+        return _own(options)
+    from attnviz.models.huggingface import load_shape, load_transformers
+
+    if source.shape is not None:
+        return load_shape(
+            replace(source.shape, name=name),
+            device=options.device,
+            dtype=options.dtype,
+            seed=options.seed,
+        )
+    return load_transformers(
+        name,
+        revision=options.revision,
+        device=options.device,
+        dtype=options.dtype,
+        offline=options.offline,
+        trust_remote_code=options.trust_remote_code,
+        allow_pickle=options.allow_pickle,
+        progress=options.progress,
+    )
+
+
+def _bundled(options: LoadOptions) -> Model:
+    from attnviz.models.bundled import Bundled
+
+    return Bundled() if options.dtype == "auto" else Bundled(dtype=options.dtype)
+
+
+def _own(options: LoadOptions) -> Model:
+    from attnviz.models.own import OwnAttention
+
+    return OwnAttention(
+        options.d_model,
+        options.heads,
+        options.kv_heads,
+        causal=options.causal,
+        seed=options.seed,
+    )

@@ -1,0 +1,215 @@
+"""Named shapes: their files, the models built from them, and what a name stands for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.models import memory
+from attnviz.models.huggingface import load_shape
+from attnviz.models.resolve import LoadOptions, load, resolve
+from attnviz.models.shapes import Shape, find_shape, hint, read_shape_file, shape_names
+
+# Published counts, of the bare encoder with its pooler for BERT.
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "bert-base": 109_482_240,
+    "t5-small": 60_506_624,
+    "llama-3.2-1b": 1_235_814_400,
+    "qwen3-0.6b": 596_049_920,
+}
+
+SMALL = Shape(
+    name="small",
+    source="",
+    hub="",
+    config={
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "vocab_size": 5,
+        "d_model": 6,
+        "d_kv": 5,
+        "d_ff": 7,
+        "num_layers": 2,
+        "num_heads": 3,
+        "decoder_start_token_id": 0,
+        "pad_token_id": 0,
+    },
+)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_as_published(name: str) -> None:
+    fields = dict(find_shape(name).config)
+    config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(config)
+    assert sum(weight.numel() for weight in model.parameters()) == PUBLISHED[name]
+
+
+def test_every_shape_says_where_it_comes_from() -> None:
+    assert set(PUBLISHED) <= set(shape_names())
+    for name in shape_names():
+        shape = find_shape(name)
+        assert shape.name == name
+        assert shape.source.startswith("https://")
+        assert shape.hub
+        assert hasattr(transformers, shape.config["architectures"][0])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("= 1", "cannot be read as a shape"),
+        ("name = 'a'", "no [config] table with a model_type"),
+        ("[config]\nmodel_type = 'gpt2'", "names no architectures"),
+    ],
+)
+def test_a_file_that_is_no_shape(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(text)
+    with pytest.raises(LoadError) as caught:
+        read_shape_file(path)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shape_that_no_library_knows() -> None:
+    unknown = replace(SMALL, config={"model_type": "gpt77", "architectures": ["GPT77"]})
+    with pytest.raises(LoadError, match="is no model that transformers") as caught:
+        load_shape(unknown)
+    assert "\n" not in str(caught.value)
+
+
+def test_random_weights_are_seeded_and_said_to_be_random() -> None:
+    state = torch.random.get_rng_state()
+    first, same, other = (load_shape(SMALL, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(state, torch.random.get_rng_state())
+    weights = [model.model.encoder.block[0].layer[0].SelfAttention.q.weight for model in (first,)]
+    weights += [model.model.encoder.block[0].layer[0].SelfAttention.q.weight for model in (same,)]
+    assert torch.equal(*weights)
+    assert not torch.equal(weights[0], other.model.encoder.block[0].layer[0].SelfAttention.q.weight)
+    assert (first.info.weights, first.info.seed, first.info.revision) == ("random", 3, None)
+    assert "random weights in the shape of small" in first.info.notes[0]
+    assert "split into words" in first.info.notes[1]
+
+
+def test_a_shape_in_half_precision() -> None:
+    assert load_shape(SMALL, dtype="float16").info.dtype == "float16"
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_words_are_numbered_as_they_come() -> None:
+    model = load_shape(SMALL)
+    tokens = model.encode("나는 학교에 나는 갔다 .  또 왔다")
+    assert tokens.texts == ("나는", "학교에", "나는", "갔다", ".", "또", "왔다")
+    # Ids 1 to 4 are free: 0 is the padding, and the fifth word begins anew.
+    assert tokens.ids == (1, 2, 1, 3, 4, 1, 2)
+    assert not any(tokens.special)
+    assert model.encode("a b c", limit=2).texts == ("a", "b")
+    with pytest.raises(UsageError, match="at least one word"):
+        model.encode(" \n")
+
+
+def test_a_shape_writes_and_takes_decoder_text() -> None:
+    model = load_shape(SMALL)
+    assert model.encode_target("a b a").ids == (0, 1, 2, 1)
+    target = model.greedy_target(model.encode("a b"), limit=4)
+    assert 1 <= len(target) <= 4
+    assert target.texts[0] == "<0>"
+
+
+def test_weights_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2_000_000_000)
+    with pytest.raises(LoadError, match=r"need 4\.9 GB, and 2\.0 GB are free on cpu"):
+        load_shape(find_shape("llama-3.2-1b"))
+
+
+def test_free_memory_is_a_number_here() -> None:
+    free = memory.free_memory(torch.device("cpu"))
+    assert free is not None
+    assert 0 < free < 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("tiny", "bundled"),
+        ("mha", "own"),
+        ("configs/gpt2", "shape"),
+        ("configs/gpt2.toml", "shape"),
+        ("bert-base", "shape"),
+        ("qwen3-0.6b", "shape"),
+        ("gpt2", "hub"),
+        ("t5-small", "hub"),
+        ("some/model", "hub"),
+        (".", "directory"),
+    ],
+)
+def test_what_a_name_stands_for(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve(name).kind == kind
+
+
+def test_a_directory_comes_before_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt2").mkdir()
+    assert resolve("gpt2").kind == "directory"
+
+
+@pytest.mark.parametrize(
+    "name", ["./none", "../none", "/none/here", "~/none", "~who/none", "configs/none"]
+)
+def test_a_path_to_nothing(name: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        resolve(name)
+    assert repr(name.removeprefix("configs/")) in str(caught.value)
+
+
+def test_hints() -> None:
+    assert hint("gpt2").endswith("`--model configs/gpt2` builds its shape with random weights")
+    assert hint("tinny") == "; did you mean 'tiny'?"
+    assert hint("GPT2-mediun") == "; did you mean 'gpt2-medium'?"
+    assert hint("nothing/like-it") == ""
+
+
+@pytest.mark.parametrize("name", ["", "x" * 5000, "a\0b"])
+def test_odd_names_are_no_directory(name: str) -> None:
+    assert resolve(name).kind == "hub"
+
+
+def test_a_shape_file_is_built(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        '[config]\nmodel_type = "gpt2"\narchitectures = ["GPT2LMHeadModel"]\n'
+        "vocab_size = 7\nn_positions = 11\nn_embd = 6\nn_layer = 1\nn_head = 3\n"
+    )
+    info = load(str(path), LoadOptions(seed=2, dtype="float64")).info
+    assert (info.name, info.heads, info.seed, info.dtype) == (str(path), 3, 2, "float64")
+
+
+def test_built_in_models_load() -> None:
+    assert load("tiny").info.name == "tiny"
+    info = load("mha", LoadOptions(d_model=12, heads=6, kv_heads=2, causal=True, seed=7)).info
+    assert (info.heads, info.kv_heads, info.head_dim, info.seed) == (6, 2, 2, 7)
+
+
+def test_resolving_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from attnviz.models.resolve import resolve; resolve('gpt2'); "
+        "print({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
