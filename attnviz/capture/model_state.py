@@ -1,0 +1,57 @@
+"""Borrow a transformers model for one run: evaluation mode and another attention, then put back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    from attnviz.models.attention_interface import PreTrainedModel
+
+__all__ = ["borrowed"]
+
+# Threads that share a model, or models that share a config, take turns; all others run at once.
+_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_locks_guard = Lock()
+
+
+@contextmanager
+def borrowed(model: PreTrainedModel, implementation: str) -> Iterator[Mapping[int, str]]:
+    """Set every config of ``model`` to ``implementation`` and every module to evaluation.
+
+    Yields the implementation that each config had, by the config's ``id``. At exit, also after an
+    exception, configs and modules are as they were.
+    """
+    modules = list(model.modules())
+    configs = {id(config): config for config in map(_config, modules) if config is not None}
+    with ExitStack() as held:
+        for lock in _locks_of(sorted(configs)):
+            held.enter_context(lock)
+        found = {key: config._attn_implementation for key, config in configs.items()}
+        training = [module for module in modules if module.training]
+        try:
+            for module in training:
+                module.training = False
+            for config in configs.values():
+                # The public setter would pass the name on to sub-configs, here and when restoring.
+                config._attn_implementation_internal = implementation
+            yield found
+        finally:
+            for key, config in configs.items():
+                config._attn_implementation_internal = found[key]
+            for module in training:
+                module.training = True
+
+
+def _config(module: Any) -> Any:
+    config = getattr(module, "config", None)
+    return config if hasattr(config, "_attn_implementation_internal") else None
+
+
+def _locks_of(keys: list[int]) -> list[Any]:
+    """One lock per key, always in the same order so that two threads cannot wait for each other."""
+    with _locks_guard:
+        return [_locks.setdefault(key, RLock()) for key in keys]

@@ -1,0 +1,82 @@
+"""The little of transformers that observing attention needs, kept apart from loading models.
+
+A modeling file calls ``ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)`` with
+the name in its config, so a function registered under a new name is called in place of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.masking_utils import AttentionMaskInterface, eager_mask
+from transformers.modeling_utils import (
+    ALL_ATTENTION_FUNCTIONS,
+    AttentionInterface,
+    PreTrainedModel,
+)
+
+__all__ = [
+    "AttentionFunction",
+    "PreTrainedModel",
+    "eager_attention",
+    "register_attention",
+    "sdpa_attention",
+    "uses_interface",
+]
+
+AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
+"""``(module, query, key, value, mask, **options)`` to output (batch, query, heads, dims) and
+weights (batch, heads, query, key), or None where they are not computed."""
+
+_EAGER = "eager_attention_forward"
+_FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
+
+
+def register_attention(name: str, function: AttentionFunction) -> None:
+    """Make ``function`` the attention of every config that names the implementation ``name``."""
+    AttentionInterface.register(name, function)
+    # A name without a mask function of its own gets no mask at all, not even a causal one. The
+    # eager mask is additive (batch, 1, query, key), which sdpa takes as well.
+    AttentionMaskInterface.register(name, eager_mask)
+
+
+def uses_interface(model: PreTrainedModel) -> bool:
+    """Whether the model's file looks up its attention function by the name in its config."""
+    return bool(model._can_set_attn_implementation())
+
+
+def eager_attention(module: nn.Module) -> AttentionFunction | None:
+    """The function that computes this attention module's weights in its own file, or None.
+
+    Their bodies differ (softcap, sinks, position bias), so it must be that file's and no other.
+    """
+    for cls in type(module).__mro__:
+        forward = inspect.unwrap(cls.__dict__.get("forward", object()))
+        if inspect.isfunction(forward):
+            # A file with several such functions gives the others a prefix.
+            for name in forward.__code__.co_names:
+                if name.endswith(_EAGER) and callable(forward.__globals__.get(name)):
+                    return _as_attention(forward.__globals__[name])
+    for cls in type(module).__mro__:
+        function = getattr(sys.modules.get(cls.__module__), _EAGER, None)
+        if callable(function):
+            return _as_attention(function)
+    return None
+
+
+def sdpa_attention(module: nn.Module) -> AttentionFunction:
+    """The fused function of this module; its file may replace the common one by its own."""
+    for cls in type(module).__mro__:
+        functions = getattr(sys.modules.get(cls.__module__), _FUNCTIONS, None)
+        if functions is not None:
+            return _as_attention(functions["sdpa"])
+    return _as_attention(ALL_ATTENTION_FUNCTIONS["sdpa"])
+
+
+def _as_attention(function: Any) -> AttentionFunction:
+    typed: AttentionFunction = function
+    return typed
