@@ -1,0 +1,278 @@
+"""Tiny random models of many architectures; sizes are primes where the architecture permits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+)
+
+__all__ = ["ARCHITECTURES", "Architecture", "eager_attentions", "inputs_of", "small_model"]
+
+_AUTO = {
+    "decoder": AutoModelForCausalLM,
+    "encoder": AutoModelForMaskedLM,
+    "both": AutoModelForSeq2SeqLM,
+}
+
+_LLAMA = {
+    "hidden_size": 24,
+    "intermediate_size": 37,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+    "max_position_embeddings": 31,
+}
+_BERT = {
+    "hidden_size": 21,
+    "intermediate_size": 37,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 31,
+}
+_BART = {
+    "d_model": 22,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 37,
+    "decoder_ffn_dim": 37,
+    "max_position_embeddings": 31,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+}
+_GPT = {"n_embd": 24, "n_layer": 3, "n_head": 3, "n_positions": 31}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A configuration and what is to be expected of it.
+
+    stack: which auto class opens it.
+    config: sizes; the rest is the architecture's default.
+    layers: the true index of each layer that has attention (decoder's in an encoder–decoder).
+    registered: whether it uses transformers' attention interface.
+    """
+
+    stack: str
+    config: dict[str, Any] = field(default_factory=dict)
+    layers: tuple[int, ...] = (0, 1, 2)
+    registered: bool = True
+
+
+ARCHITECTURES = {
+    "gpt2": Architecture("decoder", _GPT),
+    "llama": Architecture("decoder", _LLAMA),
+    "mistral": Architecture("decoder", _LLAMA | {"sliding_window": 5}),
+    "qwen2": Architecture("decoder", _LLAMA),
+    "qwen3": Architecture("decoder", _LLAMA),
+    "gemma2": Architecture(
+        "decoder", _LLAMA | {"attn_logit_softcapping": 0.5, "sliding_window": 5}
+    ),
+    "gpt_oss": Architecture(
+        "decoder",
+        _LLAMA
+        | {
+            "intermediate_size": 36,  # grouped matrix products need multiples of 16 bytes
+            "num_local_experts": 3,
+            "num_experts_per_tok": 2,
+            "sliding_window": 5,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    ),
+    "deepseek_v3": Architecture(
+        "decoder",
+        {
+            "hidden_size": 24,
+            "intermediate_size": 37,
+            "moe_intermediate_size": 13,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 3,
+            "q_lora_rank": 7,
+            "kv_lora_rank": 11,
+            "qk_nope_head_dim": 5,
+            "qk_rope_head_dim": 2,
+            "v_head_dim": 7,
+            "n_routed_experts": 4,
+            "n_group": 2,
+            "topk_group": 1,
+            "num_experts_per_tok": 2,
+            "max_position_embeddings": 31,
+        },
+    ),
+    "phi": Architecture(
+        "decoder", _LLAMA | {"num_key_value_heads": 6, "partial_rotary_factor": 0.5}
+    ),
+    "gpt_neox": Architecture("decoder", _LLAMA),
+    "cohere": Architecture("decoder", _LLAMA),
+    "olmo2": Architecture("decoder", _LLAMA),
+    "stablelm": Architecture("decoder", _LLAMA | {"partial_rotary_factor": 0.5}),
+    "opt": Architecture(
+        "decoder",
+        {
+            "hidden_size": 22,
+            "word_embed_proj_dim": 22,
+            "ffn_dim": 37,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 2,
+            "max_position_embeddings": 31,
+        },
+    ),
+    "qwen3_next": Architecture(
+        "decoder",
+        _LLAMA
+        | {
+            "num_hidden_layers": 4,
+            "layer_types": ["linear_attention", "full_attention"] * 2,
+            "linear_key_head_dim": 4,
+            "linear_value_head_dim": 4,
+            "linear_num_key_heads": 3,
+            "linear_num_value_heads": 3,
+            "num_experts": 3,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 12,
+            "shared_expert_intermediate_size": 12,
+        },
+        layers=(1, 3),
+    ),
+    "bert": Architecture("encoder", _BERT),
+    "roberta": Architecture("encoder", _BERT),
+    "electra": Architecture("encoder", _BERT | {"embedding_size": 11}),
+    "albert": Architecture("encoder", _BERT | {"embedding_size": 11}),
+    "distilbert": Architecture(
+        "encoder",
+        {
+            "dim": 21,
+            "hidden_dim": 37,
+            "n_layers": 3,
+            "n_heads": 3,
+            "max_position_embeddings": 31,
+        },
+    ),
+    "modernbert": Architecture(
+        "encoder",
+        {
+            "hidden_size": 24,
+            "intermediate_size": 37,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 3,
+            "local_attention": 6,
+            "global_attn_every_n_layers": 3,
+            "cls_token_id": 1,
+            "sep_token_id": 2,
+        },
+    ),
+    "t5": Architecture(
+        "both",
+        {
+            "d_model": 23,
+            "d_kv": 5,
+            "d_ff": 37,
+            "num_layers": 2,
+            "num_decoder_layers": 3,
+            "num_heads": 3,
+            "decoder_start_token_id": 0,
+        },
+    ),
+    "bart": Architecture("both", _BART),
+    "marian": Architecture("both", _BART),
+    "gptj": Architecture("decoder", _GPT | {"rotary_dim": 4}, registered=False),
+    "codegen": Architecture("decoder", _GPT | {"n_head": 4, "rotary_dim": 4}, registered=False),
+    "bloom": Architecture(
+        "decoder", {"hidden_size": 21, "n_layer": 3, "n_head": 3}, registered=False
+    ),
+    "falcon": Architecture(
+        "decoder",
+        {
+            "hidden_size": 24,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 3,
+            "multi_query": True,
+            "new_decoder_architecture": False,
+        },
+        registered=False,
+    ),
+    "gpt_neo": Architecture(
+        "decoder",
+        {
+            "hidden_size": 21,
+            "num_layers": 3,
+            "num_heads": 3,
+            "attention_types": [[["global", "local", "global"], 1]],
+            "window_size": 5,
+            "max_position_embeddings": 31,
+        },
+        registered=False,
+    ),
+    "mpt": Architecture(
+        "decoder", {"d_model": 24, "n_heads": 3, "n_layers": 3, "max_seq_len": 31}, registered=False
+    ),
+    "xglm": Architecture(
+        "decoder",
+        {"d_model": 22, "attention_heads": 2, "num_layers": 3, "ffn_dim": 37},
+        registered=False,
+    ),
+    "deberta-v2": Architecture(
+        "encoder",
+        _BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+        registered=False,
+    ),
+    "fsmt": Architecture(
+        "both",
+        {key: value for key, value in _BART.items() if key != "forced_eos_token_id"}
+        | {"src_vocab_size": 97, "tgt_vocab_size": 97},
+        registered=False,
+    ),
+}
+
+
+def small_model(name: str, attention: str | None = None, seed: int = 0) -> PreTrainedModel:
+    """The architecture's model with random weights, in evaluation mode."""
+    architecture = ARCHITECTURES[name]
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    vocabulary = {} if name == "fsmt" else {"vocab_size": 97}
+    config = AutoConfig.for_model(name, **vocabulary, **special, **architecture.config)
+    torch.manual_seed(seed)
+    model = _AUTO[architecture.stack].from_config(config, attn_implementation=attention).eval()
+    # Initial weights near zero give rows so even that little could go wrong with them.
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def inputs_of(name: str, source: int = 11, target: int = 7) -> dict[str, torch.Tensor]:
+    """Random token ids, without special ones, for one text."""
+    generator = torch.Generator().manual_seed(3)
+    inputs = {"input_ids": torch.randint(3, 97, (1, source), generator=generator)}
+    if ARCHITECTURES[name].stack == "both":
+        inputs["decoder_input_ids"] = torch.randint(3, 97, (1, target), generator=generator)
+    return inputs
+
+
+def eager_attentions(name: str, **inputs: torch.Tensor) -> dict[tuple[str, int], torch.Tensor]:
+    """What transformers itself reports for the same weights, by kind and layer: the oracle."""
+    model = small_model(name, attention="eager")
+    with torch.inference_mode():
+        outputs = model(**inputs, output_attentions=True)
+    architecture = ARCHITECTURES[name]
+    if architecture.stack != "both":
+        return {
+            ("self", layer): weights
+            for layer, weights in zip(architecture.layers, outputs.attentions, strict=True)
+        }
+    return {
+        (kind, layer): weights
+        for kind in ("encoder", "decoder", "cross")
+        for layer, weights in enumerate(outputs[f"{kind}_attentions"])
+    }

@@ -1,0 +1,40 @@
+"""Fixtures for capture from transformers models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+
+class Recorder:
+    """An observer that keeps a copy of everything, or of the wanted (kind, layer) pairs only."""
+
+    def __init__(self, wanted: Collection[tuple[str, int]] | None = None) -> None:
+        self.wanted = wanted
+        self.seen: dict[tuple[str, int], torch.Tensor] = {}
+
+    def wants(self, kind: str, layer: int) -> bool:
+        return self.wanted is None or (kind, layer) in self.wanted
+
+    def observe(self, kind: str, layer: int, weights: Any) -> None:
+        assert self.wants(kind, layer)
+        assert (kind, layer) not in self.seen, f"{kind} {layer} was handed over twice"
+        self.seen[kind, layer] = weights.clone()
+
+
+@pytest.fixture
+def recorder() -> Callable[..., Recorder]:
+    """Makes recorders: ``recorder()`` wants all, ``recorder({("self", 1)})`` one layer."""
+    return Recorder
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Small matrices are slower on several threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

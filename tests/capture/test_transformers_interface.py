@@ -1,0 +1,273 @@
+"""Observing a transformers model: what runs, what is refused, and that it is left as it was."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from transformers import (
+    DiffLlamaConfig,
+    DiffLlamaModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LongformerConfig,
+    LongformerModel,
+    LongT5Config,
+    LongT5Model,
+    MambaConfig,
+    MambaModel,
+    SwinConfig,
+    SwinModel,
+    T5EncoderModel,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from attnviz.capture import registered_attention
+from attnviz.capture.transformers_interface import observe_transformers
+from attnviz.errors import UnsupportedError, UsageError
+
+from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
+
+
+class StopError(Exception):
+    pass
+
+
+class Raises:
+    def wants(self, kind, layer):
+        return True
+
+    def observe(self, kind, layer, weights):
+        raise StopError
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5", "falcon", "xglm"])
+def test_a_raising_observer_leaves_the_model_as_it_was(name):
+    model, inputs = small_model(name), inputs_of(name)
+    model.train()
+    next(model.children()).eval()
+    training = [module.training for module in model.modules()]
+    assert set(training) == {True, False}
+    gradients = [parameter.requires_grad for parameter in model.parameters()]
+    named = model.config._attn_implementation
+    with pytest.raises(StopError):
+        observe_transformers(model, Raises(), **inputs)
+    assert [module.training for module in model.modules()] == training
+    assert [parameter.requires_grad for parameter in model.parameters()] == gradients
+    assert model.config._attn_implementation == named
+    assert not any(module._forward_hooks for module in model.modules())
+    assert registered_attention._current.get() is None
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gptj"])
+def test_a_model_in_training_is_observed_without_dropout(name, recorder):
+    model, inputs = small_model(name), inputs_of(name)
+    model.train()
+    observer = recorder()
+    observe_transformers(model, observer, **inputs)
+    assert all(module.training for module in model.modules())
+    for place, weights in eager_attentions(name, **inputs).items():
+        assert torch.equal(observer.seen[place], weights)
+
+
+def test_a_model_can_be_trained_after_it_was_observed(recorder):
+    model, inputs = small_model("llama"), inputs_of("llama")
+    observe_transformers(model, recorder(), **inputs)
+    model(**inputs, labels=inputs["input_ids"]).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_two_threads_at_once_do_not_mix():
+    expected = {name: eager_attentions(name, **inputs_of(name)) for name in ("gpt2", "t5")}
+    together = threading.Barrier(2, timeout=20)
+    wrong = []
+
+    class Meets:
+        def __init__(self, name):
+            self.name, self.calls = name, 0
+
+        def wants(self, kind, layer):
+            return True
+
+        def observe(self, kind, layer, weights):
+            if self.calls < 3:  # so many layers both have: neither thread runs ahead
+                together.wait()
+            self.calls += 1
+            if not torch.equal(weights, expected[self.name][kind, layer]):
+                wrong.append((self.name, kind, layer))
+
+    def run(model, name):
+        observe_transformers(model, Meets(name), **inputs_of(name))
+
+    threads = [threading.Thread(target=run, args=(small_model(name), name)) for name in expected]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert wrong == []
+
+
+def test_two_threads_that_share_a_model_take_turns(recorder):
+    model, inputs = small_model("gpt2"), inputs_of("gpt2")
+    model.train()
+    observers = [recorder() for _ in range(4)]
+    threads = [
+        threading.Thread(target=observe_transformers, args=(model, observer, inputs["input_ids"]))
+        for observer in observers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert model.config._attn_implementation == "sdpa"
+    assert all(module.training for module in model.modules())
+    for place, weights in eager_attentions("gpt2", **inputs).items():
+        assert all(torch.equal(observer.seen[place], weights) for observer in observers)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2", "mistral", "stablelm", "bert", "modernbert", "t5", "bart", "qwen3_next"]
+)
+def test_unwanted_layers_of_a_long_text_run_fused(name, recorder, monkeypatch):
+    monkeypatch.setattr(registered_attention, "_EXACT_CELLS", 0)
+    fused = []
+    original = ALL_ATTENTION_FUNCTIONS["sdpa"]
+
+    def counted(module, *args, **kwargs):
+        fused.append(module)
+        return original(module, *args, **kwargs)
+
+    monkeypatch.setattr(registered_attention, "sdpa_attention", lambda module: counted)
+    inputs = inputs_of(name)
+    expected = eager_attentions(name, **inputs)
+    wanted = list(expected)[-1]
+    observer = recorder({wanted})
+    observe_transformers(small_model(name), observer, **inputs)
+    assert len(fused) == len(expected) - 1
+    assert observer.seen.keys() == {wanted}
+    # The causal and window masks must have reached the fused layers: their error is rounding.
+    torch.testing.assert_close(observer.seen[wanted], expected[wanted], rtol=0, atol=1e-5)
+
+
+def test_neither_vocabulary_nor_unwanted_decoder_runs(recorder):
+    model, inputs = small_model("t5"), inputs_of("t5")
+    ran = []
+    model.decoder.register_forward_hook(lambda *call: ran.append("decoder"))
+    model.lm_head.register_forward_hook(lambda *call: ran.append(tuple(call[-1].shape)))
+    observe_transformers(model, recorder({("encoder", 1)}), inputs["input_ids"])
+    assert ran == []
+    # T5's trunk does not run by itself: its projection gets a single token.
+    observe_transformers(model, recorder({("cross", 1)}), **inputs)
+    assert ran == ["decoder", (1, 1, 97)]
+    assert not model.lm_head._forward_pre_hooks
+
+
+def test_a_trunk_runs_without_its_vocabulary_projection(recorder):
+    model, inputs = small_model("gpt2"), inputs_of("gpt2")
+    model.lm_head.register_forward_hook(lambda *call: pytest.fail("the projection ran"))
+    observe_transformers(model, recorder(), **inputs)
+
+
+def test_a_decoder_needs_a_text(recorder):
+    ids = inputs_of("t5")["input_ids"]
+    with pytest.raises(UsageError, match="decoder text"):
+        observe_transformers(small_model("t5"), recorder(), ids)
+
+
+def test_attention_past_the_interface_is_noticed_and_observed_by_report(recorder, monkeypatch):
+    name = "gptj"
+    monkeypatch.setattr("attnviz.capture.transformers_interface.uses_interface", lambda model: True)
+    observer, inputs = recorder(), inputs_of(name)
+    observe_transformers(small_model(name), observer, **inputs)
+    for place, weights in eager_attentions(name, **inputs).items():
+        assert torch.equal(observer.seen[place], weights)
+
+
+def test_a_layer_that_calls_twice_is_observed_by_report(recorder):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 24, "intermediate_size": 37, "num_attention_heads": 2}
+    config = DiffLlamaConfig(vocab_size=97, num_hidden_layers=3, num_key_value_heads=2, **sizes)
+    model, ids = DiffLlamaModel(config).eval(), torch.arange(3, 14)[None]
+    observer = recorder()
+    observe_transformers(model, observer, ids)
+    model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        expected = model(ids, output_attentions=True).attentions
+    assert list(observer.seen) == [("self", 0), ("self", 1), ("self", 2)]
+    assert all(map(torch.equal, observer.seen.values(), expected))
+
+
+def test_a_decoder_is_observed_where_its_encoder_cannot_be(recorder):
+    torch.manual_seed(0)
+    sizes = {"d_model": 23, "d_kv": 5, "d_ff": 37, "num_layers": 2, "num_heads": 3}
+    model = LongT5Model(LongT5Config(vocab_size=97, decoder_start_token_id=0, **sizes))
+    inputs, observer = inputs_of("t5"), recorder({("cross", 0), ("cross", 1)})
+    observe_transformers(model, observer, **inputs)
+    assert {weights.shape for weights in observer.seen.values()} == {(1, 3, 7, 11)}
+    for wanted in (None, {("encoder", 0)}):
+        with pytest.raises(UnsupportedError, match="LongT5Model does not weigh every token"):
+            observe_transformers(model, recorder(wanted), **inputs)
+
+
+def test_an_encoder_opened_alone_has_one_stack(recorder):
+    model, observer = T5EncoderModel(small_model("t5").config), recorder()
+    observe_transformers(model, observer, inputs_of("t5")["input_ids"])
+    assert list(observer.seen) == [("self", 0), ("self", 1)]
+
+
+def test_one_shared_module_runs_once_per_layer(recorder):
+    model = small_model("albert")
+    shared = {module for module in model.modules() if type(module).__name__ == "AlbertAttention"}
+    assert len(shared) == 1
+    observer = recorder()
+    observe_transformers(model, observer, **inputs_of("albert"))
+    assert list(observer.seen) == [("self", 0), ("self", 1), ("self", 2)]
+
+
+def mamba():
+    return MambaModel(MambaConfig(vocab_size=97, hidden_size=8, state_size=3, num_hidden_layers=2))
+
+
+def longformer():
+    sizes = {"hidden_size": 21, "intermediate_size": 37, "num_attention_heads": 3}
+    config = LongformerConfig(
+        vocab_size=97, num_hidden_layers=2, attention_window=[4, 4], pad_token_id=0, **sizes
+    )
+    return LongformerModel(config)
+
+
+def swin():
+    sizes = {"embed_dim": 8, "depths": [1], "num_heads": [2], "window_size": 2}
+    return SwinModel(SwinConfig(image_size=8, patch_size=2, **sizes))
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (mamba, "MambaModel computes no attention weights"),
+        (longformer, "LongformerModel does not weigh every token against every token"),
+        (swin, "SwinModel reads pixel_values, not text"),
+    ],
+)
+def test_what_has_no_matrix_over_tokens_is_refused_in_one_line(build, sentence, recorder):
+    model = build()
+    with pytest.raises(UnsupportedError, match=sentence) as refusal:
+        observe_transformers(model, recorder(), torch.arange(3, 14)[None])
+    assert "\n" not in str(refusal.value)
+    assert refusal.value.exit_code == 5
+
+
+def test_a_fresh_model_of_the_library_needs_no_auto_class(recorder):
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=97, n_embd=22, n_layer=5, n_head=2))
+    observer = recorder()
+    observe_transformers(model, observer, torch.arange(3, 10)[None])
+    assert list(observer.seen) == [("self", layer) for layer in range(5)]
+    rows = torch.stack(list(observer.seen.values())).sum(-1)
+    torch.testing.assert_close(rows, torch.ones_like(rows))
+
+
+def test_the_architectures_cover_both_mechanisms():
+    assert len(ARCHITECTURES) >= 24
+    assert {architecture.registered for architecture in ARCHITECTURES.values()} == {True, False}
