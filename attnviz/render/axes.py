@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnviz.render.blocks import DIM, Line, text_line
@@ -39,11 +39,15 @@ class Axes:
         return min((room - self.label_width) // max(len(self.keys), 1), wanted)
 
 
-def tick_line(numbers: Iterable[int], indent: int, cell: int) -> Line:
-    """Numbers over their columns, ``cell`` columns apart, as many as fit two blanks apart."""
+def tick_line(numbers: Sequence[int], indent: int, cell: int) -> Line:
+    """Numbers over their columns, ``cell`` columns apart, as many as fit two blanks apart.
+
+    None reaches beyond the last column.
+    """
     text = ""
     for place, number in enumerate(numbers):
         column = place * cell
-        if column >= len(text) + (2 if text else 0):
+        fits = column + len(str(number)) <= cell * len(numbers)
+        if column >= len(text) + (2 if text else 0) and fits:
             text = text.ljust(column) + str(number)
     return text_line(" " * indent, (text, DIM))

@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 
 from attnviz.render.axes import Axes, tick_line
 from attnviz.render.blocks import DIM, Block, Line, text_line, widest, without_trailing_blanks
-from attnviz.render.labels import fit, width
+from attnviz.render.labels import fit, paragraph
 from attnviz.render.maps import cell_steps
-from attnviz.render.pool import block_starts
+from attnviz.render.pool import block_starts, pooling
 from attnviz.render.theme import Theme
 
 __all__ = ["dense_map"]
 
 _LONGEST_LABEL = 20
 _FEW_QUERIES = 12
+_TWO_A_LINE = "two queries a line, the upper one is named"
 
 
 def dense_map(
@@ -30,7 +31,8 @@ def dense_map(
     """
     queries, keys = weights.shape
     digits = len(str(queries - 1))
-    indent = digits + 1 + min(axes.label_width, _LONGEST_LABEL - digits)
+    label_room = max(room // 2 - digits - 1, 2)  # the map gets at least half of the columns
+    indent = digits + 1 + min(axes.label_width, _LONGEST_LABEL - digits, label_room)
     columns = max(min(room - indent, keys), 1)
     lines = _line_count(queries, columns * queries // keys)
     halves = theme.half_blocks and lines < queries
@@ -46,8 +48,9 @@ def dense_map(
         else:
             cells = [theme.cells(int(step), 1) for step in steps[row]]
         drawn.append(without_trailing_blanks([*text_line((label + " ", DIM)), *cells]))
-    drawn.append(text_line((_caption(weights.shape, steps.shape), DIM)))
-    return Block(tuple(drawn), widest(title, max(indent + columns, width(drawn[-1][0].text))))
+    caption = pooling((queries, keys), (len(steps), columns)) or (_TWO_A_LINE if halves else "")
+    drawn += [text_line((line, DIM)) for line in paragraph(caption, room) if line]
+    return Block(tuple(drawn), widest(drawn, indent + columns))
 
 
 def _line_count(queries: int, square: int) -> int:
@@ -55,14 +58,3 @@ def _line_count(queries: int, square: int) -> int:
     if queries <= _FEW_QUERIES:
         return queries
     return max((min(square, queries) + 1) // 2, _FEW_QUERIES)
-
-
-def _caption(tokens: tuple[int, ...], cells: tuple[int, ...]) -> str:
-    """What one cell and one line are."""
-    size = [count / blocks for count, blocks in zip(tokens, cells, strict=True)]
-    if max(size) == 1:
-        return "two queries a line, the upper one is named"
-    return (
-        f"pooled: {size[0]:.1f} queries by {size[1]:.1f} keys a cell, summed over keys, "
-        "mean over queries"
-    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from attnviz.records import HeadsReport, Trait
-from attnviz.render.blocks import BOLD, Block, stack, text_line
+from attnviz.render.blocks import Block, stack
 from attnviz.render.facts import share
-from attnviz.render.labels import width
+from attnviz.render.labels import paragraph
 
 __all__ = ["TRAIT_MEANINGS", "explain"]
 
@@ -21,7 +21,7 @@ TRAIT_MEANINGS = {
 }
 
 
-def explain(report: HeadsReport, room: int) -> Block:
+def explain(report: HeadsReport, theme: Theme, room: int) -> Block:
     """How to read the maps, and what the traits on this screen mean."""
     record = report.record
     paragraphs = [
@@ -43,16 +43,4 @@ def explain(report: HeadsReport, room: int) -> Block:
         f"{share(trait.score)}."
         for name, (trait, where) in traits.items()
     ]
-    return stack([_paragraph(text, min(room, 100)) for text in paragraphs], gap=0)
-
-
-def _paragraph(text: str, room: int) -> Block:
-    """Text broken at blanks; what stands before the first colon is bold."""
-    lines: list[str] = [""]
-    for word in text.split():
-        if lines[-1] and width(f"{lines[-1]} {word}") > room:
-            lines.append("  ")
-        lines[-1] += word if not lines[-1].strip() else f" {word}"
-    head, colon, rest = lines[0].partition(":")
-    first = text_line((head + colon, BOLD), rest) if colon else text_line(lines[0])
-    return Block((first, *(text_line(line) for line in lines[1:])), room)
+    return stack([paragraph(text, min(room, 100), theme) for text in paragraphs], gap=0)

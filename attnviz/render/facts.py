@@ -8,7 +8,7 @@ from rich.segment import Segment
 
 from attnviz.records import HeadScores, HeadsReport, ModelInfo, Trait
 from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.render.labels import fit, visible, width
+from attnviz.render.labels import fit, paragraph, visible, width
 from attnviz.render.theme import Theme
 
 __all__ = ["head_title", "provenance", "share", "trait_text", "wrapped"]
@@ -26,18 +26,21 @@ def trait_text(trait: Trait, room: int) -> str:
 
 
 def wrapped(parts: Sequence[tuple[str, bool]], room: int, theme: Theme) -> list[Line]:
-    """Parts (text, bold) joined by dots, broken between parts where a line is full."""
+    """Parts (text, bold) joined by dots, broken between parts where a line is full.
+
+    A part that is longer than a line is broken at its blanks.
+    """
     lines: list[Line] = []
     used = 0
     for text, bold in parts:
-        text = fit(text, room, theme.ellipsis) if width(text) > room else text
-        segment = Segment(text, BOLD if bold else None)
+        style = BOLD if bold else None
         if lines and used + width(theme.dot + text) <= room:
-            lines[-1] += [Segment(theme.dot, DIM), segment]
+            lines[-1] += [Segment(theme.dot, DIM), Segment(text, style)]
             used += width(theme.dot + text)
-        else:
-            lines.append([segment])
-            used = width(text)
+            continue
+        pieces = [text] if width(text) <= room else paragraph(text, room, "", theme.ellipsis)
+        lines += [[Segment(piece, style)] for piece in pieces]
+        used = width(pieces[-1])
     return lines
 
 

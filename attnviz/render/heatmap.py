@@ -8,10 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from attnviz.render.axes import Axes, tick_line
-from attnviz.render.blocks import DIM, Block, Line, text_line, widest, without_trailing_blanks
+from attnviz.render.axes import Axes
+from attnviz.render.blocks import (
+    DIM,
+    Block,
+    Line,
+    stack,
+    text_line,
+    widest,
+    without_trailing_blanks,
+)
 from attnviz.render.dense_map import dense_map
-from attnviz.render.labels import fit, width, wrap
+from attnviz.render.labels import fit, paragraph, width, wrap
 from attnviz.render.maps import cell_steps
 from attnviz.render.theme import Theme
 
@@ -19,6 +27,7 @@ __all__ = ["heatmap", "heatmap_width"]
 
 _HEADER_LINES = 6
 _LEAST_CELL = 2
+_VALUE_ROOM = 3
 
 
 def heatmap_width(axes: Axes, room: int, values: bool) -> int:
@@ -42,26 +51,33 @@ def heatmap(
     map is drawn densely. ``values`` writes each weight in its cell where three columns can be had.
     """
     cell = axes.cell_width(room, values)
+    note = _room_for_values(axes, room) if values and cell < _VALUE_ROOM else Block((), 0)
     if cell < _LEAST_CELL:
-        return dense_map(weights, axes, theme, title, room)
+        return stack([dense_map(weights, axes, theme, title, room), note], gap=0)
     steps = cell_steps(weights, len(axes.queries), len(axes.keys), axes.causal)
     lines = [*title, *_header(axes, cell, theme)]
     for query, (row, label) in enumerate(zip(steps, axes.queries, strict=True)):
         line = text_line(_row_label(label, axes.label_width, theme))
         for key, step in enumerate(row):
-            text = _value(float(weights[query, key]), cell) if values and cell >= 3 else ""
+            weight = float(weights[query, key])
+            text = _value(weight, cell, theme) if values and cell >= _VALUE_ROOM else ""
             line.append(theme.cells(int(step), cell, text))
         lines.append(without_trailing_blanks(line))
-    if values and cell < 3:
-        needed = axes.label_width + 3 * len(axes.keys)
-        lines.append(text_line((f"values need {needed} columns (--width {needed})", DIM)))
-    return Block(tuple(lines), widest(title, axes.label_width + cell * len(axes.keys)))
+    drawn = Block(tuple(lines), widest(title, axes.label_width + cell * len(axes.keys)))
+    return stack([drawn, note], gap=0)
 
 
-def _value(weight: float, cell: int) -> str:
+def _room_for_values(axes: Axes, room: int) -> Block:
+    """Why there are no values in the cells."""
+    needed = axes.label_width + _VALUE_ROOM * len(axes.keys)
+    lines = paragraph(f"values need {needed} columns (--width {needed})", room)
+    return Block(tuple(text_line((line, DIM)) for line in lines), max(map(width, lines)))
+
+
+def _value(weight: float, cell: int, theme: Theme) -> str:
     """A weight in at most ``cell`` columns: ``.07``, ``1.0``; a dot for what rounds to zero."""
     if weight < 0.005:
-        return "·" if weight > 0 else "0"
+        return theme.trace if weight > 0 else "0"
     if weight >= 0.995:
         return "1.0"
     return f"{weight:.2f}" if cell >= 6 else f"{weight:.2f}"[1:]
@@ -74,10 +90,13 @@ def _row_label(label: str, cells: int, theme: Theme) -> str:
 
 def _header(axes: Axes, cell: int, theme: Theme) -> list[Line]:
     """The key labels, broken into their columns, their last lines on the map."""
-    room = cell if cell < 3 else cell - 1  # a blank between neighbours where it can be had
-    if any(width(character) > room for label in axes.keys for character in label):
-        return [tick_line(range(len(axes.keys)), axes.label_width, cell)]
-    pieces = [wrap(label, room, _HEADER_LINES, theme.ellipsis) for label in axes.keys]
+
+    def broken(label: str) -> list[str]:
+        """A blank is left between neighbours, unless a wide character needs the whole column."""
+        room = cell - 1 if all(width(character) < cell for character in label) else cell
+        return wrap(label, room, _HEADER_LINES, theme.ellipsis)
+
+    pieces = [broken(label) for label in axes.keys]
     height = max(map(len, pieces), default=0)
     lines = []
     for row in range(height):

@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 if TYPE_CHECKING:  # records bring NumPy, which a line about a mistake does not need
     from attnviz.records import Tokens
 
-__all__ = ["fit", "token_label", "token_labels", "visible", "width", "wrap"]
+__all__ = ["fit", "paragraph", "token_label", "token_labels", "visible", "width", "wrap"]
 
 _LONGEST_SPECIAL = 8
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
@@ -99,3 +99,20 @@ def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
         last = pieces[lines - 1]
         pieces = [*pieces[: lines - 1], set_cell_size(last, cells - cell_len(ellipsis)) + ellipsis]
     return pieces
+
+
+def paragraph(text: str, cells: int, indent: str = "", ellipsis: str = "…") -> list[str]:
+    """``text`` broken at its blanks into lines of at most ``cells`` cells, later ones indented.
+
+    A word that has no line long enough ends in an ellipsis.
+    """
+    lines = [""]
+    start = ""
+    for word in text.split():
+        if lines[-1] != start and width(f"{lines[-1]} {word}") > cells:
+            start = indent
+            lines.append(start)
+        gap = " " if lines[-1] != start else ""
+        room = cells - width(lines[-1] + gap)
+        lines[-1] += gap + (word if width(word) <= room else fit(word, room, ellipsis))
+    return lines

@@ -10,7 +10,7 @@ from attnviz.render.pool import block_starts, pool
 from attnviz.render.scale import visible_cells, weight_steps
 from attnviz.render.theme import Theme
 
-__all__ = ["cell_steps", "small_map"]
+__all__ = ["cell_steps", "small_map", "small_map_cells"]
 
 
 def cell_steps(
@@ -26,6 +26,21 @@ def cell_steps(
     return steps
 
 
+def small_map_cells(
+    queries: int, keys: int, lines: int, columns: int, theme: Theme
+) -> tuple[int, int]:
+    """The cells (query, key) of a small map of so many tokens in ``lines`` × ``columns``."""
+    if _fits_large(queries, keys, lines, columns):
+        return queries, keys
+    rows = 2 * lines if theme.half_blocks else min(lines, (queries + 1) // 2)
+    return min(rows, queries), min(columns, keys)
+
+
+def _fits_large(queries: int, keys: int, lines: int, columns: int) -> bool:
+    """Whether a cell may take two columns and a line."""
+    return 2 * keys <= columns and queries <= lines
+
+
 def small_map(
     weights: NDArray[np.floating], lines: int, columns: int, causal: bool, theme: Theme
 ) -> Block:
@@ -36,15 +51,12 @@ def small_map(
     """
     queries, keys = weights.shape
     drawn: list[Line]
-    if 2 * keys <= columns and queries <= lines:
-        steps = cell_steps(weights, queries, keys, causal)
-        drawn = [[theme.cells(int(step), 2) for step in row] for row in steps]
-        return Block(tuple(drawn), 2 * keys)
-    if not theme.half_blocks:
-        steps = cell_steps(weights, min(lines, (queries + 1) // 2), columns, causal)
-        drawn = [[theme.cells(int(step), 1) for step in row] for row in steps]
-        return Block(tuple(drawn), steps.shape[1])
-    steps = cell_steps(weights, 2 * lines, columns, causal)
+    steps = cell_steps(weights, *small_map_cells(queries, keys, lines, columns, theme), causal)
+    large = _fits_large(queries, keys, lines, columns)
+    if large or not theme.half_blocks:
+        cell = 2 if large else 1
+        drawn = [[theme.cells(int(step), cell) for step in row] for row in steps]
+        return Block(tuple(drawn), cell * steps.shape[1])
     if len(steps) % 2:
         steps = np.vstack([steps, np.full(steps.shape[1], -1)])
     drawn = [

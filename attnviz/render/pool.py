@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["block_starts", "pool"]
+__all__ = ["block_starts", "pool", "pooling"]
 
 
 def block_starts(tokens: int, blocks: int) -> NDArray[np.intp]:
@@ -27,3 +27,14 @@ def pool(weights: NDArray[np.floating], queries: int, keys: int) -> NDArray[np.f
         sizes = np.diff(starts, append=rows)
         weights = np.add.reduceat(weights, starts, axis=0) / sizes[:, None]
     return weights
+
+
+def pooling(tokens: tuple[int, int], cells: tuple[int, int]) -> str | None:
+    """What one of ``cells`` (query, key) of a map of ``tokens`` is; None where it is one weight."""
+    if tokens == cells:
+        return None
+    size = [count / blocks for count, blocks in zip(tokens, cells, strict=True)]
+    return (
+        f"pooled: {size[0]:.1f} queries by {size[1]:.1f} keys a cell, summed over keys, "
+        "mean over queries"
+    )

@@ -16,6 +16,7 @@ from attnviz.render.heatmap import heatmap, heatmap_width
 from attnviz.render.labels import token_labels, visible
 from attnviz.render.legend import legend, trait_legend
 from attnviz.render.overview import overview
+from attnviz.render.prose import paragraph
 from attnviz.render.theme import Theme
 from attnviz.render.token_view import Word, token_view
 from attnviz.render.top_pairs import top_pairs
@@ -58,12 +59,11 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
     """
     parts = [provenance(report, view.text, view.target, width, theme)]
     notes = [
-        line
+        paragraph(visible(note, theme.encoding), width, theme, DIM)
         for note in report.record.model.notes
-        for line in wrapped([(visible(note, theme.encoding), False)], width, theme)
     ]
     if notes:
-        parts.append(Block(tuple(notes), width))
+        parts.append(stack(notes, gap=0))
     if view.token is not None:
         parts.append(token_view(report, *view.token, theme, width, view.values))
     elif view.top is not None:
@@ -81,7 +81,7 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
     if view.top is None:
         parts.append(legend(theme))
     if view.explain:
-        parts.append(explain(report, width))
+        parts.append(explain(report, theme, width))
     if view.hints:
         parts.append(_hints(view.hints, width, theme))
     return stack(parts)

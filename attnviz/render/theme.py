@@ -16,6 +16,7 @@ __all__ = ["Theme"]
 
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"
+_DRAWN = _BLOCKS + "▀▄…×√→“”"  # every character beyond ASCII that a view writes
 _SMOOTH = {"256", "truecolor"}
 
 
@@ -43,10 +44,10 @@ class Theme:
         encoding = console.encoding
         carries_blocks = not ascii_only
         try:
-            (_BLOCKS + "▀─│√×").encode(encoding)
+            _DRAWN.encode(encoding)
         except (UnicodeEncodeError, LookupError):
             carries_blocks = False
-        colour = console.color_system in _SMOOTH
+        colour = console.color_system in _SMOOTH and not console.no_color
         return cls(palette, colour, not carries_blocks, encoding if carries_blocks else "ascii")
 
     @property
@@ -57,6 +58,11 @@ class Theme:
     @property
     def ellipsis(self) -> str:
         return "~" if self.ascii else "…"
+
+    @property
+    def trace(self) -> str:
+        """What stands for a weight that rounds to zero but is more."""
+        return "." if self.ascii else "·"
 
     @property
     def dot(self) -> str:
