@@ -1,0 +1,1 @@
+"""What ``--save`` and ``--json`` write: one module for each kind of file."""

@@ -1,0 +1,37 @@
+"""The colour bar of every figure, with the weights where they fall on it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnviz.render.export.drawing import Cells, Drawing, Item, Label
+from attnviz.render.facts import share
+from attnviz.render.palette import STEPS
+
+__all__ = ["TICKS", "legend_drawing"]
+
+TICKS = (0.0, 0.05, 0.25, 0.5, 1.0)
+"""The weights that a colour bar names."""
+
+_LENGTH = 256
+_HEIGHT = 12
+
+
+def tick_text(weight: float) -> str:
+    """A tick's weight, such as ``.25``."""
+    return share(weight) if 0 < weight < 1 else f"{weight:.0f}"
+
+
+def legend_drawing() -> Drawing:
+    """A colour bar on the scale of all maps, the square root of the weight."""
+    bar = np.arange(0, STEPS, 2)[None, :]
+    items: list[Item] = [
+        Label(0, 22, "weight", "faint"),
+        Cells(48, 12, _LENGTH, _HEIGHT, bar),
+        Label(48 + _LENGTH + 16, 22, "colour: square root of the weight", "faint"),
+    ]
+    items += [
+        Label(48 + _LENGTH * weight**0.5, 38, tick_text(weight), "faint", "middle")
+        for weight in TICKS
+    ]
+    return Drawing("colour scale", 48 + _LENGTH + 210, 42, tuple(items))

@@ -1,0 +1,144 @@
+"""One head's map in full: queries down, keys across, tokens on both axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
+from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Style, Tip
+from attnviz.render.export.words import axis_labels, cut, head_name, head_words
+from attnviz.render.facts import share
+from attnviz.render.labels import token_label, width
+from attnviz.render.maps import cell_steps
+from attnviz.render.palette import colour_table, contrasting, to_hex
+
+__all__ = ["map_drawing"]
+
+_LETTER = 6.7  # the width of a terminal cell's character in the axis font of 11 pixels
+_LINE = 12  # the closest that axis labels may stand
+_SLANT = math.sqrt(0.5)
+_LEAST_SLANTED = 17  # closer than this, slanted labels run into each other: they stand upright
+_TITLE = 38
+_CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
+_LARGEST = 1200
+_VALUES = 16
+_TIPPED_CELLS = 40
+_STRONGEST = 5
+_LONGEST_TIP = 60
+
+
+def _cell(tokens: int) -> float:
+    """The pixels of a cell's side for so many tokens on the longer axis."""
+    for most, pixels in _CELLS:
+        if tokens <= most:
+            return pixels
+    return max(1, _LARGEST // tokens)
+
+
+def _every(cell: float) -> int:
+    """How many cells one axis label stands for."""
+    return math.ceil(_LINE / cell)
+
+
+def _longest(tokens: Tokens) -> float:
+    """The pixels of the longest label of an axis."""
+    return max(map(width, axis_labels(tokens)), default=0) * _LETTER
+
+
+def _styles(tokens: Tokens) -> list[Style]:
+    return ["axis-faint" if special else "axis" for special in tokens.special]
+
+
+def _row_labels(record: AttentionRecord, x: float, y: float, cell: float) -> Iterator[Item]:
+    labels, styles = axis_labels(record.queries), _styles(record.queries)
+    for place in range(0, len(labels), _every(cell)):
+        yield Label(x - 6, y + (place + 0.5) * cell + 4, labels[place], styles[place], "end")
+
+
+def _column_labels(record: AttentionRecord, x: float, y: float, cell: float) -> Iterator[Item]:
+    labels, styles = axis_labels(record.keys), _styles(record.keys)
+    turn = -45 if cell >= _LEAST_SLANTED else -90
+    for place in range(0, len(labels), _every(cell)):
+        middle = x + (place + 0.5) * cell + 3
+        yield Label(middle, y - 6, labels[place], styles[place], turn=turn)
+
+
+def _values(
+    weights: NDArray[np.floating],
+    steps: NDArray[np.intp],
+    palette: str,
+    x: float,
+    y: float,
+    cell: float,
+) -> Iterator[Item]:
+    """Each visible weight, written in its cell."""
+    table = colour_table(palette)
+    for row, column in zip(*np.nonzero(steps >= 0), strict=True):
+        ink = to_hex(contrasting(table[steps[row, column]]))
+        place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
+        yield Label(*place, share(float(weights[row, column])), "value", "middle", ink=ink)
+
+
+def _tips(
+    report: HeadsReport, weights: NDArray[np.floating], x: float, y: float, cell: float
+) -> Iterator[Item]:
+    """A tip a cell where cells are few, else one a query with the keys it looks at most."""
+    record = report.record
+    queries, keys = (
+        [
+            f"{cut(token_label(text), _LONGEST_TIP)} ({place + report.index_base})"
+            for place, text in enumerate(tokens.texts)
+        ]
+        for tokens in (record.queries, record.keys)
+    )
+    for row, query in enumerate(queries):
+        seen = min(row + 1, len(keys)) if record.causal else len(keys)
+        top = y + row * cell
+        if max(weights.shape) <= _TIPPED_CELLS:
+            for column in range(seen):
+                text = f"{query} → {keys[column]}: {weights[row, column]:.4f}"
+                yield Tip(x + column * cell, top, cell, cell, text)
+        else:
+            best = np.argsort(-weights[row, :seen], kind="stable")[:_STRONGEST]
+            text = "\n".join(f"→ {keys[place]}: {weights[row, place]:.4f}" for place in best)
+            yield Tip(x, top, seen * cell, cell, f"{query}\n{text}")
+
+
+def map_drawing(report: HeadsReport, scores: HeadScores, palette: str) -> Drawing:
+    """The weights of one head, a cell each, with its name and its scores above.
+
+    Short texts have every value in its cell; where labels would touch, every second one, or every
+    third … is left, and a line below says so.
+    """
+    record = report.record
+    weights = report.weights(scores.layer, scores.head)
+    finite = np.nan_to_num(weights)
+    rows, columns = weights.shape
+    steps = cell_steps(finite, rows, columns, record.causal)
+    steps[~np.isfinite(weights)] = -1
+    cell = _cell(max(rows, columns))
+    left = _longest(record.queries) + 10
+    slanted = cell >= _LEAST_SLANTED
+    top = _TITLE + _longest(record.keys) * (_SLANT if slanted else 1) + 16
+    name, words = head_name(report, scores), head_words(scores)
+    items: list[Item] = [
+        Label(0, 14, name, "title"),
+        Label(0, 31, words, "faint"),
+        Cells(left, top, columns * cell, rows * cell, steps),
+        *_row_labels(record, left, top, cell),
+        *_column_labels(record, left, top, cell),
+    ]
+    if max(rows, columns) <= _VALUES:
+        items += _values(finite, steps, palette, left, top, cell)
+    items += _tips(report, finite, left, top, cell)
+    overhang = top - _TITLE if slanted else 8
+    across = max(left + columns * cell + overhang, width(words) * 6.2)
+    down = top + rows * cell + 2
+    if _every(cell) > 1:
+        down += 16
+        items.append(Label(left, down - 4, f"1 token in {_every(cell)} is named", "faint"))
+    return Drawing(name, across, down, tuple(items))

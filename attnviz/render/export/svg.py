@@ -1,0 +1,158 @@
+"""A drawing as SVG that needs nothing else: no font, script, style or picture from elsewhere."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip
+from attnviz.render.export.pixels import png_uri
+from attnviz.render.labels import visible
+from attnviz.render.palette import colour_table, to_hex
+
+__all__ = ["STYLE", "safe", "svg_document", "svg_element"]
+
+STYLE = """
+.attnviz { font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK KR",
+  "DejaVu Sans", sans-serif; font-size: 11px; fill: #1f2328; }
+.attnviz .paper { fill: #ffffff; }
+.attnviz .blank { fill: #eef0f3; stroke: #d0d5dc; stroke-width: 1; }
+.attnviz .title { font-size: 15px; font-weight: 600; }
+.attnviz .heading { font-size: 13px; font-weight: 600; }
+.attnviz .name { font-weight: 600; }
+.attnviz .faint { fill: #667080; }
+.attnviz .axis, .attnviz .axis-faint { font-family: ui-monospace, "SFMono-Regular", Menlo, Consolas,
+  "DejaVu Sans Mono", "Noto Sans Mono CJK KR", monospace; font-size: 11px; white-space: pre; }
+.attnviz .axis-faint { fill: #8a94a3; }
+.attnviz .value { font-size: 10px; pointer-events: none; }
+.attnviz .tip { fill: none; pointer-events: all; }
+.attnviz .tip:hover { stroke: #ff7b00; stroke-width: 2; }
+@media (prefers-color-scheme: dark) {
+  .attnviz { fill: #e8ebf0; }
+  .attnviz .paper { fill: #12161c; }
+  .attnviz .blank { fill: #20262e; stroke: #39414c; }
+  .attnviz .faint { fill: #98a2b0; }
+  .attnviz .axis-faint { fill: #7d8796; }
+}
+"""
+
+_VECTOR_CELLS = 128 * 128
+"""A map of more cells than this is an image: its rectangles would weigh megabytes."""
+
+
+def safe(text: str) -> str:
+    """Any text as the content or an attribute of an element; control characters are shown."""
+    return escape(visible(text), quote=True)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _place(x: float, y: float, width: float, height: float) -> str:
+    numbers = [_number(value) for value in (x, y, width, height)]
+    return 'x="{}" y="{}" width="{}" height="{}"'.format(*numbers)
+
+
+def _runs(steps: NDArray[np.intp]) -> dict[int, list[str]]:
+    """By step, the path pieces of its runs of equal cells along each row, a cell one unit."""
+    pieces: dict[int, list[str]] = defaultdict(list)
+    for row, line in enumerate(steps):
+        starts = np.flatnonzero(np.diff(line, prepend=-2))
+        ends = np.append(starts[1:], len(line))
+        for step, start, end in zip(
+            line[starts].tolist(), starts.tolist(), ends.tolist(), strict=True
+        ):
+            if step >= 0:
+                pieces[step].append(f"M{start} {row}.5h{end - start}")
+    return pieces
+
+
+def _cells(cells: Cells, palette: str) -> Iterator[str]:
+    place = _place(cells.x, cells.y, cells.width, cells.height)
+    yield f'<rect class="blank" {place}/>'
+    rows, columns = cells.steps.shape
+    if rows * columns > _VECTOR_CELLS:
+        # Enlarged here, for viewers that would smooth what they enlarge.
+        large = cells.steps.repeat(round(cells.height / rows), 0)
+        address = png_uri(large.repeat(round(cells.width / columns), 1), palette)
+        yield (
+            f'<image {place} preserveAspectRatio="none" image-rendering="optimizeSpeed" '
+            f'style="image-rendering:pixelated" href="{address}"/>'
+        )
+        return
+    corner = f"{_number(cells.x)} {_number(cells.y)}"
+    scale = f"{cells.width / columns:.6g} {cells.height / rows:.6g}"
+    placed = f"translate({corner}) scale({scale})"
+    yield f'<g transform="{placed}" fill="none" shape-rendering="crispEdges">'
+    table = colour_table(palette)
+    for step, pieces in sorted(_runs(cells.steps).items()):
+        yield f'<path stroke="{to_hex(table[step])}" d="{"".join(pieces)}"/>'
+    yield "</g>"
+
+
+def _label(label: Label) -> str:
+    x, y = _number(label.x), _number(label.y)
+    place = f'x="{x}" y="{y}"'
+    if label.anchor != "start":
+        place += f' text-anchor="{label.anchor}"'
+    if label.turn:
+        place += f' transform="rotate({_number(label.turn)} {x} {y})"'
+    if label.ink:
+        place += f' style="fill:{label.ink}"'
+    return f'<text class="{label.style}" {place}>{safe(label.content)}</text>'
+
+
+def _tip(tip: Tip) -> str:
+    place = _place(tip.x, tip.y, tip.width, tip.height)
+    lines = "\n".join(safe(line) for line in tip.content.split("\n"))
+    return f'<rect class="tip" {place}><title>{lines}</title></rect>'
+
+
+def _item(item: Item, palette: str) -> Iterator[str]:
+    if isinstance(item, Cells):
+        yield from _cells(item, palette)
+    elif isinstance(item, Label):
+        yield _label(item)
+    else:
+        yield _tip(item)
+
+
+def _content(drawing: Drawing, palette: str) -> Iterator[str]:
+    for item in drawing.items:
+        yield from _item(item, palette)
+    for x, y, part in drawing.parts:
+        yield f'<g transform="translate({_number(x)} {_number(y)})">'
+        yield from _content(part, palette)
+        yield "</g>"
+
+
+def _opening(drawing: Drawing, attributes: str) -> str:
+    width, height = _number(drawing.width), _number(drawing.height)
+    return (
+        f'<svg {attributes}class="attnviz" role="img" aria-label="{safe(drawing.name)}" '
+        f'width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
+    )
+
+
+def svg_element(drawing: Drawing, palette: str) -> str:
+    """A drawing as an element of a page that holds ``STYLE``."""
+    return "\n".join([_opening(drawing, ""), *_content(drawing, palette), "</svg>"])
+
+
+def svg_document(drawing: Drawing, palette: str) -> str:
+    """A drawing as a file of its own, on white paper, or dark where the reader prefers it."""
+    namespace = 'xmlns="http://www.w3.org/2000/svg" '
+    pieces = [
+        _opening(drawing, namespace),
+        f"<title>{safe(drawing.name)}</title>",
+        f"<style>{STYLE}</style>",
+        '<rect class="paper" width="100%" height="100%"/>',
+        *_content(drawing, palette),
+        "</svg>",
+    ]
+    return "\n".join(pieces) + "\n"

@@ -1,0 +1,71 @@
+"""A file is written whole or not at all: an old one is replaced only by a finished new one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.render.labels import visible
+
+__all__ = ["check_writable", "whole_file"]
+
+
+def _failure(path: Path, error: OSError) -> LoadError:
+    reason = error.strerror or str(error)
+    return LoadError(f"cannot write {visible(str(path))}: {visible(reason)}")
+
+
+def check_writable(path: Path) -> None:
+    """Raise one line if ``path`` cannot become a file; nothing is created.
+
+    UsageError where it names something else than a file, LoadError where rights or the directory
+    are missing.
+    """
+    shown, parent = visible(str(path)), path.parent
+    try:
+        if path.exists() and not path.is_file():
+            what = "a directory" if path.is_dir() else "no regular file"
+            raise UsageError(f"cannot save to {shown}: it is {what}; name a file")
+        if not parent.is_dir():
+            where = visible(str(parent))
+            raise LoadError(f"cannot save to {shown}: there is no directory {where}; make it first")
+    except OSError as error:  # a name too long for the file system, a loop of links
+        raise _failure(path, error) from error
+    if not os.access(parent, os.W_OK | os.X_OK):
+        where = visible(str(parent))
+        raise LoadError(f"cannot save to {shown}: the directory {where} is not writable")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise LoadError(f"cannot save to {shown}: the file exists and is not writable")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary stream whose content becomes ``path`` when the block ends without an exception.
+
+    It is written beside ``path`` under another name and moved into place; a link is followed, the
+    permissions of a file that was there are kept. LoadError where the system refuses.
+    """
+    try:
+        final = path.resolve()
+        beside = final.with_name(f".attnviz-{secrets.token_hex(8)}.part")
+        # Not tempfile: its files are private, these get the rights any new file gets.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(beside, flags, 0o666)
+    except OSError as error:
+        raise _failure(path, error) from error
+    try:
+        with open(descriptor, "wb") as stream:
+            yield stream
+        if final.exists():
+            os.chmod(beside, stat.S_IMODE(final.stat().st_mode))
+        os.replace(beside, final)
+    except OSError as error:
+        raise _failure(path, error) from error
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,125 @@
+"""Files appear whole or not at all."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.render.export import whole_file as module
+from attnviz.render.export.whole_file import check_writable, whole_file
+
+
+def test_content_appears_at_the_end(tmp_path):
+    path = tmp_path / "out.bin"
+    with whole_file(path) as stream:
+        stream.write(b"half")
+        stream.flush()
+        assert not path.exists()
+    assert path.read_bytes() == b"half"
+    assert os.listdir(tmp_path) == ["out.bin"]
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), KeyboardInterrupt()])
+def test_an_exception_leaves_the_old_file(tmp_path, error):
+    path = tmp_path / "out.bin"
+    path.write_bytes(b"old")
+
+    def write() -> None:
+        with whole_file(path) as stream:
+            stream.write(b"new")
+            raise error
+
+    with pytest.raises(type(error)):
+        write()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["out.bin"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_one_line(tmp_path):
+    path = tmp_path / "out.bin"
+    path.write_bytes(b"old")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(LoadError, match="No space left on device") as caught, whole_file(path):
+        raise full
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["out.bin"]
+
+
+def test_new_files_have_the_rights_of_any_new_file(tmp_path):
+    with whole_file(tmp_path / "saved") as stream:
+        stream.write(b"x")
+    (tmp_path / "plain").write_bytes(b"x")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("saved", "plain")]
+    assert modes[0] == modes[1]
+
+
+def test_rights_of_an_old_file_are_kept(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    with whole_file(path) as stream:
+        stream.write(b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert path.read_bytes() == b"new"
+
+
+def test_a_link_is_followed(tmp_path):
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    with whole_file(tmp_path / "link") as stream:
+        stream.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+
+
+def test_refused_before_anything_is_made(tmp_path):
+    (tmp_path / "dir.json").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UsageError, match="a directory"):
+        check_writable(tmp_path / "dir.json")
+    with pytest.raises(LoadError, match="no directory"):
+        check_writable(tmp_path / "missing" / "out.json")
+    with pytest.raises(LoadError, match="no directory"):
+        check_writable(tmp_path / "file" / "out.json")
+    with pytest.raises(LoadError, match="File name too long"):
+        check_writable(tmp_path / ("x" * 300))
+    assert sorted(os.listdir(tmp_path)) == ["dir.json", "file"]
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(UsageError, match="no regular file"):
+        check_writable(tmp_path / "pipe.json")
+
+
+@pytest.mark.parametrize("closed", ["directory", "file"])
+def test_closed_places(tmp_path, monkeypatch, closed):
+    path = tmp_path / "out.json"
+    path.write_bytes(b"old")
+    refused = tmp_path if closed == "directory" else path
+
+    def access(place, mode):
+        return os.fspath(place) != os.fspath(refused)
+
+    monkeypatch.setattr(module.os, "access", access)  # root may write anywhere
+    with pytest.raises(LoadError, match="is not writable"):
+        check_writable(path)
+
+
+def test_a_directory_that_refuses_is_one_line(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(module.os, "open", refuse)
+    with pytest.raises(LoadError, match="Permission denied"), whole_file(tmp_path / "x.json"):
+        raise AssertionError("nothing can be written")
+
+
+def test_messages_show_control_characters(tmp_path):
+    with pytest.raises(LoadError) as caught:
+        check_writable(tmp_path / "\x1b[31m" / "x.json")
+    assert "\x1b" not in str(caught.value)
