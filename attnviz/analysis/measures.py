@@ -93,7 +93,8 @@ def _earlier_equal(ids: Sequence[int]) -> NDArray[np.bool_]:
 
 def _row_entropy(weights: Weights) -> Weights:
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-    return np.asarray(-(weights * logarithms).sum(-1))
+    total = -(weights * logarithms).sum(-1)
+    return np.asarray(np.maximum(total, 0.0) + 0.0)  # rounding, and the sign of zero
 
 
 def entropy(weights: Weights) -> Weights:

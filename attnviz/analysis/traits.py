@@ -118,8 +118,8 @@ def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
 
     def strength(entry: HeadScores) -> float:
         trait = entry.trait
-        if trait.name in ("spread", "peaked"):
-            return -trait.score
+        if trait.name in ("spread", "peaked"):  # behind every trait, the most peaked first
+            return trait.score - 1 if trait.name == "peaked" else -1 - trait.score
         return (trait.score - trait.base_rate) / (1 - trait.base_rate)
 
     ranked = sorted(heads, key=strength, reverse=True)
