@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attnviz.records import Tokens
 
@@ -15,19 +15,21 @@ _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 def word_spans(tokens: Tokens, word: str) -> list[range]:
     """The token ranges whose text is ``word``, in order; in any case if none has its case."""
     wanted = word.strip()
-    exact = _spans(tokens.texts, wanted)
-    return exact or _spans([text.casefold() for text in tokens.texts], wanted.casefold())
+    if not wanted:
+        return []
+    return _spans(tokens.texts, wanted, str) or _spans(tokens.texts, wanted, str.casefold)
 
 
-def _spans(texts: Sequence[str], wanted: str) -> list[range]:
+def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[range]:
     found: list[range] = []
+    wanted = fold(word)
     start = 0
     while start < len(texts):
         end = start + 1
-        joined = _joined(texts[start:end])
-        while end < len(texts) and len(joined) < len(wanted) and not _goes_wrong(joined, wanted):
+        joined = fold(_joined(texts[start:end]))
+        while joined and end < len(texts) and _may_become(joined, wanted):
             end += 1
-            joined = _joined(texts[start:end])
+            joined = fold(_joined(texts[start:end]))
         if joined == wanted:
             found.append(range(start, end))
             start = end
@@ -36,9 +38,13 @@ def _spans(texts: Sequence[str], wanted: str) -> list[range]:
     return found
 
 
-def _goes_wrong(joined: str, wanted: str) -> bool:
-    """Whether no further token can make ``joined`` the wanted word; half characters still can."""
-    return "\ufffd" not in joined and not wanted.startswith(joined)
+def _may_become(joined: str, wanted: str) -> bool:
+    """Whether further tokens can make ``joined`` the wanted word.
+
+    A character of which only the first bytes are there stands as U+FFFD at the end.
+    """
+    whole = joined.removesuffix("\ufffd")
+    return joined != wanted and len(whole) < len(wanted) and wanted.startswith(whole)
 
 
 def _joined(texts: Sequence[str]) -> str:
