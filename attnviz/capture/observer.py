@@ -61,6 +61,8 @@ class KeepWeights:
             if self._heads is None
             else tuple(head for head in every if head in self._heads[layer])
         )
+        if not kept:  # layers may differ in their heads
+            return
         chosen = weights[0] if len(kept) == len(every) else weights[0][list(kept)]
         self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen))
 

@@ -33,7 +33,7 @@ def capture(
     heads: the heads to keep of each layer; None keeps all.
 
     Raises UnsupportedError where the architecture's attention cannot be observed, UsageError
-    where a chosen layer has none.
+    where no chosen layer has a chosen head.
     """
     keep = KeepWeights(kind, heads)
     notes = model.info.notes
@@ -49,22 +49,33 @@ def capture(
 
         run_transformers(model, keep, tokens, target)
     if not keep.layers:
-        raise UsageError("none of the chosen layers has attention: choose others with --layer")
+        raise UsageError(
+            "none of the chosen layers has such a head: choose others with --layer or --head"
+        )
     queries = target if target is not None and kind in ("decoder", "cross") else tokens
     keys = tokens if kind == "cross" else queries
     causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
-    info = replace(model.info, notes=notes + _lost_weight(keep.layers))
+    notes += _no_numbers(keep.layers) + _lost_weight(keep.layers)
+    info = replace(model.info, notes=notes)
     return AttentionRecord(info, kind, causal, queries, keys, keep.layers)
 
 
 def _sees_no_future(layer: LayerWeights) -> bool:
-    """Whether every weight of a query on a later key is exactly zero."""
-    return layer.weights.shape[-1] > 1 and not np.triu(layer.weights, 1).any()
+    """Whether every weight of a query on a later key is exactly zero, or no number at all."""
+    return layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
+
+
+def _no_numbers(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
+    """A note where a model has overflowed."""
+    if not any(np.isnan(layer.weights).any() for layer in layers):
+        return ()
+    return ("some weights are not numbers: their cells stay blank; try --dtype float32",)
 
 
 def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
     """A note where rows do not sum to one, as with the learned sinks of gpt_oss."""
-    least = min(float(layer.weights.sum(-1).min()) for layer in layers)
+    sums = np.concatenate([layer.weights.sum(-1).ravel() for layer in layers])
+    least = float(np.min(sums[~np.isnan(sums)], initial=1.0))
     if least > 1 - _ROUNDING:
         return ()
     return (f"rows sum to as little as {least:.2f}: the rest goes to no token (a learned sink)",)
