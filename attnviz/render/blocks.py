@@ -91,15 +91,18 @@ def stack(blocks: Iterable[Block], gap: int = 1) -> Block:
     lines: list[Line] = []
     width = 0
     for block in blocks:
-        if lines:
+        if lines and block.lines:
             lines.extend([] for _ in range(gap))
         lines.extend(block.lines)
         width = max(width, block.width)
     return Block(tuple(lines), width)
 
 
-def flow(blocks: Sequence[Block], width: int, gap: int = 3) -> Block:
-    """Blocks side by side as far as ``width`` allows, then on the next row."""
+def flow(blocks: Sequence[Block], width: int, gap: int = 3, between: int = 1) -> Block:
+    """Blocks side by side as far as ``width`` allows, then on the next row.
+
+    gap: columns between blocks. between: empty lines between rows.
+    """
     rows: list[list[Block]] = []
     used = 0
     for block in blocks:
@@ -109,4 +112,4 @@ def flow(blocks: Sequence[Block], width: int, gap: int = 3) -> Block:
         else:
             rows.append([block])
             used = block.width
-    return stack([beside(row, gap) for row in rows])
+    return stack([beside(row, gap) for row in rows], between)

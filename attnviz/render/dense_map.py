@@ -34,7 +34,8 @@ def dense_map(
     label_room = max(room // 2 - digits - 1, 2)  # the map gets at least half of the columns
     indent = digits + 1 + min(axes.label_width, _LONGEST_LABEL - digits, label_room)
     columns = max(min(room - indent, keys), 1)
-    lines = _line_count(queries, columns * queries // keys)
+    few = _FEW_QUERIES if theme.half_blocks else 2 * _FEW_QUERIES
+    lines = _line_count(queries, columns * queries // keys, few)
     halves = theme.half_blocks and lines < queries
     steps = cell_steps(weights, 2 * lines if halves else lines, columns, axes.causal)
     starts = block_starts(queries, len(steps))
@@ -53,8 +54,8 @@ def dense_map(
     return Block(tuple(drawn), widest(drawn, indent + columns))
 
 
-def _line_count(queries: int, square: int) -> int:
+def _line_count(queries: int, square: int, few: int) -> int:
     """Lines of the map: half a line for each of the ``square`` rows, a line each for few."""
-    if queries <= _FEW_QUERIES:
+    if queries <= few:
         return queries
-    return max((min(square, queries) + 1) // 2, _FEW_QUERIES)
+    return max((min(square, queries) + 1) // 2, few)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from attnviz.records import HeadsReport, Trait
 from attnviz.render.blocks import Block, stack
 from attnviz.render.facts import share
-from attnviz.render.labels import paragraph
+from attnviz.render.prose import paragraph
+from attnviz.render.theme import Theme
 
 __all__ = ["TRAIT_MEANINGS", "explain"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
@@ -11,7 +12,16 @@ from rich.cells import cell_len, set_cell_size
 if TYPE_CHECKING:  # records bring NumPy, which a line about a mistake does not need
     from attnviz.records import Tokens
 
-__all__ = ["fit", "paragraph", "token_label", "token_labels", "visible", "width", "wrap"]
+__all__ = [
+    "fit",
+    "paragraph",
+    "token_label",
+    "token_labels",
+    "visible",
+    "width",
+    "word_label",
+    "wrap",
+]
 
 _LONGEST_SPECIAL = 8
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
@@ -53,10 +63,25 @@ def token_label(text: str, encoding: str = "utf-8") -> str:
     if not bare:
         return visible("␣" * max(len(text), 1) if text else "∅", encoding)
 
-    def grouped(match: re.Match[str]) -> str:
-        return "<" + match.group().replace("<0x", "").replace(">", " ").strip().upper() + ">"
+    return visible(_BYTES.sub(lambda match: _grouped(match.group()), bare), encoding)
 
-    return visible(_BYTES.sub(grouped, bare), encoding)
+
+def _grouped(names: str) -> str:
+    """``<0xED><0x95>`` as ``<ED 95>``."""
+    return "<" + names.replace("<0x", "").replace(">", " ").strip().upper() + ">"
+
+
+def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
+    """Neighbouring tokens as one word; their bytes as the characters that they make together."""
+
+    def characters(match: re.Match[str]) -> str:
+        whole = bytes.fromhex(match.group().replace("<0x", "").replace(">", ""))
+        try:
+            return whole.decode("utf-8")
+        except UnicodeDecodeError:
+            return _grouped(match.group())
+
+    return token_label(_BYTES.sub(characters, "".join(texts)), encoding)
 
 
 def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:

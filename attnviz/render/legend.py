@@ -1,4 +1,4 @@
-"""What the colours or glyphs of the maps mean, in one line."""
+"""What the colours or glyphs of the maps mean."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from rich.segment import Segment
 
 from attnviz.records import HeadsReport
-from attnviz.render.blocks import DIM, Block, text_line
+from attnviz.render.blocks import DIM, Block, Line, flow, text_line
 from attnviz.render.facts import wrapped
 from attnviz.render.palette import STEPS
 from attnviz.render.scale import weight_steps
@@ -21,14 +21,14 @@ def _number(weight: float) -> str:
     return f"{weight:.2f}".rstrip("0").rstrip(".").removeprefix("0") or "0"
 
 
-def legend(theme: Theme) -> Block:
+def legend(theme: Theme, room: int) -> Block:
     """Sample cells and the weights they stand for; the scale is the square root of the weight."""
-    line = text_line(("weight", DIM))
+    samples: list[Line] = [text_line(("weight", DIM))]
     if theme.colour:
         for weight, step in zip(_WEIGHTS, weight_steps(np.array(_WEIGHTS)), strict=True):
-            line += [Segment(f"  {_number(weight)} ", DIM), theme.cells(int(step), 2)]
+            samples.append([Segment(f"{_number(weight)} ", DIM), theme.cells(int(step), 2)])
         root = "sqrt(weight)" if theme.ascii else "√weight"
-        line += text_line((f"  colour: {root}", DIM))
+        samples.append(text_line((f"colour: {root}", DIM)))
     else:
         starts = [
             (step / (STEPS - 1)) ** 2
@@ -37,8 +37,9 @@ def legend(theme: Theme) -> Block:
             if theme.glyph(step) == glyph and (step == 0 or theme.glyph(step - 1) != glyph)
         ]
         for glyph, start in zip(theme.ramp, starts, strict=True):
-            line += text_line(f"  {glyph * 2} ", (f"from {_number(start)}", DIM))
-    return Block((line,), Segment.get_line_length(line))
+            samples.append(text_line(f"{glyph * 2} ", (f"from {_number(start)}", DIM)))
+    blocks = [Block((sample,), Segment.get_line_length(sample)) for sample in samples]
+    return flow(blocks, room, gap=2, between=0)
 
 
 def trait_legend(report: HeadsReport, room: int, theme: Theme) -> Block:

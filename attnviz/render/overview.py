@@ -8,8 +8,10 @@ from rich.segment import Segment
 
 from attnviz.records import HeadScores, HeadsReport
 from attnviz.render.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
-from attnviz.render.facts import trait_text
-from attnviz.render.maps import small_map
+from attnviz.render.facts import trait_text, wrapped
+from attnviz.render.legend import trait_legend
+from attnviz.render.maps import small_map, small_map_cells
+from attnviz.render.pool import pooling
 from attnviz.render.theme import Theme
 
 __all__ = ["overview"]
@@ -26,8 +28,20 @@ def overview(report: HeadsReport, theme: Theme, width: int, height: int) -> Bloc
     """The maps of all heads in ``width`` columns and, where possible, ``height`` lines.
 
     With room for it each map has its name above and its trait below; otherwise rows and columns
-    are named once and the trait is a letter at the map's upper right corner.
+    are named once and the trait is a letter at the map's upper right corner. Below stand what a
+    cell is, where maps are pooled, and how often each trait occurs.
     """
+    maps, cells = _maps(report, theme, width, height)
+    record = report.record
+    caption = pooling((len(record.queries), len(record.keys)), cells)
+    lines = wrapped([(f"small maps {caption}", False)], width, theme) if caption else []
+    return stack([maps, stack([Block(tuple(lines), width), trait_legend(report, width, theme)], 0)])
+
+
+def _maps(
+    report: HeadsReport, theme: Theme, width: int, height: int
+) -> tuple[Block, tuple[int, int]]:
+    """The maps, and the cells (query, key) of each."""
     if report.sorted_by is not None:
         return _ranking(report, theme, width)
     layers = [list(entries) for _, entries in groupby(report.heads, lambda entry: entry.layer)]
@@ -36,11 +50,17 @@ def overview(report: HeadsReport, theme: Theme, width: int, height: int) -> Bloc
     lines = height // len(layers)
     if columns >= _NAMED_WIDTH and lines >= _LEAST_MAP_LINES + _NAMED_LINES:
         room = min(lines - _NAMED_LINES, _TALLEST)
-        return stack(
+        rows = [
             beside([_named(report, entry, room, columns, theme) for entry in entries], _GAP)
             for entries in layers
-        )
+        ]
+        return stack(rows), _cells(report, room, columns, theme)
     return _grid(report, layers, theme, width, lines)
+
+
+def _cells(report: HeadsReport, lines: int, columns: int, theme: Theme) -> tuple[int, int]:
+    record = report.record
+    return small_map_cells(len(record.queries), len(record.keys), lines, columns, theme)
 
 
 def _named(report: HeadsReport, entry: HeadScores, lines: int, columns: int, theme: Theme) -> Block:
@@ -60,24 +80,26 @@ def _named(report: HeadsReport, entry: HeadScores, lines: int, columns: int, the
     return Block((name, *drawn.lines, text_line(caption)), width)
 
 
-def _ranking(report: HeadsReport, theme: Theme, width: int) -> Block:
+def _ranking(report: HeadsReport, theme: Theme, width: int) -> tuple[Block, tuple[int, int]]:
     """Named maps in the order of the measure that the heads are sorted by."""
     lines = 8 if len(report.heads) <= _FEW else 3
     columns = min(max(width // 8, _NAMED_WIDTH), 2 * lines)
     columns = max(columns, min(_NAMED_WIDTH, width))
     maps = [_named(report, entry, lines, columns, theme) for entry in report.heads]
     title = text_line((f"heads by {str(report.sorted_by).replace('_', ' ')}", BOLD))
-    return stack([Block((title,), width), flow(maps, width, _GAP)])
+    drawn = stack([Block((title,), width), flow(maps, width, _GAP)])
+    return drawn, _cells(report, lines, columns, theme)
 
 
 def _grid(
     report: HeadsReport, layers: list[list[HeadScores]], theme: Theme, width: int, lines: int
-) -> Block:
+) -> tuple[Block, tuple[int, int]]:
     """Rows of small maps without a line between them, the layer's name on the left."""
     heads = max(map(len, layers))
     indent = max(len(f"L{report.record.model.layers}"), 3) + 1
     columns = max((width - indent) // heads - _GAP, 3)
-    columns = min(columns, len(report.record.keys))
+    longest_name = len(f"H{max(entry.head for entry in report.heads) + report.index_base}")
+    columns = max(min(columns, len(report.record.keys)), longest_name + 1 - _GAP)
     per_row = max((width - indent) // (columns + _GAP), 1)
     lines = min(max(lines, 2), (columns + 1) // 2, (len(report.record.queries) + 1) // 2)
     lines = max(lines, 1)
@@ -101,7 +123,7 @@ def _grid(
             maps = [_lettered(report, entry, lines, columns, theme) for entry in chunk]
             rows.append(beside([name, beside(maps, 0)], 0))
             label = ""
-    return stack(rows, gap=0)
+    return stack(rows, gap=0), _cells(report, lines, columns, theme)
 
 
 def _lettered(

@@ -9,12 +9,12 @@ from rich.segment import Segment
 
 from attnviz.records import HeadsReport
 from attnviz.render.axes import Axes
-from attnviz.render.blocks import BOLD, DIM, Block, flow, stack, text_line
+from attnviz.render.blocks import DIM, Block, flow, stack
 from attnviz.render.explain import explain
 from attnviz.render.facts import head_title, provenance, wrapped
 from attnviz.render.heatmap import heatmap, heatmap_width
 from attnviz.render.labels import token_labels, visible
-from attnviz.render.legend import legend, trait_legend
+from attnviz.render.legend import legend
 from attnviz.render.overview import overview
 from attnviz.render.prose import paragraph
 from attnviz.render.theme import Theme
@@ -24,7 +24,7 @@ from attnviz.render.top_pairs import top_pairs
 __all__ = ["View", "heads_screen"]
 
 _GAP = 3
-_CHROME = 6  # lines above and below the overview: provenance, legend, the empty lines between
+_CHROME = 7  # lines above and below the maps: provenance, what a cell is, traits, blanks
 _LEAST_HEIGHT = 45
 _LEAST_TITLE = 30
 _FEW_HEADS = 8
@@ -73,18 +73,23 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
             _full_maps(report, [(e.layer, e.head) for e in report.heads], view, theme, width)
         )
     else:
-        maps = overview(report, theme, width, max(height, _LEAST_HEIGHT) - _CHROME)
-        parts.append(stack([maps, trait_legend(report, width, theme)]))
-        title = text_line(("The most telling heads", BOLD))
+        parts.append(overview(report, theme, width, max(height, _LEAST_HEIGHT) - _CHROME))
+        title = wrapped([(_telling_title(report), True)], width, theme)
         maps = _full_maps(report, report.telling, view, theme, width)
-        parts.append(stack([Block((title,), width), maps]))
+        parts.append(stack([Block(tuple(title), width), maps]))
     if view.top is None:
-        parts.append(legend(theme))
+        parts.append(legend(theme, width))
     if view.explain:
         parts.append(explain(report, theme, width))
     if view.hints:
         parts.append(_hints(view.hints, width, theme))
     return stack(parts)
+
+
+def _telling_title(report: HeadsReport) -> str:
+    if report.sorted_by is None:
+        return "The most telling heads"
+    return f"The first {len(report.telling)} by {report.sorted_by.replace('_', ' ')}"
 
 
 def _few(report: HeadsReport) -> bool:

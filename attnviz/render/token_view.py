@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsReport, Tokens
 from attnviz.render.axes import Axes
-from attnviz.render.blocks import BOLD, DIM, Block, stack, text_line
+from attnviz.render.blocks import DIM, Block, stack, text_line
+from attnviz.render.facts import wrapped
 from attnviz.render.heatmap import heatmap
-from attnviz.render.labels import token_labels, width
+from attnviz.render.labels import paragraph, token_labels, width, word_label
 from attnviz.render.theme import Theme
 
 __all__ = ["Word", "looked_at_by", "looks_at", "token_view"]
@@ -61,21 +62,21 @@ def token_view(
         weights = looks_at(report, query.span)
         if record.causal:
             weights[:, query.span.stop :] = np.nan
-        title = f"what {_named(queries, query, theme)} looks at"
+        title = f"what {_named(record.queries, query, theme)} looks at"
         maps.append(_rows(report, weights, keys, title, theme, room, values))
     if key is not None:
         weights = looked_at_by(report, key.span)
         if record.causal:
             weights[:, : key.span.start] = np.nan
-        title = f"what looks at {_named(keys, key, theme)}"
+        title = f"what looks at {_named(record.keys, key, theme)}"
         maps.append(_rows(report, weights, queries, title, theme, room, values))
     return stack(maps)
 
 
-def _named(labels: tuple[str, ...], word: Word, theme: Theme) -> str:
+def _named(tokens: Tokens, word: Word, theme: Theme) -> str:
     """The word in quotes, its place, and the places that were passed over."""
     opening, closing = ('"', '"') if theme.ascii else ("“", "”")
-    text = "".join(labels[word.span.start : word.span.stop])
+    text = word_label(tokens.texts[word.span.start : word.span.stop], theme.encoding)
     first, last = word.span.start, word.span.stop - 1
     place = f"token {first}" if first == last else f"tokens {first}-{last}"
     if word.elsewhere:
@@ -94,11 +95,11 @@ def _rows(
 ) -> Block:
     """A row a head, a column a token; where they do not all fit, those with the most weight."""
     names = [report.name(layer, head) for layer, head, _ in report.record]
-    lines = [text_line((title, BOLD))]
+    lines = wrapped([(title, True)], room, theme)
     space = max((room - max(map(width, names)) - 1) // _COLUMN, 1)
     if len(labels) > space:
         note = f"the {space} of {len(labels)} tokens with the most weight, in text order"
         chosen = np.sort(np.argsort(-np.nansum(weights, 0), kind="stable")[:space])
         weights, labels = weights[:, chosen], tuple(labels[column] for column in chosen)
-        lines.append(text_line((note, DIM)))
+        lines += [text_line((line, DIM)) for line in paragraph(note, room)]
     return heatmap(weights, Axes(names, labels), theme, lines, room, values)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 
 from attnviz.records import HeadsReport
-from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.render.facts import share
+from attnviz.render.blocks import BOLD, DIM, Block, text_line
+from attnviz.render.facts import share, wrapped
 from attnviz.render.labels import fit, token_labels, width
 from attnviz.render.theme import Theme
 
 __all__ = ["strongest_pairs", "top_pairs"]
 
 _LONGEST = 14
+_GAP = 3
 
 
 def strongest_pairs(
@@ -35,28 +39,45 @@ def strongest_pairs(
 
 
 def top_pairs(report: HeadsReport, count: int, theme: Theme, room: int) -> Block:
-    """Each kept head's strongest pairs, query → key and weight."""
-    queries = token_labels(report.record.queries, theme.encoding)
-    keys = token_labels(report.record.keys, theme.encoding)
+    """Each kept head's strongest pairs, query → key and weight.
+
+    A token that the text repeats carries its place, or nobody could tell which one is meant.
+    """
+    heads = [report.name(entry.layer, entry.head) for entry in report.heads]
+    indent = max(map(width, heads)) + 2
     arrow = "->" if theme.ascii else "→"
-    lines: list[Line] = [
-        text_line((f"{count} strongest pairs of each head, query {arrow} key and weight", BOLD))
+    longest = max(min(_LONGEST, (room - indent - width(f" {arrow}  .00")) // 2), 3)
+    axes = [
+        token_labels(tokens, theme.encoding)
+        for tokens in (report.record.queries, report.record.keys)
     ]
-    indent = max(len(report.name(entry.layer, entry.head)) for entry in report.heads) + 2
-    for entry in report.heads:
-        line = text_line((report.name(entry.layer, entry.head).ljust(indent), BOLD))
+    queries, keys = (_names(labels, longest, theme) for labels in axes)
+    title = [(f"{count} strongest pairs of each head, query {arrow} key and weight", True)]
+    if any(len(set(labels)) < len(labels) for labels in axes):
+        title.append(("#n: place of a token that repeats", False))
+    lines = wrapped(title, room, theme)
+    for entry, head in zip(report.heads, heads, strict=True):
+        line = text_line((head.ljust(indent), BOLD))
         used = indent
         for query, key, weight in strongest_pairs(report, entry.layer, entry.head, count):
-            names = [
-                label if width(label) <= _LONGEST else fit(label, _LONGEST, theme.ellipsis)
-                for label in (queries[query], keys[key])
-            ]
-            pair = f"{names[0]} {arrow} {names[1]} "
-            taken = width(pair) + 3
-            if used > indent and used + taken > room:
+            pair = f"{queries[query]} {arrow} {keys[key]} "
+            taken = width(pair) + width(share(weight))
+            if used > indent and used + _GAP + taken > room:
                 lines.append(line)
                 line, used = text_line(" " * indent), indent
-            line += text_line(pair, (share(weight), DIM), "   ")
-            used += taken + 3
+            gap = _GAP if used > indent else 0
+            line += text_line(" " * gap + pair, (share(weight), DIM))
+            used += gap + taken
         lines.append(line)
     return Block(tuple(lines), room)
+
+
+def _names(labels: Sequence[str], longest: int, theme: Theme) -> list[str]:
+    """The labels in at most ``longest`` columns, those that occur twice with their place."""
+    counts = Counter(labels)
+    names = []
+    for place, label in enumerate(labels):
+        sign = f"#{place}" if counts[label] > 1 else ""
+        room = max(longest - len(sign), 1)
+        names.append((label if width(label) <= room else fit(label, room, theme.ellipsis)) + sign)
+    return names
