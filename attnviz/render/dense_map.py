@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.render.axes import Axes, tick_line
 from attnviz.render.blocks import DIM, Block, Line, text_line, widest, without_trailing_blanks
-from attnviz.render.labels import fit, paragraph
+from attnviz.render.labels import at_blanks, fit
 from attnviz.render.maps import cell_steps
 from attnviz.render.pool import block_starts, pooling
 from attnviz.render.theme import Theme
@@ -50,7 +50,7 @@ def dense_map(
             cells = [theme.cells(int(step), 1) for step in steps[row]]
         drawn.append(without_trailing_blanks([*text_line((label + " ", DIM)), *cells]))
     caption = pooling((queries, keys), (len(steps), columns)) or (_TWO_A_LINE if halves else "")
-    drawn += [text_line((line, DIM)) for line in paragraph(caption, room) if line]
+    drawn += [text_line((line, DIM)) for line in at_blanks(caption, room) if line]
     return Block(tuple(drawn), widest(drawn, indent + columns))
 
 

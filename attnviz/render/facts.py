@@ -8,7 +8,7 @@ from rich.segment import Segment
 
 from attnviz.records import HeadScores, HeadsReport, ModelInfo, Trait
 from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.render.labels import fit, paragraph, visible, width
+from attnviz.render.labels import at_blanks, fit, visible, width
 from attnviz.render.theme import Theme
 
 __all__ = ["head_title", "provenance", "share", "trait_text", "wrapped"]
@@ -38,7 +38,7 @@ def wrapped(parts: Sequence[tuple[str, bool]], room: int, theme: Theme) -> list[
             lines[-1] += [Segment(theme.dot, DIM), Segment(text, style)]
             used += width(theme.dot + text)
             continue
-        pieces = [text] if width(text) <= room else paragraph(text, room, "", theme.ellipsis)
+        pieces = [text] if width(text) <= room else at_blanks(text, room, "", theme.ellipsis)
         lines += [[Segment(piece, style)] for piece in pieces]
         used = width(pieces[-1])
     return lines

@@ -19,7 +19,7 @@ from attnviz.render.blocks import (
     without_trailing_blanks,
 )
 from attnviz.render.dense_map import dense_map
-from attnviz.render.labels import fit, paragraph, width, wrap
+from attnviz.render.labels import at_blanks, fit, width, wrap
 from attnviz.render.maps import cell_steps
 from attnviz.render.theme import Theme
 
@@ -70,7 +70,7 @@ def heatmap(
 def _room_for_values(axes: Axes, room: int) -> Block:
     """Why there are no values in the cells."""
     needed = axes.label_width + _VALUE_ROOM * len(axes.keys)
-    lines = paragraph(f"values need {needed} columns (--width {needed})", room)
+    lines = at_blanks(f"values need {needed} columns (--width {needed})", room)
     return Block(tuple(text_line((line, DIM)) for line in lines), max(map(width, lines)))
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # records bring NumPy, which a line about a mistake does not 
     from attnviz.records import Tokens
 
 __all__ = [
+    "at_blanks",
     "fit",
-    "paragraph",
     "token_label",
     "token_labels",
     "visible",
@@ -126,7 +126,7 @@ def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
     return pieces
 
 
-def paragraph(text: str, cells: int, indent: str = "", ellipsis: str = "…") -> list[str]:
+def at_blanks(text: str, cells: int, indent: str = "", ellipsis: str = "…") -> list[str]:
     """``text`` broken at its blanks into lines of at most ``cells`` cells, later ones indented.
 
     A word that has no line long enough ends in an ellipsis.

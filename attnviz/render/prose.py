@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.style import Style
 
 from attnviz.render.blocks import BOLD, Block, text_line
-from attnviz.render.labels import fit, width
+from attnviz.render.labels import at_blanks
 from attnviz.render.theme import Theme
 
 __all__ = ["paragraph"]
@@ -16,14 +16,7 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
 
     Without a style, what stands before the first colon is bold. A word wider than the room is cut.
     """
-    lines = [""]
-    for word in text.split():
-        indent = "  " if len(lines) > 1 else ""
-        if lines[-1].strip() and width(f"{lines[-1]} {word}") > room:
-            lines.append("")
-            indent = "  "
-        shown = word if width(indent + word) <= room else fit(word, room - 2, theme.ellipsis)
-        lines[-1] += f" {shown}" if lines[-1].strip() else indent + shown
+    lines = at_blanks(text, room, "  ", theme.ellipsis)
     if style is not None:
         return Block(tuple(text_line((line, style)) for line in lines), room)
     head, colon, rest = lines[0].partition(":")

@@ -12,7 +12,7 @@ from attnviz.render.axes import Axes
 from attnviz.render.blocks import DIM, Block, stack, text_line
 from attnviz.render.facts import wrapped
 from attnviz.render.heatmap import heatmap
-from attnviz.render.labels import paragraph, token_labels, width, word_label
+from attnviz.render.labels import at_blanks, token_labels, width, word_label
 from attnviz.render.theme import Theme
 
 __all__ = ["Word", "looked_at_by", "looks_at", "token_view"]
@@ -101,5 +101,5 @@ def _rows(
         note = f"the {space} of {len(labels)} tokens with the most weight, in text order"
         chosen = np.sort(np.argsort(-np.nansum(weights, 0), kind="stable")[:space])
         weights, labels = weights[:, chosen], tuple(labels[column] for column in chosen)
-        lines += [text_line((line, DIM)) for line in paragraph(note, room)]
+        lines += [text_line((line, DIM)) for line in at_blanks(note, room)]
     return heatmap(weights, Axes(names, labels), theme, lines, room, values)
