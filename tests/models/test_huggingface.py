@@ -117,6 +117,15 @@ def test_a_target_is_shifted_right(
     assert model.encode_target("cat sat", limit=2).ids == expected[:2]
 
 
+def test_no_word_is_shifted_out_where_the_tokenizer_adds_no_end(checkpoint: Checkpoint) -> None:
+    directory = Path(checkpoint("t5"))
+    path = directory / "tokenizer.json"
+    description = json.loads(path.read_text())
+    description["post_processor"] = None
+    path.write_text(json.dumps(description))
+    assert load_transformers(str(directory)).encode_target("cat sat").texts[1:] == ("cat", "sat")
+
+
 @pytest.mark.parametrize("kind", ["t5", "bart"])
 def test_the_default_target_is_the_greedy_output(checkpoint: Checkpoint, kind: str) -> None:
     model = load_transformers(str(checkpoint(kind)))
