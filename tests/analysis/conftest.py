@@ -1,0 +1,36 @@
+"""Records of hand-made weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from attnviz.records import AttentionRecord, Kind, LayerWeights, ModelInfo, Tokens
+
+MakeRecord = Callable[..., AttentionRecord]
+
+
+def _tokens(ids: Sequence[int]) -> Tokens:
+    return Tokens(tuple(ids), tuple(f" t{i}" for i in ids), tuple(i == 0 for i in ids))
+
+
+def _record(
+    heads: Sequence[np.ndarray],
+    ids: Sequence[int] | None = None,
+    causal: bool = True,
+    kind: Kind = "self",
+) -> AttentionRecord:
+    """One layer of the given (query, key) maps."""
+    weights = np.stack(heads)
+    queries = _tokens(range(weights.shape[1]) if ids is None else ids)
+    keys = queries if kind != "cross" else _tokens(range(weights.shape[2]))
+    info = ModelInfo("made", None, "None", "float64", 1, len(heads), len(heads), 2)
+    layer = LayerWeights(0, tuple(range(len(heads))), weights)
+    return AttentionRecord(info, kind, causal, queries, keys, (layer,))
+
+
+@pytest.fixture
+def make_record() -> MakeRecord:
+    return _record

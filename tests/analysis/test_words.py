@@ -1,0 +1,85 @@
+"""Words are found in whatever pieces a tokenizer leaves them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.analysis.words import word_spans
+from attnviz.records import Tokens
+
+
+def tokens(*texts: str) -> Tokens:
+    return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
+
+
+def byte_tokens(text: str) -> list[str]:
+    return [f"<0x{byte:02X}>" for byte in text.encode()]
+
+
+@pytest.mark.parametrize(
+    ("texts", "word", "spans"),
+    [
+        (["<s>", " The", " cat", " sat"], "cat", [range(2, 3)]),
+        (["<s>", " The", " cat", " sat"], " cat ", [range(2, 3)]),
+        ([" tire", "d", "."], "tired", [range(0, 2)]),
+        ([" un", "be", "liev", "able"], "unbelievable", [range(0, 4)]),
+        ([" cat", " and", " cat"], "cat", [range(0, 1), range(2, 3)]),
+        (["c", "a", "c", "at"], "cat", [range(2, 4)]),
+        (["ca", "ca", "t"], "cat", [range(1, 3)]),
+        (["un", "##afford", "##able"], "unaffordable", [range(0, 3)]),
+        ([" the", " rap", "ist"], "therapist", []),
+        ([" cat"], "dog", []),
+        ([" category"], "cat", []),
+        ([" cat", " "], "", []),
+        (["", " "], "  ", []),
+        (["[CLS]", "cat"], "[CLS]", [range(0, 1)]),
+    ],
+)
+def test_spans(texts: list[str], word: str, spans: list[range]) -> None:
+    assert word_spans(tokens(*texts), word) == spans
+
+
+def test_case_counts_only_where_it_helps() -> None:
+    text = tokens(" The", " cat", " the", " THE")
+    assert word_spans(text, "the") == [range(2, 3)]
+    assert word_spans(text, "tHE") == [range(0, 1), range(2, 3), range(3, 4)]
+    assert word_spans(tokens(" STRASSE"), "Straße") == [range(0, 1)]
+
+
+def test_bytes_of_any_language_make_words() -> None:
+    text = tokens("<s>", *byte_tokens("나"), " ", *byte_tokens("오늘"), " ok", *byte_tokens("🎉"))
+    assert word_spans(text, "나") == [range(1, 4)]
+    assert word_spans(text, "오늘") == [range(5, 11)]  # without the blank before it
+    assert word_spans(text, "🎉") == [range(12, 16)]
+    assert word_spans(text, "늘") == [range(8, 11)]
+    assert word_spans(text, "눌") == []
+
+
+def test_bytes_are_compared_in_any_case_too() -> None:
+    assert word_spans(tokens(*byte_tokens("É"), "t", "é"), "ét") == [range(0, 3)]
+
+
+def test_half_a_character_is_no_character() -> None:
+    assert word_spans(tokens(*byte_tokens("나")[:2]), "나") == []
+
+
+@given(st.lists(st.text("ab한", min_size=1, max_size=3), min_size=1, max_size=5), st.data())
+def test_however_a_word_is_cut_it_is_found(words: list[str], data: st.DataObject) -> None:
+    """Cut each word anywhere, even inside a character: a word of the text is where it was put."""
+    texts: list[str] = []
+    places: dict[str, list[range]] = {}
+    for word in words:
+        start = len(texts)
+        if data.draw(st.booleans()):
+            pieces = byte_tokens(word)
+        else:
+            cuts = sorted(data.draw(st.sets(st.integers(1, max(len(word) - 1, 1)))))
+            edges = [0, *[cut for cut in cuts if cut < len(word)], len(word)]
+            pieces = [word[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        texts += [" ", *pieces]
+        places.setdefault(word, []).append(range(start + 1, len(texts)))
+    for word, spans in places.items():
+        found = word_spans(tokens(*texts), word)
+        assert set(spans) <= set(found)

@@ -1,0 +1,87 @@
+"""What is kept of the weights that pass by, and in which form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.capture.observer import KeepWeights, to_numpy
+
+
+def weights(layer: int = 0, heads: int = 5, batch: int = 1) -> np.ndarray:
+    return np.random.default_rng(layer).random((batch, heads, 3, 2), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.float64, np.float64),
+        (torch.float32, np.float32),
+        (torch.float16, np.float32),
+        (torch.bfloat16, np.float32),
+    ],
+)
+def test_tensors_become_arrays_that_numpy_can_hold(
+    dtype: torch.dtype, expected: type[np.floating]
+) -> None:
+    tensor = torch.tensor([0.5, 0.25], dtype=dtype, requires_grad=True)
+    array = to_numpy(tensor)
+    assert array.dtype == expected
+    np.testing.assert_array_equal(array, [0.5, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(np.float64, np.float64), (np.float32, np.float32), (np.float16, np.float32)],
+)
+def test_arrays_keep_their_precision_or_gain_some(
+    dtype: type[np.floating], expected: type[np.floating]
+) -> None:
+    assert to_numpy(np.array([0.5], dtype)).dtype == expected
+
+
+def test_everything_of_the_kind_is_kept_in_order() -> None:
+    keep = KeepWeights("decoder")
+    for layer in (2, 0, 1):
+        keep.observe("decoder", layer, weights(layer))
+    assert [kept.layer for kept in keep.layers] == [0, 1, 2]
+    assert all(kept.heads == (0, 1, 2, 3, 4) for kept in keep.layers)
+    np.testing.assert_array_equal(keep.layers[2].weights, weights(2)[0])
+
+
+def test_another_kind_passes_unseen() -> None:
+    keep = KeepWeights("cross")
+    assert not keep.wants("decoder", 0)
+    keep.observe("decoder", 0, weights())
+    assert keep.layers == ()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_chosen_heads_of_chosen_layers(library: str) -> None:
+    keep = KeepWeights("self", {1: {4, 2}, 3: range(5)})
+    assert [layer for layer in range(5) if keep.wants("self", layer)] == [1, 3]
+    for layer in range(5):
+        given = weights(layer)
+        keep.observe("self", layer, torch.from_numpy(given) if library == "torch" else given)
+    one, three = keep.layers
+    assert (one.layer, one.heads) == (1, (2, 4))
+    np.testing.assert_array_equal(one.weights, weights(1)[0, [2, 4]])
+    assert (three.layer, three.heads) == (3, (0, 1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_layer_without_the_chosen_head_keeps_nothing(library: str) -> None:
+    """Layers of one model may differ in their heads."""
+    keep = KeepWeights("self", {0: {4}, 1: {4}})
+    for layer, heads in ((0, 5), (1, 3)):
+        given = weights(layer, heads)
+        keep.observe("self", layer, torch.from_numpy(given) if library == "torch" else given)
+    assert [(kept.layer, kept.heads) for kept in keep.layers] == [(0, (4,))]
+
+
+def test_the_first_text_of_a_batch_is_kept() -> None:
+    keep = KeepWeights("self")
+    given = weights(batch=3)
+    keep.observe("self", 0, given)
+    np.testing.assert_array_equal(keep.layers[0].weights, given[0])

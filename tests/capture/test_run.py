@@ -1,0 +1,163 @@
+"""Capture from models that run in NumPy: a made-up one, and the one that ships."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.capture.run import capture
+from attnviz.errors import UsageError
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import NumpyModel
+from attnviz.records import ModelInfo, Tokens
+
+SENTENCE = "The cat sat on the mat because it was tired."
+
+
+class Fake:
+    """Hands over the given maps, one (head, query, key) array a layer."""
+
+    kinds = ("self",)
+    context = None
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self.maps = [np.asarray(layer, np.float32) for layer in layers]
+        heads = max(len(layer) for layer in self.maps)
+        self.info = ModelInfo(
+            "fake", None, "None", "float32", len(layers), heads, heads, 1, notes=("made up",)
+        )
+        self.asked: list[int] = []
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        words = text.split()[:limit]
+        return Tokens(tuple(range(len(words))), tuple(words), (False,) * len(words))
+
+    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+        return (f"{len(tokens)} words",)
+
+    def run(
+        self,
+        tokens: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, np.ndarray], None],
+    ) -> None:
+        for layer, weights in enumerate(self.maps):
+            self.asked.append(layer)
+            if wants(layer):
+                observe(layer, weights)
+
+
+CAUSAL = [[1.0, 0.0], [0.25, 0.75]]
+BOTH_WAYS = [[0.5, 0.5], [0.25, 0.75]]
+
+
+def record_of(model: Fake, text: str = "a b", **choice: Any) -> Any:
+    assert isinstance(model, NumpyModel)
+    return capture(model, model.encode(text), kind="self", **choice)
+
+
+def test_the_record_holds_what_the_model_handed_over() -> None:
+    record = record_of(Fake([[CAUSAL, BOTH_WAYS], [BOTH_WAYS, CAUSAL]]))
+    assert [(at, head) for at, head, _ in record] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    np.testing.assert_array_equal(record.layers[1].weights, np.float32([BOTH_WAYS, CAUSAL]))
+    assert record.queries is record.keys
+    assert record.kind == "self"
+
+
+def test_notes_of_the_model_and_of_the_run_are_joined() -> None:
+    assert record_of(Fake([[CAUSAL]])).model.notes == ("made up", "2 words")
+
+
+def test_chosen_heads_only() -> None:
+    record = record_of(Fake([[CAUSAL] * 3] * 3), heads={1: {0, 2}})
+    assert [(layer.layer, layer.heads) for layer in record.layers] == [(1, (0, 2))]
+
+
+def test_layers_may_differ_in_their_heads() -> None:
+    model = Fake([[CAUSAL] * 3, [CAUSAL]])
+    assert [(at, head) for at, head, _ in record_of(model)] == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    kept = record_of(model, heads={0: {2}, 1: {2}})
+    assert [(at, head) for at, head, _ in kept] == [(0, 2)]
+
+
+@pytest.mark.parametrize("heads", [{}, {7: {0}}, {0: {5}}, {0: set()}])
+def test_a_choice_that_keeps_nothing_is_refused(heads: dict[int, set[int]]) -> None:
+    with pytest.raises(UsageError, match="choose others with --layer or --head"):
+        record_of(Fake([[CAUSAL]]), heads=heads)
+
+
+def test_causal_is_what_every_kept_head_shows() -> None:
+    model = Fake([[CAUSAL, CAUSAL], [CAUSAL, BOTH_WAYS]])
+    assert not record_of(model).causal
+    assert record_of(model, heads={0: {0, 1}, 1: {0}}).causal
+
+
+def test_one_token_shows_no_direction() -> None:
+    assert not record_of(Fake([[[[1.0]]]]), "a").causal
+
+
+def test_weight_that_goes_to_no_token_is_noted() -> None:
+    leaking = [[1.0, 0.0], [0.25, 0.25]]
+    notes = record_of(Fake([[CAUSAL], [leaking]])).model.notes
+    assert notes[-1] == "rows sum to as little as 0.50: the rest goes to no token (a learned sink)"
+
+
+@pytest.mark.parametrize("least", [0.985, 1.0, 1.01])
+def test_rounding_of_short_floats_is_not_noted(least: float) -> None:
+    assert record_of(Fake([[[[1.0, 0.0], [0.0, least]]]])).model.notes == ("made up", "2 words")
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_weights_that_are_no_numbers_are_noted(everywhere: bool) -> None:
+    """A model that overflows in its dtype gives whole rows of NaN."""
+    nan = [[np.nan, np.nan]] * 2 if everywhere else [[1.0, 0.0], [np.nan, np.nan]]
+    record = record_of(Fake([[CAUSAL], [nan]]))
+    assert record.causal
+    assert record.model.notes[2:] == (
+        "some weights are not numbers: their cells stay blank; try --dtype float32",
+    )
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Bundled:
+    return Bundled()
+
+
+def test_the_bundled_model_is_captured_whole(bundled: Bundled) -> None:
+    tokens = bundled.encode(SENTENCE)
+    record = capture(bundled, tokens, kind="self")
+    info = bundled.info
+    assert len(list(record)) == info.layers * info.heads
+    assert record.causal
+    assert record.queries is tokens
+    for _, _, weights in record:
+        assert weights.shape == (len(tokens), len(tokens))
+        assert (weights >= 0).all()
+        assert not np.triu(weights, 1).any()
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+
+
+def test_a_part_equals_the_whole(bundled: Bundled) -> None:
+    tokens = bundled.encode(SENTENCE)
+    whole = capture(bundled, tokens, kind="self")
+    last = bundled.info.layers - 1
+    part = capture(bundled, tokens, kind="self", heads={0: {1}, last: {0, 2}})
+    assert [(at, head) for at, head, _ in part] == [(0, 1), (last, 0), (last, 2)]
+    np.testing.assert_array_equal(part.layers[1].weights, whole.layers[last].weights[[0, 2]])
+
+
+def test_later_words_change_nothing_before_them(bundled: Bundled) -> None:
+    """Causal for real, not only in the zeros: a prefix alone has the same attention."""
+    whole, part = bundled.encode(SENTENCE), bundled.encode(SENTENCE, 7)
+    longer, shorter = (capture(bundled, tokens, kind="self") for tokens in (whole, part))
+    for (_, _, more), (_, _, less) in zip(longer, shorter, strict=True):
+        np.testing.assert_allclose(more[:7, :7], less, atol=1e-5)
+
+
+def test_a_text_longer_than_training_is_noted(bundled: Bundled) -> None:
+    tokens = bundled.encode("a cat " * 300)
+    notes = capture(bundled, tokens, kind="self", heads={0: {0}}).model.notes
+    assert any(f"not {len(tokens)}" in note for note in notes)

@@ -1,0 +1,122 @@
+"""Records refuse what does not fit, and answer for the heads that they hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.records import (
+    AttentionRecord,
+    HeadScores,
+    HeadsReport,
+    LayerWeights,
+    ModelInfo,
+    Tokens,
+    Trait,
+)
+
+INFO = ModelInfo("m", None, "None", "float32", 3, 4, 2, 8)
+THREE = Tokens((1, 2, 3), ("a", " b", " c"), (True, False, False))
+TWO = Tokens((1, 2), ("a", " b"), (False, False))
+
+
+def layer(index: int, heads: tuple[int, ...], queries: int = 3, keys: int = 3) -> LayerWeights:
+    weights = np.random.default_rng(index).random((len(heads), queries, keys))
+    return LayerWeights(index, heads, weights)
+
+
+@pytest.fixture
+def report() -> HeadsReport:
+    record = AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (1, 3)), layer(2, (0,))))
+    trait = Trait("first", "F", 0.5, 0.2)
+    scores = tuple(HeadScores(at, head, {}, trait) for at, head, _ in record)
+    return HeadsReport(record, scores, ((2, 0),), selected=True)
+
+
+def test_tokens_know_their_number() -> None:
+    assert len(THREE) == 3
+    assert len(Tokens((), (), ())) == 0
+
+
+@pytest.mark.parametrize(
+    ("ids", "texts", "special"),
+    [((1,), (), ()), ((1,), ("a",), ()), ((), ("a",), (False,)), ((1,), ("a",), (False, True))],
+)
+def test_tokens_of_unequal_lengths_are_refused(ids: Any, texts: Any, special: Any) -> None:
+    with pytest.raises(ValueError, match="differ in length"):
+        Tokens(ids, texts, special)
+
+
+@pytest.mark.parametrize("field", ["layers", "heads", "kv_heads", "head_dim"])
+def test_a_model_has_at_least_one_of_everything(field: str) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        dataclasses.replace(INFO, **{field: 0})
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "groups"),
+    [
+        (4, 4, [None] * 4),
+        (4, 2, [0, 0, 1, 1]),
+        (6, 2, [0, 0, 0, 1, 1, 1]),
+        (5, 1, [0] * 5),
+        (5, 2, [None] * 5),  # heads cannot be shared evenly: there are no such groups
+    ],
+)
+def test_query_heads_share_key_value_heads_in_groups(
+    heads: int, kv_heads: int, groups: list[int | None]
+) -> None:
+    info = dataclasses.replace(INFO, heads=heads, kv_heads=kv_heads)
+    assert [info.group(head) for head in range(heads)] == groups
+
+
+@pytest.mark.parametrize(
+    ("heads", "shape"), [((0,), (3, 3)), ((0,), (2, 3, 3)), ((), (1, 3, 3)), ((0, 1), (2, 1, 3, 3))]
+)
+def test_weights_have_a_map_for_each_head(heads: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="expected weights of shape"):
+        LayerWeights(0, heads, np.zeros(shape))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(2, 3), (3, 2), (2, 2)])
+def test_weights_lie_over_the_tokens(queries: int, keys: int) -> None:
+    with pytest.raises(ValueError, match="layer 0: expected weights over 3 queries and 3 keys"):
+        AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (0,), queries, keys),))
+
+
+def test_cross_attention_has_two_texts() -> None:
+    record = AttentionRecord(INFO, "cross", False, THREE, TWO, (layer(0, (0,), 3, 2),))
+    assert [weights.shape for _, _, weights in record] == [(3, 2)]
+
+
+def test_a_record_is_walked_head_by_head(report: HeadsReport) -> None:
+    walked = list(report.record)
+    assert [(at, head) for at, head, _ in walked] == [(0, 1), (0, 3), (2, 0)]
+    np.testing.assert_array_equal(walked[1][2], report.record.layers[0].weights[1])
+
+
+def test_heads_are_looked_up_by_their_own_index(report: HeadsReport) -> None:
+    np.testing.assert_array_equal(report.weights(0, 3), report.record.layers[0].weights[1])
+    assert report.scores(2, 0) is report.heads[2]
+
+
+@pytest.mark.parametrize("wanted", [(0, 0), (1, 0), (2, 1)])
+def test_a_head_that_was_not_kept_is_named(report: HeadsReport, wanted: tuple[int, int]) -> None:
+    for look_up in (report.weights, report.scores):
+        with pytest.raises(KeyError, match=f"L{wanted[0]}H{wanted[1]} was not kept"):
+            look_up(*wanted)
+
+
+def test_names_start_where_the_reader_starts(report: HeadsReport) -> None:
+    assert report.name(2, 0) == "L2H0"
+    assert dataclasses.replace(report, index_base=1).name(2, 0) == "L3H1"
+
+
+@pytest.mark.parametrize("value", [THREE, INFO, layer(0, (0,)), Trait("first", "F", 0.5, 0.2)])
+def test_records_are_frozen(value: Any) -> None:
+    field = dataclasses.fields(value)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, field, None)
