@@ -25,12 +25,13 @@ TRAIT_MEANINGS = {
 def explain(report: HeadsReport, theme: Theme, room: int) -> Block:
     """How to read the maps, and what the traits on this screen mean."""
     record = report.record
+    mark = "colour" if theme.colour else "glyph"
     paragraphs = [
         "How to read this: each map is one attention head. A row is a token as it reads (the "
         "query), a column is a token it may look at (a key), and the cell is the share of its "
         "attention that goes there. A row sums to one"
         + ("; a token sees no later token, so that half is blank." if record.causal else "."),
-        f"The {'colour' if theme.colour else 'glyph'} grows with the square root of the weight, so that small weights can be seen.",
+        f"The {mark} grows with the square root of the weight, so that small weights can be seen.",
         "The word under a map is its trait: the pattern that stands out most against attention "
         "spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
     ]
