@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.segment import Segment
-
 from attnviz.records import HeadScores, HeadsReport, ModelInfo, Trait
-from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.render.labels import at_blanks, fit, visible, width
+from attnviz.render.blocks import DIM, Block, Line, text_line
+from attnviz.render.labels import fit, visible, width
+from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
-__all__ = ["head_title", "provenance", "share", "trait_text", "wrapped"]
+__all__ = ["head_title", "provenance", "share", "trait_text"]
 
 
 def share(value: float) -> str:
@@ -23,25 +20,6 @@ def trait_text(trait: Trait, room: int) -> str:
     """A trait and its score, the trait by its letter where the name does not fit."""
     full = f"{trait.name} {share(trait.score)}"
     return full if len(full) <= room else f"{trait.letter} {share(trait.score)}"
-
-
-def wrapped(parts: Sequence[tuple[str, bool]], room: int, theme: Theme) -> list[Line]:
-    """Parts (text, bold) joined by dots, broken between parts where a line is full.
-
-    A part that is longer than a line is broken at its blanks.
-    """
-    lines: list[Line] = []
-    used = 0
-    for text, bold in parts:
-        style = BOLD if bold else None
-        if lines and used + width(theme.dot + text) <= room:
-            lines[-1] += [Segment(theme.dot, DIM), Segment(text, style)]
-            used += width(theme.dot + text)
-            continue
-        pieces = [text] if width(text) <= room else at_blanks(text, room, "", theme.ellipsis)
-        lines += [[Segment(piece, style)] for piece in pieces]
-        used = width(pieces[-1])
-    return lines
 
 
 def _shape(info: ModelInfo, theme: Theme) -> str:

@@ -7,8 +7,8 @@ from rich.segment import Segment
 
 from attnviz.records import HeadsReport
 from attnviz.render.blocks import DIM, Block, Line, flow, text_line
-from attnviz.render.facts import wrapped
 from attnviz.render.palette import STEPS
+from attnviz.render.prose import wrapped
 from attnviz.render.scale import weight_steps
 from attnviz.render.theme import Theme
 

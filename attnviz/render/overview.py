@@ -8,10 +8,11 @@ from rich.segment import Segment
 
 from attnviz.records import HeadScores, HeadsReport
 from attnviz.render.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
-from attnviz.render.facts import trait_text, wrapped
+from attnviz.render.facts import trait_text
 from attnviz.render.legend import trait_legend
 from attnviz.render.maps import small_map, small_map_cells
 from attnviz.render.pool import pooling
+from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
 __all__ = ["overview"]

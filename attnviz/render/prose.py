@@ -1,14 +1,17 @@
-"""Sentences broken to the width of the screen."""
+"""Sentences, and parts joined by dots, broken to the width of the screen."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.blocks import BOLD, Block, text_line
-from attnviz.render.labels import at_blanks
+from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line
+from attnviz.render.labels import at_blanks, width
 from attnviz.render.theme import Theme
 
-__all__ = ["paragraph"]
+__all__ = ["paragraph", "wrapped"]
 
 
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
@@ -22,3 +25,22 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
     head, colon, rest = lines[0].partition(":")
     first = text_line((head + colon, BOLD), rest) if colon else text_line(lines[0])
     return Block((first, *(text_line(line) for line in lines[1:])), room)
+
+
+def wrapped(parts: Sequence[tuple[str, bool]], room: int, theme: Theme) -> list[Line]:
+    """Parts (text, bold) joined by dots, broken between parts where a line is full.
+
+    A part that is longer than a line is broken at its blanks.
+    """
+    lines: list[Line] = []
+    used = 0
+    for text, bold in parts:
+        style = BOLD if bold else None
+        if lines and used + width(theme.dot + text) <= room:
+            lines[-1] += [Segment(theme.dot, DIM), Segment(text, style)]
+            used += width(theme.dot + text)
+            continue
+        pieces = [text] if width(text) <= room else at_blanks(text, room, "", theme.ellipsis)
+        lines += [[Segment(piece, style)] for piece in pieces]
+        used = width(pieces[-1])
+    return lines

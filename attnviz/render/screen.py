@@ -11,12 +11,12 @@ from attnviz.records import HeadsReport
 from attnviz.render.axes import Axes
 from attnviz.render.blocks import DIM, Block, flow, stack
 from attnviz.render.explain import explain
-from attnviz.render.facts import head_title, provenance, wrapped
+from attnviz.render.facts import head_title, provenance
 from attnviz.render.heatmap import heatmap, heatmap_width
 from attnviz.render.labels import token_labels, visible
 from attnviz.render.legend import legend
 from attnviz.render.overview import overview
-from attnviz.render.prose import paragraph
+from attnviz.render.prose import paragraph, wrapped
 from attnviz.render.theme import Theme
 from attnviz.render.token_view import Word, token_view
 from attnviz.render.top_pairs import top_pairs

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from attnviz.records import HeadsReport, Tokens
 from attnviz.render.axes import Axes
 from attnviz.render.blocks import DIM, Block, stack, text_line
-from attnviz.render.facts import wrapped
 from attnviz.render.heatmap import heatmap
 from attnviz.render.labels import at_blanks, token_labels, width, word_label
+from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
 __all__ = ["Word", "looked_at_by", "looks_at", "token_view"]

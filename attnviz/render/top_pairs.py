@@ -9,8 +9,9 @@ import numpy as np
 
 from attnviz.records import HeadsReport
 from attnviz.render.blocks import BOLD, DIM, Block, text_line
-from attnviz.render.facts import share, wrapped
+from attnviz.render.facts import share
 from attnviz.render.labels import fit, token_labels, width
+from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
 __all__ = ["strongest_pairs", "top_pairs"]
