@@ -100,7 +100,7 @@ def _pairs(choice: str, within: Sequence[int], axes: tuple[_Axis, _Axis]) -> lis
 def _split(choice: str) -> list[str]:
     """``0-3.1,4,L5H0`` as [``0-3.1,4``, ``L5H0``]."""
     parts: list[str] = []
-    for piece in choice.replace(" ", ",").split(","):
+    for piece in re.split(r"\s*[,\s]\s*", choice.strip()):
         starts_anew = "." in piece or piece[:1] in "Ll"
         if parts and not starts_anew:
             parts[-1] += f",{piece}"
