@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from attnviz.cli import options as opt
-from attnviz.errors import UsageError
 
 __all__ = ["EXAMPLES", "heads"]
 
@@ -148,27 +147,31 @@ def heads(
 ) -> None:
     """Show where each attention head looks, over one text."""
     from attnviz.cli.heads_run import Choice, Output, Wish, show_heads
-    from attnviz.cli.text_input import read_text
+    from attnviz.cli.text_input import as_utf8, read_text
+    from attnviz.cli.unheeded import refuse_unheeded
     from attnviz.models.resolve import LoadOptions
 
     given = {"d_model": d_model, "heads": head_count, "kv_heads": kv_heads, "causal": causal}
     shape: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if shape and model != "mha":
-        option = "--" + next(iter(shape)).replace("_", "-")
-        raise UsageError(f"{option} shapes the library's own attention: add --model mha")
+    options = LoadOptions(
+        revision=revision,
+        device=device,
+        dtype=dtype,
+        offline=offline,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+        seed=seed,
+        **shape,
+    )
+    refuse_unheeded(model, options, shape)
+    if target is not None:
+        target = as_utf8(target, "--target")
+    if token is not None:
+        token = as_utf8(token, "--token")
     show_heads(
         lambda: read_text(text, file),
         model,
-        LoadOptions(
-            revision=revision,
-            device=device,
-            dtype=dtype,
-            offline=offline,
-            trust_remote_code=trust_remote_code,
-            allow_pickle=allow_pickle,
-            seed=seed,
-            **shape,
-        ),
+        options,
         Choice(layer, tuple(head or ()), index_base, kind, target, truncate),
         Wish(values, top, token, sort, reverse, explain),
         Output(json, tuple(save or ()), palette, color, ascii, width, quiet),

@@ -8,7 +8,7 @@ from pathlib import Path
 from attnviz.errors import LoadError, UsageError
 from attnviz.render.labels import visible
 
-__all__ = ["read_text"]
+__all__ = ["as_utf8", "read_text"]
 
 
 def read_text(argument: str | None, file: Path | None) -> str:
@@ -27,13 +27,25 @@ def read_text(argument: str | None, file: Path | None) -> str:
     if file is not None:
         text = _decoded(_read(file), visible(str(file)))
     elif argument == "-":
-        text = _decoded(sys.stdin.buffer.read(), "standard input")
+        text = _decoded(_standard_input(), "standard input")
     else:
         assert argument is not None
-        text = _decoded(argument.encode("utf-8", "surrogateescape"), "the text", UsageError)
+        text = as_utf8(argument, "the text")
+    text = text.rstrip("\r\n")
     if not text.strip():
         raise UsageError("the text is empty: expected at least one word")
     return text
+
+
+def as_utf8(argument: str, name: str) -> str:
+    """An argument read as UTF-8 whatever the locale made of its bytes; UsageError if it is not."""
+    return _decoded(argument.encode("utf-8", "surrogateescape"), name, UsageError)
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:  # closed by the caller, as in ``<&-``
+        raise UsageError("standard input is closed: expected a text there, or give TEXT or --file")
+    return sys.stdin.buffer.read()
 
 
 def _read(path: Path) -> bytes:
@@ -47,7 +59,7 @@ def _decoded(
     content: bytes, name: str, failure: type[LoadError] | type[UsageError] = LoadError
 ) -> str:
     try:
-        return content.decode("utf-8-sig").rstrip("\r\n")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise failure(
             f"{name} is not UTF-8: byte {error.start + 1} is 0x{content[error.start]:02x}; "
