@@ -14,7 +14,7 @@ __all__ = ["app"]
 app = typer.Typer(
     name="attnviz",
     context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -28,6 +28,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def attnviz(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -36,6 +37,8 @@ def attnviz(
     ] = False,
 ) -> None:
     """See where each attention head of a transformer looks, in the terminal."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 app.command(epilog=EXAMPLES)(heads)

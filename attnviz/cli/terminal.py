@@ -1,32 +1,20 @@
-"""The console that commands write to: its width, its colours, and a reader that goes away."""
+"""The consoles that commands write to: their width and their colours."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Literal, NoReturn
+from typing import Literal
 
 from rich.console import Console
 
 from attnviz.errors import UsageError
 
-__all__ = ["LEAST_WIDTH", "MOST_WIDTH", "ColourChoice", "messages", "open_console", "reader_gone"]
+__all__ = ["LEAST_WIDTH", "MOST_WIDTH", "ColourChoice", "messages", "open_console"]
 
 ColourChoice = Literal["auto", "always", "never"]
 
 LEAST_WIDTH, MOST_WIDTH = 20, 1000
-
-
-def reader_gone() -> NoReturn:
-    """End quietly after the reader of standard output has closed its end of the pipe."""
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, sys.stdout.fileno())  # so that the interpreter's own last flush succeeds
-    raise SystemExit(0)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        reader_gone()
 
 
 def open_console(width: int | None, colour: ColourChoice) -> Console:
@@ -39,7 +27,7 @@ def open_console(width: int | None, colour: ColourChoice) -> Console:
     """
     forced = os.environ.get("FORCE_COLOR", "")
     force = colour == "always" or (colour == "auto" and forced not in ("", "0", "false"))
-    console = _Console(
+    console = Console(
         width=width,
         force_terminal=True if force else None if sys.stdout.isatty() else False,
         no_color=True if colour == "never" else False if colour == "always" else None,
@@ -60,4 +48,11 @@ def open_console(width: int | None, colour: ColourChoice) -> Console:
 
 def messages(quiet: bool) -> Console:
     """The console on standard error, for progress and notices."""
-    return Console(stderr=True, quiet=quiet, markup=False, emoji=False, highlight=False)
+    return Console(
+        stderr=True,
+        quiet=quiet,
+        force_terminal=None if sys.stderr.isatty() else False,  # FORCE_COLOR makes no terminal
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )

@@ -1,0 +1,118 @@
+"""What a person asked to see of the heads: their order, the views, and what to try next."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from attnviz.analysis.traits import head_scores, telling_heads
+from attnviz.analysis.words import word_spans
+from attnviz.errors import UsageError
+from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
+from attnviz.render.screen import View
+from attnviz.render.token_view import Word
+
+__all__ = ["Wish", "make_report", "make_view"]
+
+_TELLING = 3
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be seen of the heads; the options of the same names."""
+
+    values: bool = False
+    top: int | None = None
+    token: str | None = None
+    sort: str | None = None
+    reverse: bool = False
+    explain: bool = False
+
+    def __post_init__(self) -> None:
+        if self.reverse and self.sort is None:
+            raise UsageError("--reverse turns the order of --sort around: add --sort MEASURE")
+
+
+def make_report(
+    record: AttentionRecord, selected: bool, index_base: int, wish: Wish
+) -> HeadsReport:
+    """The scores of the record, in the order that was asked for.
+
+    Raises UsageError for an order that this text or model does not have.
+    """
+    heads = head_scores(record)
+    if wish.sort is not None:
+        heads = _sorted(heads, wish.sort, wish.reverse)
+    ranked = [(entry.layer, entry.head) for entry in heads[:_TELLING]]
+    telling = tuple(ranked) if wish.sort is not None else telling_heads(heads, _TELLING)
+    return HeadsReport(record, heads, telling, selected, index_base, wish.sort)
+
+
+def _sorted(
+    heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
+) -> tuple[HeadScores, ...]:
+    """The heads by a measure; those that it does not apply to come last."""
+    measured = [entry for entry in heads if entry.scores[measure] is not None]
+    if not measured:
+        raise UsageError(
+            f"{measure} cannot be measured here: the text repeats no token, or this kind of "
+            "attention has none; choose another --sort"
+        )
+    measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
+    return (*measured, *(entry for entry in heads if entry.scores[measure] is None))
+
+
+def make_view(report: HeadsReport, text: str, wish: Wish, hinting: bool) -> View:
+    """The views of the report that were asked for; hints only on the plain overview.
+
+    Raises UsageError for a word that the text does not have.
+    """
+    record = report.record
+    plain = not report.selected and wish.top is None and wish.token is None
+    return View(
+        text,
+        None if record.kind in ("self", "encoder") else _joined(record.queries),
+        values=wish.values,
+        top=wish.top,
+        token=_word(record, wish.token) if wish.token is not None else None,
+        explain=wish.explain,
+        hints=_hints(report) if plain and hinting else (),
+    )
+
+
+def _joined(tokens: Tokens) -> str:
+    """The text of tokens without the special ones."""
+    pairs = zip(tokens.texts, tokens.special, strict=True)
+    return "".join(text for text, special in pairs if not special).strip()
+
+
+def _word(record: AttentionRecord, wanted: str) -> tuple[Word | None, Word | None]:
+    """Where the chosen word stands among the queries and among the keys."""
+    queries = _place(record.queries, wanted)
+    keys = queries if record.keys is record.queries else _place(record.keys, wanted)
+    if queries is None and keys is None:
+        last = max(len(record.queries), len(record.keys)) - 1
+        raise UsageError(
+            f"no token {wanted!r} in the text: give a word of it, or an index from 0 to {last}"
+        )
+    return queries, keys
+
+
+def _place(tokens: Tokens, wanted: str) -> Word | None:
+    """The token of an index, or the first occurrence of a word."""
+    if re.fullmatch(r"-?\d+", wanted):
+        place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
+        return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None
+    spans = word_spans(tokens, wanted)
+    return Word(spans[0], tuple(span.start for span in spans[1:])) if spans else None
+
+
+def _hints(report: HeadsReport) -> tuple[str, ...]:
+    """What to try next."""
+    name = report.name(*report.telling[0])
+    return (
+        f"next: --head {name} draws one head",
+        "--token WORD follows a word",
+        "--top 3 lists the strongest pairs",
+        "--explain reads it for you",
+    )

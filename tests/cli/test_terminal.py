@@ -1,0 +1,97 @@
+"""The console's width and colours, from the options, the environment and the stream."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from attnviz.cli.terminal import ColourChoice, messages, open_console
+from attnviz.errors import UsageError
+
+
+class Stream(io.StringIO):
+    """A text stream that may claim to be a terminal."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.fixture
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return monkeypatch
+
+
+def coloured(
+    surroundings: pytest.MonkeyPatch, terminal: bool, choice: ColourChoice = "auto", **env: str
+) -> str | None:
+    for name, value in env.items():
+        surroundings.setenv(name, value)
+    surroundings.setattr(sys, "stdout", Stream(terminal))
+    console = open_console(80, choice)
+    return None if console.no_color else console.color_system
+
+
+@pytest.mark.parametrize(
+    ("terminal", "choice", "env", "expected"),
+    [
+        (True, "auto", {}, "256"),
+        (True, "auto", {"COLORTERM": "truecolor"}, "truecolor"),
+        (True, "auto", {"TERM": "dumb"}, None),
+        (True, "auto", {"NO_COLOR": "1"}, None),
+        (True, "never", {}, None),
+        (True, "always", {"NO_COLOR": "1"}, "256"),
+        (True, "auto", {"FORCE_COLOR": "0"}, "256"),
+        (False, "auto", {}, None),
+        (False, "auto", {"FORCE_COLOR": "1"}, "truecolor"),
+        (False, "auto", {"FORCE_COLOR": "0"}, None),
+        (False, "auto", {"FORCE_COLOR": "1", "NO_COLOR": "1"}, None),
+        (False, "always", {}, "truecolor"),
+        (False, "never", {"FORCE_COLOR": "1"}, None),
+    ],
+)
+def test_colours(
+    surroundings: pytest.MonkeyPatch,
+    terminal: bool,
+    choice: ColourChoice,
+    env: dict[str, str],
+    expected: str | None,
+) -> None:
+    assert coloured(surroundings, terminal, choice, **env) == expected
+
+
+@pytest.mark.parametrize("width", [20, 80, 1000])
+def test_a_width_that_can_be_drawn_in(surroundings: pytest.MonkeyPatch, width: int) -> None:
+    assert open_console(width, "auto").width == width
+    surroundings.setenv("COLUMNS", str(width))
+    assert open_console(None, "auto").width == width
+
+
+@pytest.mark.parametrize("width", [0, 10, 19, 1001, 10_000])
+def test_a_width_that_cannot(surroundings: pytest.MonkeyPatch, width: int) -> None:
+    with pytest.raises(UsageError, match=f"--width is {width} columns: .* 20 to 1000"):
+        open_console(width, "auto")
+
+
+@pytest.mark.parametrize("width", [10, 10_000])
+def test_a_terminal_that_cannot_be_drawn_in(surroundings: pytest.MonkeyPatch, width: int) -> None:
+    surroundings.setenv("COLUMNS", str(width))
+    with pytest.raises(UsageError, match=f"this terminal is {width} columns"):
+        open_console(None, "auto")
+
+
+def test_messages_are_no_terminal_in_a_pipe(surroundings: pytest.MonkeyPatch) -> None:
+    surroundings.setenv("FORCE_COLOR", "1")
+    surroundings.setattr(sys, "stderr", Stream(terminal=False))
+    assert not messages(quiet=False).is_terminal
+    surroundings.setattr(sys, "stderr", Stream(terminal=True))
+    assert messages(quiet=False).is_terminal
+    assert messages(quiet=True).quiet
