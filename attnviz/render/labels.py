@@ -28,6 +28,8 @@ _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 _PICTURES = {"\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 _JOINERS = {"\u200c", "\u200d", "\ufe0e", "\ufe0f"}
+_SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+_FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 
 def _shown(character: str, after: str) -> str:
@@ -38,6 +40,10 @@ def _shown(character: str, after: str) -> str:
         return chr(0x2400 + ord(character))
     if character in _JOINERS and after and not after[-1].isascii():
         return ""  # inside an emoji or a script that joins; terminals disagree about its width
+    if character in _SKIN_TONES and after and not after[-1].isascii():
+        return ""  # they disagree here too, and about flags
+    if character in _FLAG_LETTERS:
+        return chr(ord(character) - ord(_FLAG_LETTERS[0]) + ord("Ａ"))
     category = unicodedata.category(character)
     if category in _HIDDEN or character in _JOINERS:
         return f"<U+{ord(character):04X}>"

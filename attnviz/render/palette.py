@@ -41,10 +41,13 @@ def colour_table(name: str) -> tuple[RGB, ...]:
 
 
 def contrasting(colour: RGB) -> RGB:
-    """Black or white, whichever is read more easily on ``colour`` (ITU-R BT.601 luma)."""
-    red, green, blue = colour
-    bright = 0.299 * red + 0.587 * green + 0.114 * blue > 140
-    return (0, 0, 0) if bright else (255, 255, 255)
+    """Black or white, whichever stands out more from ``colour``; by 4.5 : 1 or more (WCAG 2.1)."""
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (value / 255 for value in colour)
+    )
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return (0, 0, 0) if (luminance + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)
 
 
 def to_hex(colour: RGB) -> str:
