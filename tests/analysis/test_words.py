@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,18 +25,18 @@ def byte_tokens(text: str) -> list[str]:
     [
         (["<s>", " The", " cat", " sat"], "cat", [range(2, 3)]),
         (["<s>", " The", " cat", " sat"], " cat ", [range(2, 3)]),
-        ([" tire", "d", "."], "tired", [range(0, 2)]),
-        ([" un", "be", "liev", "able"], "unbelievable", [range(0, 4)]),
-        ([" cat", " and", " cat"], "cat", [range(0, 1), range(2, 3)]),
+        ([" tire", "d", "."], "tired", [range(2)]),
+        ([" un", "be", "liev", "able"], "unbelievable", [range(4)]),
+        ([" cat", " and", " cat"], "cat", [range(1), range(2, 3)]),
         (["c", "a", "c", "at"], "cat", [range(2, 4)]),
         (["ca", "ca", "t"], "cat", [range(1, 3)]),
-        (["un", "##afford", "##able"], "unaffordable", [range(0, 3)]),
+        (["un", "##afford", "##able"], "unaffordable", [range(3)]),
         ([" the", " rap", "ist"], "therapist", []),
         ([" cat"], "dog", []),
         ([" category"], "cat", []),
         ([" cat", " "], "", []),
         (["", " "], "  ", []),
-        (["[CLS]", "cat"], "[CLS]", [range(0, 1)]),
+        (["[CLS]", "cat"], "[CLS]", [range(1)]),
     ],
 )
 def test_spans(texts: list[str], word: str, spans: list[range]) -> None:
@@ -44,8 +46,8 @@ def test_spans(texts: list[str], word: str, spans: list[range]) -> None:
 def test_case_counts_only_where_it_helps() -> None:
     text = tokens(" The", " cat", " the", " THE")
     assert word_spans(text, "the") == [range(2, 3)]
-    assert word_spans(text, "tHE") == [range(0, 1), range(2, 3), range(3, 4)]
-    assert word_spans(tokens(" STRASSE"), "Straße") == [range(0, 1)]
+    assert word_spans(text, "tHE") == [range(1), range(2, 3), range(3, 4)]
+    assert word_spans(tokens(" STRASSE"), "Straße") == [range(1)]
 
 
 def test_bytes_of_any_language_make_words() -> None:
@@ -58,7 +60,7 @@ def test_bytes_of_any_language_make_words() -> None:
 
 
 def test_bytes_are_compared_in_any_case_too() -> None:
-    assert word_spans(tokens(*byte_tokens("É"), "t", "é"), "ét") == [range(0, 3)]
+    assert word_spans(tokens(*byte_tokens("É"), "t", "é"), "ét") == [range(3)]
 
 
 def test_half_a_character_is_no_character() -> None:
@@ -77,7 +79,7 @@ def test_however_a_word_is_cut_it_is_found(words: list[str], data: st.DataObject
         else:
             cuts = sorted(data.draw(st.sets(st.integers(1, max(len(word) - 1, 1)))))
             edges = [0, *[cut for cut in cuts if cut < len(word)], len(word)]
-            pieces = [word[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+            pieces = [word[a:b] for a, b in itertools.pairwise(edges)]
         texts += [" ", *pieces]
         places.setdefault(word, []).append(range(start + 1, len(texts)))
     for word, spans in places.items():

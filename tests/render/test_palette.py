@@ -1,0 +1,65 @@
+"""Palettes grow brighter with the weight and keep the colours that people know."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnviz.render.palette import PALETTES, RGB, STEPS, colour_table, contrasting, to_hex
+
+
+def luminance(colour: RGB) -> float:
+    """Relative luminance (WCAG 2.1)."""
+    linear = [
+        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4
+        for c in (v / 255 for v in colour)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("name", ["viridis", "magma", "blues", "grey"])
+def test_a_larger_weight_is_never_darker(name: str) -> None:
+    table = colour_table(name)
+    assert len(table) == STEPS == 256
+    bright = [luminance(colour) for colour in table]
+    assert bright == sorted(bright)
+    assert bright[-1] - bright[0] > 0.6
+
+
+@pytest.mark.parametrize("name", PALETTES)
+def test_ends_and_middles_are_the_anchors(name: str) -> None:
+    anchors = PALETTES[name].split()
+    table = [to_hex(colour)[1:] for colour in colour_table(name)]
+    assert (table[0], table[-1]) == (anchors[0], anchors[-1])
+    for place, anchor in enumerate(anchors):
+        near = table[round(place * (STEPS - 1) / (len(anchors) - 1))]
+        assert all(
+            abs(a - b) <= 4 for a, b in zip(bytes.fromhex(near), bytes.fromhex(anchor), strict=True)
+        )
+
+
+def test_viridis_is_matplotlibs() -> None:
+    """Between its nine anchors the straight lines are hard to tell from the original."""
+    matplotlib = pytest.importorskip("matplotlib")
+    original = matplotlib.colormaps["viridis"]
+    worst = max(
+        abs(mine - round(255 * theirs))
+        for step, colour in enumerate(colour_table("viridis"))
+        for mine, theirs in zip(colour, original(step / 255)[:3], strict=True)
+    )
+    assert worst <= 17
+
+
+@pytest.mark.parametrize("name", PALETTES)
+def test_ink_can_be_read_on_every_step(name: str) -> None:
+    for colour in colour_table(name):
+        ink, paper = sorted((luminance(contrasting(colour)), luminance(colour)))
+        assert (paper + 0.05) / (ink + 0.05) > 4.5
+
+
+def test_an_unknown_palette_is_no_palette() -> None:
+    with pytest.raises(KeyError):
+        colour_table("jet")
+
+
+def test_hex() -> None:
+    assert to_hex((0, 10, 255)) == "#000aff"

@@ -1,0 +1,95 @@
+"""What each kind of terminal is given."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from attnviz.render.palette import STEPS
+from attnviz.render.theme import Theme
+
+
+def console(encoding: str = "utf-8", **environ: str) -> Console:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    return Console(file=stream, force_terminal=True, width=80, _environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("environ", "colour"),
+    [
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, True),
+        ({"TERM": "xterm-256color"}, True),
+        ({"TERM": "xterm-16color"}, False),
+        ({"TERM": "xterm"}, False),
+        ({"TERM": "dumb"}, False),
+        ({"TERM": "dumb", "COLORTERM": "truecolor"}, False),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
+        ({"TERM": "xterm", "COLORTERM": "truecolor", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colour_needs_a_terminal_with_256_and_no_objection(
+    environ: dict[str, str], colour: bool
+) -> None:
+    theme = Theme.of(console(**environ), "viridis", ascii_only=False)
+    assert theme.colour is colour
+    assert theme.half_blocks is colour
+    assert not theme.ascii
+
+
+def test_a_pipe_has_no_colour() -> None:
+    piped = Console(file=io.StringIO(), force_terminal=False, width=80)
+    assert not Theme.of(piped, "viridis", ascii_only=False).colour
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "cp437", "cp850", "shift-jis"])
+def test_streams_without_blocks_get_ascii(encoding: str) -> None:
+    theme = Theme.of(console(encoding, TERM="xterm-256color"), "viridis", ascii_only=False)
+    assert theme.ascii
+    assert theme.encoding == "ascii"
+    assert theme.colour
+    assert not theme.half_blocks
+
+
+def test_an_encoding_that_python_does_not_know_gets_ascii() -> None:
+    class Odd(Console):
+        @property
+        def encoding(self) -> str:
+            return "teletext"
+
+    assert Theme.of(Odd(file=io.StringIO(), width=80), "grey", ascii_only=False).ascii
+
+
+def test_ascii_on_request() -> None:
+    theme = Theme.of(console(TERM="xterm-256color"), "magma", ascii_only=True)
+    assert (theme.ascii, theme.encoding, theme.palette) == (True, "ascii", "magma")
+    drawn = theme.ramp + theme.ellipsis + theme.dot + theme.trace
+    assert drawn.isascii()
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_the_ramp_grows_and_uses_every_glyph(ascii_only: bool) -> None:
+    theme = Theme(colour=False, ascii=ascii_only)
+    places = [theme.ramp.index(theme.glyph(step)) for step in range(STEPS)]
+    assert places == sorted(places)
+    assert set(places) == set(range(len(theme.ramp)))
+    assert " " not in theme.ramp  # blank is what no query sees
+
+
+def test_a_blank_cell_is_blank_in_every_theme() -> None:
+    for theme in (Theme(), Theme(colour=False), Theme(colour=False, ascii=True)):
+        cell = theme.cells(-1, 3, "1.0")
+        assert (cell.text, cell.style) == ("   ", None)
+
+
+def test_half_blocks_show_two_rows_and_merge_equal_neighbours() -> None:
+    line = Theme().stacked([0, 0, 9, -1, -1], [255, 255, -1, 7, -1])
+    assert [segment.text for segment in line] == ["▀▀", "▀", "▄", " "]
+    upper = line[0].style
+    assert upper is not None
+    assert upper.color is not None
+    assert upper.bgcolor is not None
+    assert line[1].style is not None
+    assert line[1].style.bgcolor is None
+    assert line[3].style is None
