@@ -1,0 +1,210 @@
+"""The arithmetic of a forward pass: a multiply-add is two operations.
+
+Counted are the matrix products: projections, scores and mixing, feed-forward parts, heads. Norms,
+activations, softmax and additions of biases are left out, as everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.analysis.accounting.attention import AttentionCount
+from attnviz.analysis.accounting.feed_forward import FeedForwardCount
+from attnviz.analysis.accounting.lengths import Lengths
+from attnviz.analysis.accounting.parameters import ParameterCount, StackCount
+from attnviz.analysis.accounting.terms import Term
+from attnviz.designs import AttentionDesign, Dense, Design, ExpertsDesign, Part
+
+__all__ = ["FlopCount", "count_flops"]
+
+
+@dataclass(frozen=True)
+class FlopCount:
+    """Operations of one forward pass.
+
+    tokens, source_tokens, batch: what it was counted for.
+    attention_projections: 2·b·n·d·(2·H·D + 2·K·D), of all layers.
+    attention_scores: scores and mixing over all pairs, 4·b·n²·H·D: the part that grows with the
+        square of the length.
+    attention_scores_visible: the same where masked pairs are left out: half where causal, a band
+        where a window slides.
+    ffn: the feed-forward parts, of experts the active ones, with their routers.
+    head: the matrix onto the vocabulary, at every token.
+    other: embeddings that multiply, poolers, projectors.
+    total: all, with ``attention_scores``.
+    per_token: one token more, without scores.
+    scores_per_token: the scores of one token over ``tokens`` keys.
+    terms: the lines of the total.
+    """
+
+    tokens: int
+    source_tokens: int
+    batch: int
+    attention_projections: int
+    attention_scores: int
+    attention_scores_visible: int
+    ffn: int
+    head: int
+    other: int
+    total: int
+    per_token: int
+    scores_per_token: int
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """One tower's operations for one sequence of ``tokens``."""
+
+    projections: int
+    scores: int
+    visible: int
+    ffn: int
+    head: int
+    other: int
+
+
+def count_flops(
+    design: Design, parameters: ParameterCount, length: Lengths, *, batch: int
+) -> FlopCount:
+    """Count the forward pass of ``batch`` sequences."""
+    stacks = [
+        (stack, _stack(stack, length.of(stack.design), length.source))
+        for stack in parameters.stacks
+    ]
+    between = sum(_dense(part, length.target) for part in design.parts)
+    projections = batch * sum(item.projections for _, item in stacks)
+    scores = batch * sum(item.scores for _, item in stacks)
+    ffn = batch * sum(item.ffn for _, item in stacks)
+    head = batch * sum(item.head for _, item in stacks)
+    other = batch * (between + sum(item.other for _, item in stacks))
+    written = [stack for stack, _ in stacks if _grows(stack)]
+    return FlopCount(
+        tokens=length.target,
+        source_tokens=length.source,
+        batch=batch,
+        attention_projections=projections,
+        attention_scores=scores,
+        attention_scores_visible=batch * sum(item.visible for _, item in stacks),
+        ffn=ffn,
+        head=head,
+        other=other,
+        total=projections + scores + ffn + head + other,
+        per_token=sum(_linear_step(stack) for stack in written),
+        scores_per_token=sum(_score_step(stack, length) for stack in written),
+        terms=tuple(term for stack, item in stacks for term in _terms(stack, item, length, batch)),
+    )
+
+
+def _stack(stack: StackCount, tokens: int, source: int) -> _Stack:
+    projections = scores = visible = ffn = 0
+    for group in stack.groups:
+        for attention in group.layer.attentions:
+            design = attention.design
+            keys = source if design.cross else tokens
+            projections += group.repeat * _projections(attention, tokens, keys)
+            scores += group.repeat * _scores(design, tokens, keys)
+            visible += group.repeat * _visible(design, tokens, keys, stack.design.causal)
+        if group.layer.feed_forward is not None:
+            ffn += group.repeat * tokens * _feed_forward(group.layer.feed_forward)
+    design = stack.design
+    parts = (*design.embeddings, *design.parts)
+    inside = [(part, group.repeat) for group in design.groups for part in group.layer.parts]
+    other = sum(_dense(part, tokens) for part in parts)
+    other += sum(times * _dense(part, tokens) for part, times in inside)
+    head = _dense(design.head, tokens) if design.head is not None else 0
+    return _Stack(projections, scores, visible, ffn, head, other)
+
+
+def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
+    extra = sum(_dense(part, tokens) for part in count.design.parts)
+    here = count.query + count.output + count.latent
+    return 2 * (tokens * here + keys * (count.key + count.value)) + extra
+
+
+def _scores(design: AttentionDesign, tokens: int, keys: int) -> int:
+    """Scores and mixing of all pairs; of linear attention, of each token with the state."""
+    if design.linear:
+        return 4 * tokens * design.heads * design.head_dim * design.value_dim
+    return 2 * tokens * keys * design.heads * (design.head_dim + design.value_dim)
+
+
+def _visible(design: AttentionDesign, tokens: int, keys: int, causal: bool) -> int:
+    """The share of ``_scores`` that no mask hides: n²/2 pairs, less (n − window)²/2."""
+    if design.linear or design.cross or (not causal and design.window is None):
+        return _scores(design, tokens, keys)
+    hidden = 0 if design.window is None else max(tokens - design.window, 0)
+    halves = tokens**2 - hidden**2
+    if not causal:  # a band on both sides of the diagonal
+        halves = min(2 * halves, 2 * tokens**2)
+    return halves * design.heads * (design.head_dim + design.value_dim)
+
+
+def _feed_forward(count: FeedForwardCount) -> int:
+    """One token through the feed-forward part, or through its active experts."""
+    design = count.design
+    if not isinstance(design, ExpertsDesign):
+        return 2 * (count.up + count.gate + count.down)
+    wide = design.expert.d_model * design.expert.d_ff * (2 + design.expert.gated)
+    shared = design.shared
+    common = 0 if shared is None else shared.d_model * shared.d_ff * (2 + shared.gated)
+    gates = sum(_dense(part, 1) for part in design.parts)
+    router = design.expert.d_model * design.experts
+    return 2 * (design.active * wide + common + router) + gates
+
+
+def _dense(part: Part, tokens: int) -> int:
+    if not isinstance(part, Dense):
+        return 0
+    places = tokens if part.places is None else part.places
+    return 2 * places * part.inputs * part.outputs
+
+
+def _grows(stack: StackCount) -> bool:
+    return stack.design.tokens is None and stack.design.reads == "target"
+
+
+def _linear_step(stack: StackCount) -> int:
+    """One token more through a tower, without scores and without the source's keys and values."""
+    two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
+    return sum(
+        getattr(two, name) - getattr(one, name) for name in ("projections", "ffn", "head", "other")
+    )
+
+
+def _score_step(stack: StackCount, length: Lengths) -> int:
+    """Scores and mixing of one token that sees ``tokens`` keys, or a window of them."""
+    operations = 0
+    for group in stack.groups:
+        for attention in group.layer.attentions:
+            design = attention.design
+            keys = length.source if design.cross else length.target
+            if design.window is not None:
+                keys = min(keys, design.window)
+            operations += group.repeat * _scores(design, 1, keys)
+    return operations
+
+
+def _terms(stack: StackCount, item: _Stack, length: Lengths, batch: int) -> tuple[Term, ...]:
+    """The lines of one tower, as 2 × batch × tokens × what each token is multiplied with."""
+    tokens = length.of(stack.design)
+    lines = {
+        "attention projections": item.projections,
+        "attention scores and mixing": item.scores,
+        "feed-forward": item.ffn,
+        "head": item.head,
+        "other": item.other,
+    }
+    terms = []
+    for label, operations in lines.items():
+        if not operations:
+            continue
+        count = batch * operations
+        each, rest = divmod(operations, 2 * tokens)
+        factors = f"2 × {tokens} × {each}" if not rest else f"{operations}"
+        if label.startswith("attention scores"):
+            each, rest = divmod(operations, 4 * tokens * tokens)
+            factors = f"4 × {tokens}² × {each}" if not rest else f"{operations}"
+        formula = f"{batch} × {factors} = {count:,}"
+        terms.append(Term(f"{stack.design.name} {label}", count, formula))
+    return tuple(terms)

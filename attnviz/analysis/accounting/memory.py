@@ -1,0 +1,116 @@
+"""The longest text that weights and cache leave room for in a given memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from attnviz.analysis.accounting.cache import count_cache
+from attnviz.analysis.accounting.dtypes import byte_count
+from attnviz.analysis.accounting.lengths import lengths
+from attnviz.analysis.accounting.parameters import count_parameters
+from attnviz.designs import Design
+from attnviz.errors import UsageError
+
+__all__ = ["Fit", "longest_context"]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What fits into a memory.
+
+    memory: its bytes.
+    weights: bytes of parameters and buffers.
+    tokens: the longest context for ``batch`` sequences; 0 where not one token fits, None where
+        nothing ends it.
+    binds: what ends it: ``weights`` (they alone do not fit), ``memory`` (the cache fills it),
+        ``positions`` (the model knows no longer ones), ``nothing`` (the cache does not grow).
+    cache: bytes of the cache at ``tokens``, or of the cache that does not grow.
+    left: bytes that stay free at ``tokens``; negative where the weights do not fit.
+    by_memory: the longest context if positions did not end it; None where the cache does not grow.
+    max_positions: the longest sequence that the design allows, or None.
+    """
+
+    memory: int
+    weights: int
+    batch: int
+    tokens: int | None
+    binds: Literal["weights", "memory", "positions", "nothing"]
+    cache: int
+    left: int
+    by_memory: int | None
+    max_positions: int | None
+
+
+def longest_context(
+    design: Design,
+    memory: int,
+    *,
+    batch: int = 1,
+    dtype: str = "bfloat16",
+    cache_dtype: str | None = None,
+    source_tokens: int | None = None,
+) -> Fit:
+    """The longest context that ``memory`` bytes hold beside the weights, exactly.
+
+    Activations need room beyond that, which depends on the program that runs the model.
+
+    Raises:
+        UsageError: a memory or batch below 1, or an unknown dtype.
+    """
+    for name, number in (("memory", memory), ("batch", batch)):
+        if number < 1:
+            raise UsageError(f"{name} must be 1 or more, not {number}")
+    parameters = count_parameters(design)
+    weights = byte_count(parameters.total + parameters.buffer_total, dtype)
+    room = memory - weights
+
+    def cache(tokens: int) -> int:
+        length = lengths(design, tokens, source_tokens)
+        return count_cache(design, length, batch=batch, dtype=cache_dtype or dtype).bytes
+
+    limit = design.main.max_positions
+    if room < 0:
+        return Fit(memory, weights, batch, 0, "weights", 0, room, 0, limit)
+    by_memory = _longest(cache, room, _settled(design))
+    tokens, binds = by_memory, "memory"
+    if by_memory is None:
+        tokens, binds = limit, "nothing" if limit is None else "positions"
+    elif limit is not None and limit <= by_memory:
+        tokens, binds = limit, "positions"
+    used = cache(tokens or _settled(design)) if tokens != 0 else 0
+    return Fit(memory, weights, batch, tokens, _named(binds), used, room - used, by_memory, limit)
+
+
+def _named(binds: str) -> Literal["memory", "positions", "nothing"]:
+    return "memory" if binds == "memory" else "positions" if binds == "positions" else "nothing"
+
+
+def _settled(design: Design) -> int:
+    """A length from which on every sliding window is full."""
+    return max(
+        (
+            attention.window
+            for stack in design.stacks
+            for group in stack.groups
+            for attention in group.layer.attentions
+            if attention.window is not None
+        ),
+        default=1,
+    )
+
+
+def _longest(cache: Callable[[int], int], room: int, settled: int) -> int | None:
+    """The largest n with ``cache(n) <= room``; None where it fits and never grows again."""
+    if cache(1) > room:
+        return 0
+    if cache(settled) <= room and cache(settled) == cache(2 * settled + 1):
+        return None
+    fits, too_many = 1, 2
+    while cache(too_many) <= room:
+        fits, too_many = too_many, 2 * too_many
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (middle, too_many) if cache(middle) <= room else (fits, middle)
+    return fits

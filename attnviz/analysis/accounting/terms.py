@@ -1,0 +1,66 @@
+"""One line of a count: the number and the arithmetic that a person can check it by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from attnviz.designs import Dense, Norm, Part, Table
+
+__all__ = ["Term", "of_part", "product", "total"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number with its arithmetic.
+
+    label: what is counted, in words.
+    count: the number.
+    formula: the arithmetic with the numbers in place, as ``4096 × 4096 = 16,777,216``.
+    symbols: the same arithmetic in names, as ``d_model × heads × head_dim``; may be empty.
+    role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent``,
+        ``bias``, ``norm``, ``up``, ``gate``, ``down``, ``router``, ``embedding``, ``head``,
+        ``other``.
+    """
+
+    label: str
+    count: int
+    formula: str
+    symbols: str = ""
+    role: str = "other"
+
+
+def product(label: str, factors: Iterable[int], *, role: str = "other", symbols: str = "") -> Term:
+    """The product of ``factors``, written out."""
+    numbers = tuple(factors)
+    count = math.prod(numbers)
+    written = " × ".join(str(number) for number in numbers)
+    return Term(label, count, f"{written} = {count:,}" if len(numbers) > 1 else f"{count:,}",
+                symbols, role)  # fmt: skip
+
+
+def total(terms: Iterable[Term], *roles: str) -> int:
+    """The sum of the terms, or of those with one of the ``roles``."""
+    return sum(term.count for term in terms if not roles or term.role in roles)
+
+
+def of_part(part: Part, role: str = "other") -> tuple[Term, ...]:
+    """The terms of a matrix, a table or a norm; norms and biases keep their own roles."""
+    match part:
+        case Dense(tied=True):
+            return ()
+        case Dense():
+            terms = [product(part.label, (part.inputs, part.outputs), role=role)]
+            if part.bias:
+                terms.append(product(f"{part.label} bias", (part.outputs,), role="bias"))
+            return tuple(terms)
+        case Table():
+            factors = (part.rows, part.width) if part.rows != 1 else (part.width,)
+            return (product(part.label, factors, role=role),)
+        case Norm():
+            vectors = part.scale + part.shift
+            if not vectors:
+                return ()
+            factors = (vectors, part.width) if vectors > 1 else (part.width,)
+            return (product(part.label, factors, role="norm"),)
