@@ -107,12 +107,12 @@ def _stack(stack: StackCount, tokens: int, source: int) -> _Stack:
             visible += group.repeat * _visible(design, tokens, keys, stack.design.causal)
         if group.layer.feed_forward is not None:
             ffn += group.repeat * tokens * _feed_forward(group.layer.feed_forward)
-    design = stack.design
-    parts = (*design.embeddings, *design.parts)
-    inside = [(part, group.repeat) for group in design.groups for part in group.layer.parts]
+    tower = stack.design
+    parts = (*tower.embeddings, *tower.parts)
+    inside = [(part, group.repeat) for group in tower.groups for part in group.layer.parts]
     other = sum(_dense(part, tokens) for part in parts)
     other += sum(times * _dense(part, tokens) for part, times in inside)
-    head = _dense(design.head, tokens) if design.head is not None else 0
+    head = _dense(tower.head, tokens) if tower.head is not None else 0
     return _Stack(projections, scores, visible, ffn, head, other)
 
 
