@@ -8,7 +8,7 @@ from pathlib import Path
 from attnviz.errors import LoadError, UsageError
 from attnviz.render.labels import visible
 
-__all__ = ["as_utf8", "read_text"]
+__all__ = ["as_utf8", "decoded", "read_file", "read_standard_input", "read_text"]
 
 
 def read_text(argument: str | None, file: Path | None) -> str:
@@ -25,9 +25,9 @@ def read_text(argument: str | None, file: Path | None) -> str:
             "standard input"
         )
     if file is not None:
-        text = _decoded(_read(file), visible(str(file)))
+        text = decoded(read_file(file), visible(str(file)))
     elif argument == "-":
-        text = _decoded(_standard_input(), "standard input")
+        text = decoded(read_standard_input(), "standard input")
     else:
         assert argument is not None
         text = as_utf8(argument, "the text")
@@ -39,25 +39,28 @@ def read_text(argument: str | None, file: Path | None) -> str:
 
 def as_utf8(argument: str, name: str) -> str:
     """An argument read as UTF-8 whatever the locale made of its bytes; UsageError if it is not."""
-    return _decoded(argument.encode("utf-8", "surrogateescape"), name, UsageError)
+    return decoded(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 
-def _standard_input() -> bytes:
+def read_standard_input() -> bytes:
+    """All of standard input; UsageError where it is closed."""
     if sys.stdin is None:  # closed by the caller, as in ``<&-``
         raise UsageError("standard input is closed: expected a text there, or give TEXT or --file")
     return sys.stdin.buffer.read()
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """All of a file; LoadError where the system refuses."""
     try:
         return path.read_bytes()
     except OSError as error:
         raise LoadError(f"cannot read {visible(str(path))}: {error.strerror}") from error
 
 
-def _decoded(
+def decoded(
     content: bytes, name: str, failure: type[LoadError] | type[UsageError] = LoadError
 ) -> str:
+    """Bytes as UTF-8 text without its mark; ``failure`` where they are not, ``name`` names them."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,0 +1,155 @@
+"""``--resume FILE``: what is done is written text by text, and a run that was killed goes on there.
+
+A JSON object a line: first what the run is, then the result of one text each. A line is appended
+whole and flushed to the disk; a line that a kill cut short is the last one and is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.render.export.whole_file import check_writable, whole_file
+from attnviz.render.labels import visible
+
+__all__ = ["SCHEMA", "ResumeFile"]
+
+SCHEMA = "attnviz.ablate-resume/1"
+_LONGEST_VALUE = 40
+
+
+class ResumeFile:
+    """The partial results of one run; a context manager that holds the file against other runs.
+
+    run: all that the results depend on, as JSON values by name; a file whose run differs in any
+        of them is refused and left as it is.
+    done: the results that the file had, by the index of their text.
+    """
+
+    def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
+        self._path, self._shown = path, visible(str(path))
+        self._run = json.loads(json.dumps(dict(run), allow_nan=False))
+        self._stream: int | None = None
+        self.done: dict[int, Any] = {}
+
+    def __enter__(self) -> ResumeFile:
+        """Open the file, or begin one.
+
+        Raises UsageError for a file of another run or one that another process writes, LoadError
+        for one that cannot be read or is damaged.
+        """
+        check_writable(self._path)
+        try:
+            if not self._path.exists() or self._path.stat().st_size == 0:
+                with whole_file(self._path) as stream:
+                    stream.write(self._line({"schema": SCHEMA, "run": self._run}))
+            self._stream = os.open(self._path, os.O_RDWR | os.O_APPEND)
+            _lock(self._stream, self._shown)
+            self.done = self._read()
+        except OSError as error:
+            self._close()
+            raise LoadError(f"cannot resume from {self._shown}: {error.strerror}") from error
+        except (LoadError, UsageError):
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def append(self, index: int, result: object) -> None:
+        """Add the result of one text; it is on the disk when this returns.
+
+        Raises LoadError where the system refuses.
+        """
+        assert self._stream is not None
+        line = self._line({"text": index, "result": result})
+        try:
+            while line:
+                line = line[os.write(self._stream, line) :]
+            os.fsync(self._stream)
+        except OSError as error:
+            raise LoadError(f"cannot write {self._shown}: {error.strerror}") from error
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            os.close(self._stream)
+            self._stream = None
+
+    @staticmethod
+    def _line(entry: object) -> bytes:
+        return json.dumps(entry, allow_nan=False).encode("ascii") + b"\n"
+
+    def _read(self) -> dict[int, Any]:
+        """The finished results; a last line without its end is cut off for good."""
+        content = self._path.read_bytes()
+        whole, _, torn = content.rpartition(b"\n")
+        lines = whole.split(b"\n")
+        self._check_run(_entry(lines[0]))
+        done = {}
+        for number, line in enumerate(lines[1:], start=2):
+            entry = _entry(line)
+            if not isinstance(entry.get("text"), int) or "result" not in entry:
+                raise LoadError(
+                    f"{self._shown} line {number} is damaged: remove the line, and its text is "
+                    "measured again"
+                )
+            done[entry["text"]] = entry["result"]
+        if torn:
+            assert self._stream is not None
+            os.ftruncate(self._stream, len(content) - len(torn))
+        return done
+
+    def _check_run(self, header: Mapping[str, Any]) -> None:
+        known = header.get("run")
+        if header.get("schema") != SCHEMA or not isinstance(known, dict):
+            raise UsageError(
+                f"{self._shown} is no resume file of attnviz ablate: it is left as it is; name "
+                "another file"
+            )
+        for name in [*self._run, *(name for name in known if name not in self._run)]:
+            there, here = known.get(name), self._run.get(name)
+            if there != here:
+                raise UsageError(
+                    f"{self._shown} is of another run: its {name.replace('_', ' ')} is "
+                    f"{_short(there)}, here it is {_short(here)}; it is left as it is, name "
+                    "another file"
+                )
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """A line's object; empty where the line is none."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _short(value: object) -> str:
+    text = visible(value if isinstance(value, str) else json.dumps(value))
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def _lock(descriptor: int, name: str) -> None:
+    """Keep other runs off the file while this one lives, where the system can."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(f"another run is writing {name}: wait for it, or name another file") from (
+            error
+        )
