@@ -6,6 +6,7 @@ configs that come with their own code.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 
 from attnviz.errors import UnsupportedError
 
-__all__ = ["AttentionShape", "context_length", "read_shape", "text_config"]
+__all__ = ["AttentionShape", "context_length", "read_shape", "resized", "text_config"]
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
@@ -73,6 +74,23 @@ def read_shape(config: Any, name: str) -> AttentionShape:
     return AttentionShape(layers, heads, _kv_heads(text) or heads, head_dim)
 
 
+def resized(config: Any, heads: int, kv_heads: int, head_dim: int) -> Any:
+    """A copy of a config with other numbers of heads, each as wide as before.
+
+    Whether the architecture heeds the width is for the model built from it to show; whatever
+    the config's own validation raises passes.
+    """
+    changed = copy.deepcopy(config)
+    text = text_config(changed)
+    setattr(text, _spelling(text, _HEADS) or _HEADS[0], heads)
+    key_heads = _spelling(text, _KV_HEADS)
+    if key_heads is not None:
+        setattr(text, key_heads, kv_heads)
+    if _spelling(text, _HEAD_DIM) is None:
+        text.head_dim = head_dim
+    return type(config).from_dict(changed.to_dict())
+
+
 def _head_dim(text: Any) -> int | None:
     rotary, plain = (_first(text, (f"qk_{part}_head_dim",)) for part in ("rope", "nope"))
     if rotary is not None and plain is not None:  # latent attention: head_dim may mean one part
@@ -119,11 +137,17 @@ def _padding_offset(model: nn.Module, rows: int) -> int:
 
 def _first(config: Any, names: tuple[str, ...]) -> int | None:
     """The first of the fields that is a whole number."""
+    name = _spelling(config, names)
+    return None if name is None else int(getattr(config, name))
+
+
+def _spelling(config: Any, names: tuple[str, ...]) -> str | None:
+    """The name of the first of the fields that is a whole number."""
     for name in names:
         try:
             field = getattr(config, name, None)
         except RuntimeError:  # transformers' answer where a field differs between the layers
             continue
         if isinstance(field, int) and not isinstance(field, bool):
-            return field
+            return name
     return None

@@ -36,7 +36,7 @@ from attnviz.models.shapes import Shape
 from attnviz.models.transfer import Progress
 from attnviz.models.transformers_model import TransformersModel
 
-__all__ = ["TransformersModel", "load_shape", "load_transformers"]
+__all__ = ["TransformersModel", "load_shape", "load_transformers", "no_bars", "public_class"]
 
 _VERSION = transformers.__version__
 _bars: Any = _untyped_logging
@@ -82,7 +82,7 @@ def load_transformers(
     stored = sum((directory / file).stat().st_size for file in weights)
     require_memory(name, int(stored * _growth(config, number_type)), place)
     tokenizer = _open_tokenizer(name, directory, trust_remote_code)
-    with _no_bars():
+    with no_bars():
         model, notes = open_weights(
             name,
             directory,
@@ -207,8 +207,13 @@ def _growth(config: Any, number_type: torch.dtype | None) -> float:
     return number_type.itemsize / stored.itemsize
 
 
+def public_class(name: str) -> Any:
+    """What transformers calls ``name``, or None."""
+    return getattr(transformers, name, None)
+
+
 @contextmanager
-def _no_bars() -> Iterator[None]:
+def no_bars() -> Iterator[None]:
     """Without the progress bars that transformers itself prints."""
     shown = _bars.is_progress_bar_enabled()
     with quietly():

@@ -1,0 +1,163 @@
+"""Keeps some heads in the tensors of a model, wherever its smaller shape says that heads lie.
+
+No names of modules are known here: a tensor whose axis is shorter in the smaller model holds heads
+along that axis, and the two lengths tell how wide each one is. Whether they were read rightly is
+for the outputs of the smaller model to prove.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnviz.errors import UnsupportedError
+from attnviz.models.head_plan import CutPlan, Removed
+
+__all__ = ["HeadShape", "OutputProjection", "UncutError", "cut_tensors", "silenced"]
+
+_BLOCK = re.compile(r"(.*\.\d+)\.")
+
+
+class UncutError(Exception):
+    """A tensor cannot be read as heads. Says that another shape is to be tried."""
+
+
+@dataclass(frozen=True)
+class OutputProjection:
+    """Where the outputs of one layer's heads are read, side by side.
+
+    module: the projection's name within the model.
+    axis: of its weight, the one that the heads lie along.
+    """
+
+    module: str
+    axis: int
+
+    @property
+    def weight(self) -> str:
+        return f"{self.module}.weight"
+
+    @property
+    def block(self) -> str:
+        """The part of the model that is the layer's own, such as ``model.layers.3.``."""
+        match = _BLOCK.match(self.module)
+        return f"{match[1]}." if match else ""
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """The heads of a layer before anything is cut."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+
+def silenced(
+    state: Mapping[str, Tensor],
+    projections: Mapping[int, OutputProjection],
+    removed: Removed,
+    heads: int,
+) -> dict[str, Tensor]:
+    """``state`` with zeros where the output projections read the removed heads.
+
+    Only what changes is copied. Raises UnsupportedError where two layers read through one
+    projection and do not lose the same heads.
+    """
+    by_weight: dict[tuple[str, int], dict[int, frozenset[int]]] = {}
+    for layer, projection in projections.items():
+        wanted = by_weight.setdefault((projection.weight, projection.axis), {})
+        wanted[layer] = frozenset(removed.get(layer, ()))
+    changed = dict(state)
+    for (weight, axis), layers in by_weight.items():
+        if len(set(layers.values())) > 1:
+            raise UnsupportedError(
+                f"the layers {', '.join(map(str, layers))} share one output projection: a head "
+                "can only be removed from all of them"
+            )
+        gone = sorted(next(iter(layers.values())))
+        if gone:
+            tensor = state[weight].clone()
+            width = tensor.shape[axis] // heads
+            tensor.index_fill_(axis, _spans(gone, width).to(tensor.device), 0.0)
+            changed[weight] = tensor
+    return changed
+
+
+def cut_tensors(
+    state: Mapping[str, Tensor],
+    shapes: Mapping[str, torch.Size],
+    plan: CutPlan,
+    shape: HeadShape,
+    projections: Mapping[int, OutputProjection],
+    *,
+    fused: bool,
+) -> dict[str, Tensor]:
+    """``state`` reduced to the kept heads: tensors of ``shapes``, those of the smaller model.
+
+    fused: read an axis that may be all queries, then all keys, then all values in this way, rather
+    than as one part for each head.
+
+    Raises UncutError where an axis has no reading as heads.
+    """
+    if state.keys() != shapes.keys():
+        raise UncutError
+    blocks = {projection.block: layer for layer, projection in projections.items()}
+    cut: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        for axis, (full, short) in enumerate(zip(tensor.shape, shapes[name], strict=True)):
+            if full != short:
+                layer = next((blocks[b] for b in blocks if b and name.startswith(b)), None)
+                if layer is None:
+                    raise UncutError
+                index = _kept(full, short, plan, shape, layer, fused)
+                tensor = tensor.index_select(axis, index.to(tensor.device))
+        cut[name] = tensor
+    return cut
+
+
+def _kept(
+    full: int, short: int, plan: CutPlan, shape: HeadShape, layer: int, fused: bool
+) -> Tensor:
+    """The places along an axis of ``full`` that stay, ``short`` of them."""
+    query, key = plan.query[layer], plan.key[layer]
+
+    def separate(kept: tuple[int, ...], heads: int) -> Callable[[], Tensor] | None:
+        width, rest = divmod(full, heads)
+        if rest or width * len(kept) != short:
+            return None
+        return lambda: _spans(kept, width)
+
+    def together() -> Callable[[], Tensor] | None:
+        width, rest = divmod(full, shape.heads + 2 * shape.kv_heads)
+        if rest or width * (len(query) + 2 * len(key)) != short:
+            return None
+        keys = [shape.heads + head for head in key]
+        values = [shape.heads + shape.kv_heads + head for head in key]
+        return lambda: _spans((*query, *keys, *values), width)
+
+    readings = {
+        "query": separate(query, shape.heads),
+        "key": separate(key, shape.kv_heads),
+        "fused": together(),
+    }
+    # Keys of width D look like queries of width D·K/H; the model's own width tells them apart.
+    order = ["query", "key"]
+    if full == shape.kv_heads * shape.head_dim != shape.heads * shape.head_dim:
+        order.reverse()
+    order.insert(0 if fused else 2, "fused")
+    for name in order:
+        reading = readings[name]
+        if reading is not None:
+            return reading()
+    raise UncutError
+
+
+def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
+    """The places of these heads where each takes ``width`` of them."""
+    starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
+    return (starts + torch.arange(width)).flatten()

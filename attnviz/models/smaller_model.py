@@ -1,0 +1,146 @@
+"""A model of the same architecture with fewer heads, as far as its config can say so.
+
+It is built without memory for its tensors, which shows their shapes and how many parameters they
+are; whether it computes the same is for its outputs to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnviz.errors import LoadError
+from attnviz.models.architecture import resized
+from attnviz.models.cut_tensors import HeadShape, OutputProjection, UncutError, cut_tensors
+from attnviz.models.foreign import foreign
+from attnviz.models.head_plan import CutPlan, Removed, cut_plans
+from attnviz.models.huggingface import public_class
+
+__all__ = ["Smaller", "count_parameters", "shell_of", "smaller_models"]
+
+# Llama's config wants a width that is a multiple of the number of heads, whatever head_dim says.
+# Mistral's has the same tensors and computation without that rule.
+_RELATIVES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "Llama": ("Mistral", {"sliding_window": None})
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Smaller:
+    """One way of storing fewer heads.
+
+    shell: the smaller model, without memory for its tensors.
+    plan: which heads it has.
+    tensors: what belongs in it.
+    """
+
+    shell: Any
+    plan: CutPlan
+    tensors: dict[str, Tensor]
+
+
+def smaller_models(
+    model: Any,
+    state: Mapping[str, Tensor],
+    removed: Removed,
+    projections: Mapping[int, OutputProjection],
+    shape: HeadShape,
+) -> Iterator[Smaller]:
+    """Ways of storing what is left with fewer parameters, the smallest first; often none.
+
+    state: the tensors of ``model``, the removed heads already silenced.
+    """
+    for plan in cut_plans(removed, projections, shape.heads, shape.kv_heads):
+        for config, model_class in _descriptions(model, plan, shape.head_dim):
+            shell = _built(model, model_class, config)
+            if shell is None or count_parameters(shell) >= count_parameters(model):
+                continue
+            seen: list[dict[str, Tensor]] = []
+            for fused in (False, True):
+                try:
+                    tensors = _cut(state, shell, plan, shape, projections, fused)
+                except UncutError:
+                    continue
+                if not any(_equal(tensors, other) for other in seen):
+                    seen.append(tensors)
+                    yield Smaller(shell, plan, tensors)
+
+
+def shell_of(model: Any) -> Any:
+    """A copy of a model without memory for its tensors."""
+    with foreign(f"{type(model).__name__} cannot be built again"):
+        return _empty(type(model), deepcopy(model.config), model)
+
+
+def count_parameters(model: Any) -> int:
+    """The numbers in a model's parameters, tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[Any, Any]]:
+    """Configs that say ``plan``, and the class of each: the model's own, or a relative's."""
+    own = type(model)
+    config = _resized(model.config, plan, head_dim)
+    if config is not None:
+        yield config, own
+        return
+    family = type(model.config).__name__.removesuffix("Config")
+    if family not in _RELATIVES:
+        return
+    other, fields = _RELATIVES[family]
+    config_class = public_class(f"{other}Config")
+    model_class = public_class(own.__name__.replace(family, other))
+    if config_class is None or model_class is None:
+        return
+    known = model.config.to_dict()
+    for name in ("model_type", "architectures"):
+        known.pop(name, None)
+    config = _resized(config_class.from_dict(known | fields), plan, head_dim)
+    if config is not None:
+        yield config, model_class
+
+
+def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
+    """The config with the plan's numbers of heads, or None where its own rules are against it."""
+    try:
+        with foreign("this config cannot be resized"):
+            return resized(config, plan.heads, plan.kv_heads, head_dim)
+    except LoadError:
+        return None
+
+
+def _built(model: Any, model_class: Any, config: Any) -> Any:
+    try:
+        with foreign("no model can be built from this config"):
+            return _empty(model_class, config, model)
+    except LoadError:
+        return None
+
+
+def _empty(model_class: Any, config: Any, model: Any) -> Any:
+    with torch.device("meta"):
+        shell = model_class(config).to(model.dtype)
+    if getattr(model, "generation_config", None) is not None:
+        shell.generation_config = deepcopy(model.generation_config)
+    return shell.eval()
+
+
+def _cut(
+    state: Mapping[str, Tensor],
+    shell: Any,
+    plan: CutPlan,
+    shape: HeadShape,
+    projections: Mapping[int, OutputProjection],
+    fused: bool,
+) -> dict[str, Tensor]:
+    shapes = {name: tensor.shape for name, tensor in shell.state_dict().items()}
+    return cut_tensors(state, shapes, plan, shape, projections, fused=fused)
+
+
+def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)

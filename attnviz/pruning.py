@@ -1,0 +1,129 @@
+"""What crosses the layers when heads are removed for good: the order, its price, the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attnviz.records import ModelInfo
+
+__all__ = ["Head", "PruneReport", "PruneStep", "PrunedModel", "RandomLoss"]
+
+Head = tuple[int, int]
+"""A head as (layer, head), both counted from 0."""
+
+
+@dataclass(frozen=True)
+class PruneStep:
+    """One removal, on top of all before it.
+
+    layer, head: what was removed.
+    score: its importance at the time it was chosen, as ``PruneReport.method`` measures it.
+    heads_left: of all layers together, afterwards.
+    loss: nats per token, afterwards.
+    """
+
+    layer: int
+    head: int
+    score: float
+    heads_left: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class RandomLoss:
+    """The loss when as many heads are removed in a random order.
+
+    mean, low, high: over the drawn orders, nats per token.
+    """
+
+    heads_left: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class PrunedModel:
+    """The model without its heads, planned or written.
+
+    form: ``cut`` (the projections are smaller) or ``masked`` (zeros in the output projections).
+    heads, kv_heads: of every layer.
+    architecture: the class that loads it.
+    parameters: summed over its tensors, a tied one once.
+    zeroed: removed heads that are still there, as zeros.
+    path: where it was written; None where it was only planned.
+    difference: largest absolute difference of its outputs and those of the whole model with the
+        same heads switched off; None where it was only planned.
+    note: why it is not smaller, or stored otherwise than the whole model; empty where there is
+        nothing to say.
+    """
+
+    form: Literal["cut", "masked"]
+    heads: int
+    kv_heads: int
+    architecture: str
+    parameters: int
+    zeroed: tuple[Head, ...] = ()
+    path: str | None = None
+    difference: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PruneReport:
+    """What ``attnviz prune`` found and did: the one input of its screen and its document.
+
+    model: the whole model.
+    source: where the texts come from, in words.
+    texts, tokens: how many.
+    loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
+    method, rerank: how heads were ordered, and whether again after each removal.
+    wish: what was asked for, in the words of the command line.
+    uniform: whether every layer was to lose as many.
+    empty_layers: whether a layer might lose all its heads.
+    baseline: loss of the whole model, nats per token.
+    steps: the removals in order.
+    random: the same numbers of heads in random orders, most heads left first.
+    draws, seed: of the random orders.
+    parameters_before: of the whole model, tied tensors once.
+    pruned: what remains.
+    seconds: of measuring.
+    index_base: 0, or 1 for names that start at one.
+    notes: sentences a reader must know.
+    """
+
+    model: ModelInfo
+    source: str
+    texts: int
+    tokens: int
+    loss_name: str
+    method: Literal["gradient", "exact"]
+    rerank: bool
+    wish: str
+    uniform: bool
+    empty_layers: bool
+    baseline: float
+    steps: tuple[PruneStep, ...]
+    random: tuple[RandomLoss, ...]
+    draws: int
+    seed: int
+    parameters_before: int
+    pruned: PrunedModel
+    seconds: float
+    index_base: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def total(self) -> int:
+        """Heads of the whole model."""
+        return self.model.layers * self.model.heads
+
+    @property
+    def removed(self) -> tuple[Head, ...]:
+        """In the order in which they went."""
+        return tuple((step.layer, step.head) for step in self.steps)
+
+    def name(self, layer: int, head: int) -> str:
+        """A head's name, such as ``L2H5``."""
+        return f"L{layer + self.index_base}H{head + self.index_base}"
