@@ -44,15 +44,19 @@ class ForwardPass:
         return self.inputs["input_ids"].shape[0]
 
     def run(self, **options: Any) -> Any:
-        """Call the module as its user would; options that its signature does not know are left out.
+        """Call the module for its attention alone; the vocabulary projection sees one token.
 
         Its key/value cache stays on: without it the same numbers are laid out differently in
         memory, and matrix products of another layout round differently.
         """
+        with _short_vocabulary(self.module):
+            return self.call(**options)
+
+    def call(self, **options: Any) -> Any:
+        """Call the module as its user would; options that its signature lacks are left out."""
         options = {"return_dict": True} | options
         known = {name: value for name, value in options.items() if self.takes(name)}
-        with _short_vocabulary(self.module):
-            return self.module(**self.inputs, **known)
+        return self.module(**self.inputs, **known)
 
     def takes(self, option: str) -> bool:
         """Whether the module can be called with this keyword."""

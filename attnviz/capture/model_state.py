@@ -19,8 +19,10 @@ _locks_guard = Lock()
 
 
 @contextmanager
-def borrowed(model: PreTrainedModel, implementation: str) -> Iterator[Mapping[int, str]]:
+def borrowed(model: PreTrainedModel, implementation: str | None) -> Iterator[Mapping[int, str]]:
     """Set every config of ``model`` to ``implementation`` and every module to evaluation.
+
+    None leaves the implementations as they are.
 
     Yields the implementation that each config had, by the config's ``id``. At exit, also after an
     exception, configs and modules are as they were.
@@ -35,7 +37,7 @@ def borrowed(model: PreTrainedModel, implementation: str) -> Iterator[Mapping[in
         try:
             for module in training:
                 module.training = False
-            for config in configs.values():
+            for config in configs.values() if implementation is not None else ():
                 # The public setter would pass the name on to sub-configs, here and when restoring.
                 config._attn_implementation_internal = implementation
             yield found

@@ -1,4 +1,4 @@
-"""Observe a transformers model through one attention function, registered under our own name.
+"""Enter a transformers model through one attention function, registered under our own name.
 
 The function delegates to the eager function of the calling module's own file, so the weights are
 bit for bit those that ``output_attentions`` reports.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from torch import Tensor, nn
@@ -26,7 +26,10 @@ from attnviz.models.attention_interface import (
     sdpa_attention,
 )
 
-__all__ = ["observe_registered"]
+if TYPE_CHECKING:
+    from attnviz.models.attention_interface import PreTrainedModel
+
+__all__ = ["AttentionCall", "AttentionRun", "active", "observe_registered", "registered"]
 
 _NAME = "attnviz"
 
@@ -41,8 +44,7 @@ _complete: WeakSet[nn.Module] = WeakSet()
 
 def observe_registered(forward: ForwardPass, observer: Observer) -> bool:
     """Run once and hand over what is wanted; False if our function did not see all of it."""
-    register_attention(_NAME, _attend)
-    with borrowed(forward.model, _NAME) as implementations:
+    with registered(forward.model) as implementations:
         cross = _cross_attention(forward) if Places.ambiguous(forward) else {}
         run = _Run(forward, observer, implementations, Places(forward, cross))
         try:
@@ -52,7 +54,23 @@ def observe_registered(forward: ForwardPass, observer: Observer) -> bool:
     return True
 
 
-_current: ContextVar[_Run | _Probe | None] = ContextVar("attnviz attention run", default=None)
+@contextmanager
+def registered(model: PreTrainedModel) -> Iterator[Mapping[int, str]]:
+    """Route every attention call of ``model`` through our function; see ``borrowed``."""
+    register_attention(_NAME, _attend)
+    with borrowed(model, _NAME) as implementations:
+        yield implementations
+
+
+class AttentionRun(Protocol):
+    """What takes the attention calls of this thread while it is ``active``."""
+
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        """The call's output (batch, query, heads, dims) and weights, or None for these."""
+        ...
+
+
+_current: ContextVar[AttentionRun | None] = ContextVar("attnviz attention run", default=None)
 
 
 def _attend(
@@ -64,14 +82,14 @@ def _attend(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """The registered function: query (batch, heads, query, dims) to (batch, query, heads, dims)."""
-    call = _Call(module, query, key, value, attention_mask, options)
+    call = AttentionCall(module, query, key, value, attention_mask, options)
     run = _current.get()
     # Another thread may use the model plainly while it is borrowed: eager serves it just as well.
     return call.eager() if run is None else run.attend(call)
 
 
 @dataclass(frozen=True)
-class _Call:
+class AttentionCall:
     """One call of an attention function, as transformers makes it."""
 
     module: nn.Module
@@ -94,6 +112,10 @@ class _Call:
         function = sdpa_attention(self.module)
         return function(self.module, self.query, self.key, self.value, self.mask, **options)
 
+    def is_fused(self, implementations: Mapping[int, str]) -> bool:
+        """Whether the module's own config asks for the fused function."""
+        return implementations.get(id(getattr(self.module, "config", None))) == "sdpa"
+
 
 class _Run:
     """The state of one observed pass."""
@@ -115,13 +137,13 @@ class _Run:
 
     def start(self) -> None:
         trunk = self._forward.module
-        with _active(self), nullcontext() if trunk in _complete else self._stray:
+        with active(self), nullcontext() if trunk in _complete else self._stray:
             self._forward.run()
         if any(wants_any(self._observer, kind, trunk) for kind in self._places.missed):
             raise IncompleteError
         _complete.add(trunk)
 
-    def attend(self, call: _Call) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         self._stray.allowed = True
         kind, layer = self._places.next(call.module, call.key.shape[-2])
         if self._observer.wants(kind, layer):
@@ -130,14 +152,12 @@ class _Run:
             self._observer.observe(kind, layer, weights)
         else:
             output, weights = call.fused() if self._prefers_fused(call) else call.eager()
-        # Here, before any gate or projection, is where a head's output could be changed.
         self._stray.allowed = False
         return output, weights
 
-    def _prefers_fused(self, call: _Call) -> bool:
+    def _prefers_fused(self, call: AttentionCall) -> bool:
         cells = call.query.shape[-2] * call.key.shape[-2]
-        config = getattr(call.module, "config", None)
-        return cells > _EXACT_CELLS and self._implementations.get(id(config)) == "sdpa"
+        return cells > _EXACT_CELLS and call.is_fused(self._implementations)
 
 
 class _Probe:
@@ -146,7 +166,7 @@ class _Probe:
     def __init__(self) -> None:
         self.cross: dict[int, bool] = {}
 
-    def attend(self, call: _Call) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         self.cross[id(call.module)] = call.key.shape[-2] == 2
         return call.eager()
 
@@ -156,13 +176,14 @@ def _cross_attention(forward: ForwardPass) -> Mapping[int, bool]:
     probe = _Probe()
     first = {name: ids[:1, :1] for name, ids in forward.inputs.items() if name != "attention_mask"}
     first["input_ids"] = first["input_ids"].repeat(1, 2)
-    with _active(probe):
+    with active(probe):
         replace(forward, inputs=first).run()
     return probe.cross
 
 
 @contextmanager
-def _active(run: _Run | _Probe) -> Iterator[None]:
+def active(run: AttentionRun) -> Iterator[None]:
+    """Let ``run`` take the attention calls that this thread makes."""
     token = _current.set(run)
     try:
         yield
