@@ -14,9 +14,9 @@ from attnviz.render.labels import visible
 __all__ = ["BUILT_IN_TEXT", "Texts", "read_texts", "read_texts_file"]
 
 BUILT_IN_TEXT = (
-    "Mrs. Alder had two daughters, Clara and Rosamund. When Mrs. Alder came home, Clara sat by the "
-    "window and Rosamund sat by the fire. Then Mrs. Alder gave a letter to Clara and a book to "
-    "Rosamund."
+    "Old Captain Alder had two sisters, Mary and Margaret. When Captain Alder came home, Mary sat "
+    "by the window and Margaret sat by the fire. Then Captain Alder gave a letter to Mary and a "
+    "book to Margaret."
 )
 """A passage in which names come back, so that heads that repeat what they have read matter."""
 
@@ -73,9 +73,7 @@ def read_texts_file(path: Path, option: str) -> Texts:
     name = "standard input" if from_input else visible(str(path))
     content = read_standard_input() if from_input else read_file(path)
     lines = [
-        (number, line)
-        for number, line in enumerate(_lines(content, name), start=1)
-        if line.strip()
+        (number, line) for number, line in enumerate(_lines(content, name), start=1) if line.strip()
     ]
     if not lines:
         raise UsageError(f"{option} {name} has no text: expected one text a line")

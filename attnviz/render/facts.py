@@ -8,7 +8,7 @@ from attnviz.render.labels import fit, visible, width
 from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
-__all__ = ["head_title", "provenance", "share", "trait_text"]
+__all__ = ["head_title", "model_parts", "provenance", "quoted_line", "share", "trait_text"]
 
 
 def share(value: float) -> str:
@@ -37,11 +37,7 @@ def provenance(
     size = f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
     seed = "no seed used" if info.seed is None else f"seed {info.seed}"
     parts = [
-        (visible(info.name, theme.encoding), True),
-        (f"revision {info.revision[:12]}" if info.revision else "no revision", False),
-        (f"{info.weights} weights", False),
-        (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
-        (_shape(info, theme), False),
+        *model_parts(info, theme),
         *([] if record.kind == "self" else [(f"{record.kind} attention", False)]),
         (size, False),
         (seed, False),
@@ -49,10 +45,26 @@ def provenance(
     lines = wrapped(parts, room, theme)
     for name, content in (("text", text), ("target", target)):
         if content is not None:
-            shown = visible(" ".join(content.split()), theme.encoding)
-            shown = fit(shown, room - 7, theme.ellipsis) if width(shown) > room - 7 else shown
-            lines.append(text_line((f"{name:<6} ", DIM), shown))
+            lines.append(quoted_line(name, content, room, theme))
     return Block(tuple(lines), room)
+
+
+def model_parts(info: ModelInfo, theme: Theme) -> list[tuple[str, bool]]:
+    """Which model and which weights, as parts (text, bold) of a line."""
+    return [
+        (visible(info.name, theme.encoding), True),
+        (f"revision {info.revision[:12]}" if info.revision else "no revision", False),
+        (f"{info.weights} weights", False),
+        (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
+        (_shape(info, theme), False),
+    ]
+
+
+def quoted_line(name: str, content: str, room: int, theme: Theme) -> Line:
+    """A text in one line behind its name, cut where the line is full."""
+    shown = visible(" ".join(content.split()), theme.encoding)
+    shown = fit(shown, room - 7, theme.ellipsis) if width(shown) > room - 7 else shown
+    return text_line((f"{name:<6} ", DIM), shown)
 
 
 def head_title(report: HeadsReport, scores: HeadScores, room: int, theme: Theme) -> list[Line]:

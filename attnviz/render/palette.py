@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-__all__ = ["PALETTES", "RGB", "STEPS", "colour_table", "contrasting", "to_hex"]
+__all__ = ["DIVERGING", "PALETTES", "RGB", "STEPS", "colour_table", "contrasting", "to_hex"]
 
 RGB = tuple[int, int, int]
 
@@ -19,6 +19,16 @@ PALETTES = {
 }
 """Anchor colours by palette name, from weight 0 to weight 1."""
 
+DIVERGING = "diverging"
+"""The scale of both signs: bright blue below zero, dark at zero, bright orange above.
+
+Blue and orange stay apart for every common kind of colour blindness (Okabe & Ito 2008).
+"""
+
+_ANCHORS = PALETTES | {
+    DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 1b1b1f 4d3116 96560f e08a1e ffcf8a",
+}
+
 STEPS = 256
 """Entries of a colour table."""
 
@@ -26,7 +36,7 @@ STEPS = 256
 @lru_cache
 def colour_table(name: str) -> tuple[RGB, ...]:
     """The 256 colours of a palette, evenly spaced between its anchors. KeyError if unknown."""
-    anchors = [tuple(bytes.fromhex(anchor)) for anchor in PALETTES[name].split()]
+    anchors = [tuple(bytes.fromhex(anchor)) for anchor in _ANCHORS[name].split()]
     table = []
     for step in range(STEPS):
         place = step * (len(anchors) - 1) / (STEPS - 1)

@@ -21,6 +21,7 @@ class Cells:
 
     x, y: the upper left corner; width, height: of the whole map.
     steps: each cell's step in a colour table, −1 leaves it blank; shape (rows, columns).
+    palette: of these cells, or None for the drawing's own.
     """
 
     x: float
@@ -28,6 +29,7 @@ class Cells:
     width: float
     height: float
     steps: NDArray[np.intp]
+    palette: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.records import HeadScores, HeadsReport
 from attnviz.render.export.decimals import shortest
+from attnviz.render.export.model_facts import model_facts
 from attnviz.render.scale import visible_cells
 
 if TYPE_CHECKING:
@@ -26,20 +27,7 @@ def run_facts(report: HeadsReport, text: str, target: str | None = None) -> dict
     record, info = report.record, report.record.model
     facts: dict[str, Any] = {
         "schema": SCHEMA,
-        "model": {
-            "name": info.name,
-            "revision": info.revision,
-            "dtype": info.dtype,
-            "layers": info.layers,
-            "heads": info.heads,
-            "kv_heads": info.kv_heads,
-            "head_dim": info.head_dim,
-            "architecture": info.architecture,
-            "weights": info.weights,
-            "seed": info.seed,
-            "device": info.device,
-            "notes": list(info.notes),
-        },
+        "model": model_facts(info),
         "text": text,
     }
     if target is not None:

@@ -115,7 +115,7 @@ def _tip(tip: Tip) -> str:
 
 def _item(item: Item, palette: str) -> Iterator[str]:
     if isinstance(item, Cells):
-        yield from _cells(item, palette)
+        yield from _cells(item, item.palette or palette)
     elif isinstance(item, Label):
         yield _label(item)
     else:

@@ -1,0 +1,1 @@
+"""The views of what is lost when heads are removed."""

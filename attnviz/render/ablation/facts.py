@@ -1,0 +1,107 @@
+"""What is said of a scan in words: provenance, how heads were removed, what stands beside it."""
+
+from __future__ import annotations
+
+from attnviz.ablation import AblationReport
+from attnviz.render.ablation.view import AblationView
+from attnviz.render.blocks import Block
+from attnviz.render.facts import model_parts, quoted_line
+from attnviz.render.labels import visible
+from attnviz.render.prose import wrapped
+from attnviz.render.theme import Theme
+
+__all__ = ["UNIT_NAMES", "count", "doubts", "scan_provenance"]
+
+UNIT_NAMES = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
+
+
+def count(number: int, noun: str) -> str:
+    """Such as ``1 text`` or ``1,024 tokens``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def scan_provenance(report: AblationReport, view: AblationView, room: int, theme: Theme) -> Block:
+    """Which model, texts, removal and baseline: what a reader needs to repeat the run."""
+    tokens = sum(map(len, report.texts))
+    size = count(tokens, "token")
+    if len(report.texts) != 1:
+        size = f"{count(len(report.texts), 'text')}, {size}"
+    kind = [] if report.kind == "self" else [(f"{report.kind} attention", False)]
+    first = [
+        *model_parts(report.model, theme),
+        *kind,
+        (size, False),
+        (f"seed {report.seed}", False),
+    ]
+    lines = wrapped(first, room, theme)
+    source = visible(view.source, theme.encoding)
+    many = view.texts_wanted != 1
+    content = f"{view.text}" if not many else f"the first: {view.text}"
+    lines.append(quoted_line("texts" if many else "text", content, room, theme))
+    if source:
+        words = f"{count(view.texts_wanted, 'text')} from {source}" if many else source
+        lines += wrapped([(f"       {words}", False)], room, theme)
+    lines += wrapped([(part, False) for part in _scan_parts(report, view)], room, theme)
+    return Block(tuple(lines), room)
+
+
+def _scan_parts(report: AblationReport, view: AblationView) -> list[str]:
+    parts = [_removal(report)]
+    if report.method == "exact":
+        parts.append("exact")
+    elif report.method == "gradient":
+        parts.append("estimated by gradient")
+    else:
+        parts.append("ranked by gradient, the top measured exactly")
+    if report.positions == "last":
+        parts.append("last prediction of each text only")
+    loss = report.baseline.get("loss")
+    if loss is not None:
+        parts.append(f"loss {loss:.3f} nats per token with every head")
+    if view.answer is not None and view.foil is not None:
+        asked = f'answer "{visible(view.answer)}" against foil "{visible(view.foil)}"'
+        before = report.baseline.get("logit_diff")
+        parts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
+    if report.seconds:
+        parts.append(f"{report.seconds:.1f} s")
+    return parts
+
+
+def _removal(report: AblationReport) -> str:
+    unit = UNIT_NAMES[report.unit]
+    if report.mode == "zero":
+        return f"each {unit} set to zero"
+    reference = f" over {report.reference}" if report.reference else ""
+    if report.mode == "mean":
+        return f"each {unit} set to its mean{reference}"
+    drawn = f"each {unit} exchanged for its output{reference}"
+    return f"{drawn}, {count(report.draws, 'draw')}"
+
+
+def doubts(report: AblationReport, view: AblationView) -> list[str]:
+    """Sentences on what the numbers cannot say."""
+    found = []
+    if not report.complete:
+        done, wanted = len(report.texts), view.texts_wanted
+        share = f"{done} of {count(wanted, 'text')}" if wanted > 1 else "a part of the removals"
+        found.append(f"incomplete: cut off after {share}; the numbers are those of what is done.")
+    if report.method == "gradient":
+        found.append(
+            "hint: gradient importance is a first-order estimate of what a small change of a head "
+            "would do, not what its removal costs; --method exact measures that."
+        )
+    if report.rank_correlation is not None:
+        found.append(
+            f"rank correlation of gradient and exact, {len(report.effects)} removals: "
+            f"{report.rank_correlation:+.2f}; the gradient is a first-order hint, not the answer."
+        )
+    if len(report.texts) > 1 and report.effects and report.effects[0].ci_low:
+        found.append(
+            f"interval: 95 %, bootstrap over {count(len(report.texts), 'text')}, 2,000 draws; "
+            "paired, so that what texts differ in cancels."
+        )
+    if report.control:
+        found.append(
+            "random: what it costs to remove a random direction of equal norm instead of the head."
+        )
+    return found

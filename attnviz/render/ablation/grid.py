@@ -1,0 +1,51 @@
+"""From a report to the map's cells: measured removals, or the gradient's estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from attnviz.ablation import AblationReport
+from attnviz.render.ablation.effect_map import EffectGrid
+from attnviz.render.ablation.metrics import METRICS
+from attnviz.render.ablation.names import cell_of, column_name
+from attnviz.render.ablation.numbers import NumberScale
+
+__all__ = ["effect_grid", "gradient_grid"]
+
+
+def effect_grid(report: AblationReport, index_base: int) -> EffectGrid | None:
+    """The metric of every removal that has a place; None where none has."""
+    metric = METRICS[report.metric]
+    values = {}
+    for effect in report.effects:
+        place, value = cell_of(report, effect.variant), effect.metric(report.metric)
+        if place is not None and value is not None:
+            values[place] = value * metric.factor
+    percent = report.metric == "flip_rate"
+    return _grid(report, values, metric.signed, percent, index_base)
+
+
+def gradient_grid(report: AblationReport, index_base: int) -> EffectGrid | None:
+    """The first-order importance of every head; None where it was not asked for."""
+    return _grid(report, report.gradients, False, False, index_base)
+
+
+def _grid(
+    report: AblationReport,
+    values: Mapping[tuple[int, int], float],
+    signed: bool,
+    percent: bool,
+    index_base: int,
+) -> EffectGrid | None:
+    if not values:
+        return None
+    layers = sorted({layer for layer, _ in {**values, **report.gradients}})
+    columns = sorted({column for _, column in values})
+    cells = np.full((len(layers), len(columns)), np.nan)
+    for (layer, column), value in values.items():
+        cells[layers.index(layer), columns.index(column)] = value
+    names = [column_name(report, column, index_base) for column in columns]
+    scale = NumberScale(float(np.nanmax(np.abs(cells))), signed, percent)
+    return EffectGrid(cells, [f"L{layer + index_base}" for layer in layers], names, scale)
