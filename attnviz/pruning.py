@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from attnviz.records import ModelInfo
@@ -75,6 +75,7 @@ class PruneReport:
     """What ``attnviz prune`` found and did: the one input of its screen and its document.
 
     model: the whole model.
+    layers: the numbers of its layers that have attention.
     source: where the texts come from, in words.
     texts, tokens: how many.
     loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
@@ -94,6 +95,7 @@ class PruneReport:
     """
 
     model: ModelInfo
+    layers: tuple[int, ...]
     source: str
     texts: int
     tokens: int
@@ -112,12 +114,12 @@ class PruneReport:
     pruned: PrunedModel
     seconds: float
     index_base: int = 0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
         """Heads of the whole model."""
-        return self.model.layers * self.model.heads
+        return len(self.layers) * self.model.heads
 
     @property
     def removed(self) -> tuple[Head, ...]:

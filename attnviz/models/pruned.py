@@ -88,7 +88,8 @@ def write_pruned(
             )
         record = _masked_record(model, removed, projections)
         if off:
-            why = f"{type(shell).__name__} with fewer heads computes something else (off by {off:.1g})"
+            cut = type(shell).__name__
+            why = f"{cut} with fewer heads computes something else (off by {off:.1g})"
             record = replace(record, note=why)
         return _finished(draft, directory, record, removed, None, found)
 

@@ -1,0 +1,219 @@
+"""In which order heads are removed for good, and what each removal costs on top of those before.
+
+Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4: the least important
+heads first; a random order beside it is what gives the curve its meaning.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from attnviz.pruning import Head, PruneStep, RandomLoss
+
+__all__ = ["Bounds", "Goal", "Importance", "Meter", "prune", "random_losses"]
+
+Importance = Literal["exact", "gradient"]
+
+_AHEAD = 8
+"""Removals measured at once where a limit of the loss may end them early."""
+
+
+class Meter(Protocol):
+    """Measures a model with heads taken out."""
+
+    def losses(self, removals: Sequence[Collection[Head]]) -> Sequence[float]:
+        """The loss in nats per token with the heads of each removal taken out together."""
+        ...
+
+    def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
+        """First-order importance of every head while ``removed`` are out."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What an order of removal must leave.
+
+    layers: the numbers of the layers that have attention.
+    heads, kv_heads: of each layer.
+    empty_layers: a layer may lose all its heads.
+    uniform: the removals come in rounds; each takes one query head of every key/value head of
+        every layer, so that all layers stay alike.
+    """
+
+    layers: tuple[int, ...]
+    heads: int
+    kv_heads: int
+    empty_layers: bool = False
+    uniform: bool = False
+
+    @property
+    def round(self) -> int:
+        """Removals that only count together."""
+        return len(self.layers) * self._groups if self.uniform else 1
+
+    @property
+    def total(self) -> int:
+        """Heads of the whole model."""
+        return len(self.layers) * self.heads
+
+    @property
+    def most(self) -> int:
+        """Heads that can go."""
+        kept = 0 if self.empty_layers else self.round if self.uniform else len(self.layers)
+        return self.total - kept
+
+    @property
+    def _groups(self) -> int:
+        return self.kv_heads if self.kv_heads < self.heads else 1
+
+    def all_heads(self) -> list[Head]:
+        """Every head, layer by layer."""
+        return [(layer, head) for layer in self.layers for head in range(self.heads)]
+
+    def may_go(self, head: Head, removed: Collection[Head]) -> bool:
+        """Whether ``head`` can be the next one after ``removed``."""
+        if head in removed:
+            return False
+        layer, place = head
+        # All layers alike: what holds for a layer then holds for each key/value head's own.
+        size = self.heads // self._groups if self.uniform else self.heads
+        gone = sum(at == layer and other // size == place // size for at, other in removed)
+        if not self.empty_layers and gone + 1 == size:
+            return False
+        return not self.uniform or gone <= len(removed) // self.round
+
+    def ordered(self, preference: Sequence[Head], removed: Collection[Head] = ()) -> Iterator[Head]:
+        """``preference`` in the order in which its heads can go, each as early as it can."""
+        gone = list(removed)
+        waiting = [head for head in preference if head not in gone]
+        while True:
+            head = next((head for head in waiting if self.may_go(head, gone)), None)
+            if head is None:
+                return
+            gone.append(head)
+            waiting.remove(head)
+            yield head
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When to stop.
+
+    count: after so many removals.
+    loss: before the loss in nats per token would rise above it; None for no limit.
+    among: only these heads are removed; by default any.
+    """
+
+    count: int
+    loss: float | None = None
+    among: Collection[Head] | None = None
+
+
+def prune(
+    meter: Meter,
+    bounds: Bounds,
+    goal: Goal,
+    method: Importance,
+    *,
+    rerank: bool = False,
+    baseline: float,
+    on_step: Callable[[int], None] = lambda done: None,
+) -> tuple[PruneStep, ...]:
+    """Remove heads one by one, the least important first.
+
+    rerank: measure the importance of all that are left again after each removal.
+    baseline: the loss of the whole model.
+    on_step: called with the number of removals that are measured.
+    """
+    order = _reranked if rerank else _ranked
+    steps: list[PruneStep] = []
+    for chosen in order(meter, bounds, goal, method, baseline):
+        gone = [(step.layer, step.head) for step in steps]
+        prefixes = [gone + [head for head, _ in chosen[: end + 1]] for end in range(len(chosen))]
+        for (head, score), loss in zip(chosen, meter.losses(prefixes), strict=True):
+            left = bounds.total - len(steps) - 1
+            if goal.loss is not None and loss > goal.loss:
+                return _whole_rounds(steps, bounds)
+            steps.append(PruneStep(*head, score, left, loss))
+            on_step(len(steps))
+    return _whole_rounds(steps, bounds)
+
+
+_Chosen = list[tuple[Head, float]]
+
+
+def _ranked(
+    meter: Meter, bounds: Bounds, goal: Goal, method: Importance, baseline: float
+) -> Iterator[_Chosen]:
+    """The removals of one ranking, as many at a time as are worth measuring together."""
+    scores = _scores(meter, method, (), _candidates(bounds, goal), baseline)
+    order = list(bounds.ordered(sorted(scores, key=lambda head: (scores[head], head))))
+    order = order[: goal.count]
+    ahead = len(order) if goal.loss is None else max(_AHEAD, bounds.round)
+    for start in range(0, len(order), max(ahead, 1)):
+        yield [(head, scores[head]) for head in order[start : start + ahead]]
+
+
+def _reranked(
+    meter: Meter, bounds: Bounds, goal: Goal, method: Importance, baseline: float
+) -> Iterator[_Chosen]:
+    """One removal at a time, the least important of those that are left."""
+    removed: list[Head] = []
+    loss = baseline
+    while len(removed) < goal.count:
+        able = [head for head in _candidates(bounds, goal) if bounds.may_go(head, removed)]
+        if not able:
+            return
+        scores = _scores(meter, method, removed, able, loss)
+        head = min(scores, key=lambda head: (scores[head], head))
+        removed.append(head)
+        if method == "exact":
+            loss += scores[head]
+        yield [(head, scores[head])]
+
+
+def _scores(
+    meter: Meter,
+    method: Importance,
+    removed: Collection[Head],
+    candidates: Sequence[Head],
+    loss: float,
+) -> dict[Head, float]:
+    """What each candidate is worth beside ``removed``: the rise of the loss, or its gradient."""
+    if method == "gradient":
+        gradients = meter.gradients(removed)
+        return {head: gradients[head] for head in candidates}
+    losses = meter.losses([[*removed, head] for head in candidates])
+    return {head: after - loss for head, after in zip(candidates, losses, strict=True)}
+
+
+def _candidates(bounds: Bounds, goal: Goal) -> list[Head]:
+    return [head for head in bounds.all_heads() if goal.among is None or head in goal.among]
+
+
+def _whole_rounds(steps: list[PruneStep], bounds: Bounds) -> tuple[PruneStep, ...]:
+    return tuple(steps[: len(steps) // bounds.round * bounds.round])
+
+
+def random_losses(
+    meter: Meter, bounds: Bounds, counts: Sequence[int], *, draws: int, seed: int
+) -> tuple[RandomLoss, ...]:
+    """The loss after each number of removals in ``counts``, in random orders within the bounds."""
+    if not counts or not draws:
+        return ()
+    generator = random.Random(seed)
+    orders = []
+    for _ in range(draws):
+        shuffled = bounds.all_heads()
+        generator.shuffle(shuffled)
+        orders.append(list(bounds.ordered(shuffled)))
+    losses = list(meter.losses([order[:count] for count in counts for order in orders]))
+    points = []
+    for index, count in enumerate(counts):
+        found = losses[index * draws : (index + 1) * draws]
+        points.append(RandomLoss(bounds.total - count, sum(found) / draws, min(found), max(found)))
+    return tuple(points)
