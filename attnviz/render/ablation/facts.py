@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from attnviz.ablation import AblationReport
 from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import Block
+from attnviz.render.blocks import Block, text_line
 from attnviz.render.facts import model_parts, quoted_line
-from attnviz.render.labels import visible
+from attnviz.render.labels import at_blanks, visible
 from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
-__all__ = ["UNIT_NAMES", "count", "doubts", "scan_provenance"]
+__all__ = ["UNIT_NAMES", "count", "doubts", "scan_provenance", "scan_words"]
 
 UNIT_NAMES = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
@@ -22,27 +22,37 @@ def count(number: int, noun: str) -> str:
 
 def scan_provenance(report: AblationReport, view: AblationView, room: int, theme: Theme) -> Block:
     """Which model, texts, removal and baseline: what a reader needs to repeat the run."""
-    tokens = sum(map(len, report.texts))
-    size = count(tokens, "token")
+    lines = wrapped(_model_line(report, theme), room, theme)
+    many = view.texts_wanted != 1
+    content = f"the first: {view.text}" if many else view.text
+    lines.append(quoted_line("texts" if many else "text", content, room, theme))
+    if view.source:
+        source = visible(_source(view), theme.encoding)
+        lines += [text_line(" " * 7 + line) for line in at_blanks(source, room - 7)]
+    lines += wrapped([(part, False) for part in _scan_parts(report, view)], room, theme)
+    return Block(tuple(lines), room)
+
+
+def scan_words(report: AblationReport, view: AblationView) -> list[str]:
+    """The same as lines of a figure, without the text."""
+    parts = [text for text, _ in _model_line(report, Theme())]
+    source = [_source(view)] if view.source else []
+    return [" · ".join(line) for line in (parts, [*source, *_scan_parts(report, view)])]
+
+
+def _model_line(report: AblationReport, theme: Theme) -> list[tuple[str, bool]]:
+    size = count(sum(map(len, report.texts)), "token")
     if len(report.texts) != 1:
         size = f"{count(len(report.texts), 'text')}, {size}"
     kind = [] if report.kind == "self" else [(f"{report.kind} attention", False)]
-    first = [
-        *model_parts(report.model, theme),
-        *kind,
-        (size, False),
-        (f"seed {report.seed}", False),
-    ]
-    lines = wrapped(first, room, theme)
-    source = visible(view.source, theme.encoding)
-    many = view.texts_wanted != 1
-    content = f"{view.text}" if not many else f"the first: {view.text}"
-    lines.append(quoted_line("texts" if many else "text", content, room, theme))
-    if source:
-        words = f"{count(view.texts_wanted, 'text')} from {source}" if many else source
-        lines += wrapped([(f"       {words}", False)], room, theme)
-    lines += wrapped([(part, False) for part in _scan_parts(report, view)], room, theme)
-    return Block(tuple(lines), room)
+    seed = (f"seed {report.seed}", False)
+    return [*model_parts(report.model, theme), *kind, (size, False), seed]
+
+
+def _source(view: AblationView) -> str:
+    if view.texts_wanted == 1:
+        return view.source
+    return f"{count(view.texts_wanted, 'text')} from {view.source}"
 
 
 def _scan_parts(report: AblationReport, view: AblationView) -> list[str]:

@@ -44,8 +44,8 @@ def patterns(report: AblationReport, view: AblationView, theme: Theme, room: int
         weights = seen.weights(layer, head)
         drawn = small_map(weights, _LINES, _COLUMNS, record.causal, theme)
         name = [Segment(seen.name(layer, head), BOLD)]
-        caption = text_line(trait_text(seen.scores(layer, head).trait, _COLUMNS))
-        maps.append(Block((name, *drawn.lines, caption), max(drawn.width, _COLUMNS)))
+        trait = text_line(trait_text(seen.scores(layer, head).trait, _COLUMNS))
+        maps.append(Block((name, *drawn.lines, trait), max(drawn.width, _COLUMNS)))
     size = (len(record.queries), len(record.keys))
     caption = pooling(size, small_map_cells(*size, _LINES, _COLUMNS, theme))
     parts = [("Where they look", True), *([(caption, False)] if caption else [])]

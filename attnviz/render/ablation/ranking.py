@@ -20,7 +20,7 @@ from attnviz.render.facts import trait_text
 from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
-__all__ = ["ranked_effects", "ranking", "scale_of", "together", "traits_of"]
+__all__ = ["ranked_effects", "ranking", "ranking_titles", "scale_of", "together", "traits_of"]
 
 _TRAIT_ROOM = 14
 _BESIDE: tuple[MetricName, ...] = ("loss_delta", "kl", "flip_rate", "output_mse", "logit_diff")
@@ -69,7 +69,7 @@ def traits_of(view: AblationView) -> Mapping[tuple[int, int], Trait]:
     return {(scores.layer, scores.head): scores.trait for scores in heads}
 
 
-def _titles(report: AblationReport) -> tuple[str, str]:
+def ranking_titles(report: AblationReport) -> tuple[str, str]:
     """Above those that matter, and above those that harm."""
     metric = METRICS[report.metric]
     units = f"{UNIT_NAMES[report.unit]}s"
@@ -87,7 +87,7 @@ def ranking(report: AblationReport, view: AblationView, theme: Theme, room: int)
     """Two tables with the same columns: what matters most, and what does harm."""
     order = ranked_effects(report, view.top)
     rows = [*order.matter, *order.harm]
-    title, harm_title = _titles(report)
+    title, harm_title = ranking_titles(report)
     if not rows:
         line = f"{title}: none, no removal changes {METRICS[report.metric].label}"
         return Block(tuple(wrapped([(line, True)], room, theme)), room)

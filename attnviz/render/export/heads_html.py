@@ -15,9 +15,9 @@ from attnviz.render.export.words import mapped_heads, run_lines, text_lines
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["write_heads_html"]
+__all__ = ["PAGE_POLICY", "PAGE_STYLE", "write_heads_html"]
 
-_PAGE_STYLE = """
+PAGE_STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 2rem auto; padding: 0 1.5rem; max-width: 90rem; background: #ffffff; color: #1f2328;
   font: 14px/1.5 system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK KR",
@@ -42,9 +42,10 @@ th.word, td.word { text-align: left; }
   th, td { border-color: #39414c; }
 }
 """
+"""What every page of attnviz looks like."""
 
-# A second lock: even a token that got past the escaping could load and run nothing.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""A second lock: even a token that got past the escaping could load and run nothing."""
 
 
 def _cell(content: str, kind: str = "td", word: bool = False) -> str:
@@ -102,10 +103,10 @@ def _figures(report: HeadsReport, palette: str) -> Iterator[str]:
 def _page(report: HeadsReport, text: str, target: str | None, palette: str) -> Iterator[str]:
     title, *lines = [*text_lines(text, target), *run_lines(report)]
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
     yield f"<title>attention heads of {safe(report.record.model.name)}</title>"
-    yield f"<style>{_PAGE_STYLE}{STYLE}</style>\n</head>\n<body>\n<h1>{safe(title)}</h1>"
+    yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body>\n<h1>{safe(title)}</h1>"
     for line in lines:
         yield f"<p>{safe(line)}</p>"
     yield from _figures(report, palette)
