@@ -1,0 +1,84 @@
+"""Change the heads' outputs of a transformers model in our registered attention function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from attnviz.capture.forward_pass import ForwardPass
+from attnviz.capture.registered_attention import AttentionCall, active, registered
+from attnviz.capture.removal_sites import HeadEditor, Site, SiteCounter
+from attnviz.capture.stacks import Places
+from attnviz.capture.stray_attention import IncompleteError, StrayAttention
+
+__all__ = ["RegisteredSites", "find_registered"]
+
+
+def find_registered(probe: ForwardPass) -> RegisteredSites | None:
+    """The sites of a pass, or None where the function does not see all of its attention.
+
+    probe: a short pass whose texts differ in length, so that cross attention can be told.
+    """
+    with registered(probe.model) as implementations:
+        run = _Find(probe, implementations)
+        try:
+            with active(run), run.stray:
+                probe.call(use_cache=False)
+        except IncompleteError:
+            return None
+    return RegisteredSites(probe, tuple(run.found)) if run.found else None
+
+
+class RegisteredSites:
+    """Every call of the registered attention function in a pass of ``probe``'s module."""
+
+    def __init__(self, probe: ForwardPass, found: tuple[Site, ...]) -> None:
+        self._probe = probe
+        self._implementations: Mapping[int, str] = {}
+        self.found = found
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        with registered(self._probe.model) as implementations:
+            self._implementations = implementations
+            yield
+
+    @contextmanager
+    def editing(self, editor: HeadEditor) -> Iterator[None]:
+        counter = SiteCounter(self._probe.module, self.found, editor)
+        with counter.counting(), active(_Edit(counter, self._implementations)):
+            yield
+
+
+class _Edit:
+    """Answers each attention call as the model itself would, and has its output edited."""
+
+    def __init__(self, counter: SiteCounter, implementations: Mapping[int, str]) -> None:
+        self._counter = counter
+        self._implementations = implementations
+
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        output, weights = call.fused() if call.is_fused(self._implementations) else call.eager()
+        return self._counter.edit(call.module, output), weights
+
+
+class _Find:
+    """Takes down the calls of a pass."""
+
+    def __init__(self, probe: ForwardPass, implementations: Mapping[int, str]) -> None:
+        self._places = Places(probe)
+        self._implementations = implementations
+        self.stray = StrayAttention(probe.batch, {*probe.queries.values(), *probe.keys.values()})
+        self.found: list[Site] = []
+
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        self.stray.allowed = True
+        kind, layer = self._places.next(call.module, call.key.shape[-2])
+        output, weights = call.fused() if call.is_fused(self._implementations) else call.eager()
+        self.stray.allowed = False
+        if output.ndim != 4:
+            raise IncompleteError
+        self.found.append(Site(kind, layer, call.module, *output.shape[2:]))
+        return output, weights
