@@ -76,7 +76,8 @@ class PruneReport:
 
     model: the whole model.
     layers: the numbers of its layers that have attention.
-    source: where the texts come from, in words.
+    text: the first text, as it was given.
+    source: where the texts come from, in words; empty where the person typed the text.
     texts, tokens: how many.
     loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
     method, rerank: how heads were ordered, and whether again after each removal.
@@ -84,6 +85,7 @@ class PruneReport:
     uniform: whether every layer was to lose as many.
     empty_layers: whether a layer might lose all its heads.
     baseline: loss of the whole model, nats per token.
+    limit: the loss that was not to be passed; None where there was none.
     steps: the removals in order.
     random: the same numbers of heads in random orders, most heads left first.
     draws, seed: of the random orders.
@@ -96,6 +98,7 @@ class PruneReport:
 
     model: ModelInfo
     layers: tuple[int, ...]
+    text: str
     source: str
     texts: int
     tokens: int
@@ -106,6 +109,7 @@ class PruneReport:
     uniform: bool
     empty_layers: bool
     baseline: float
+    limit: float | None
     steps: tuple[PruneStep, ...]
     random: tuple[RandomLoss, ...]
     draws: int

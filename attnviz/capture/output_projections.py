@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from attnviz.capture.forward_pass import plan_pass
 from attnviz.capture.model_state import borrowed
+from attnviz.capture.stray_attention import SoftmaxWatch
 from attnviz.errors import UnsupportedError
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.transformers_model import TransformersModel
@@ -21,8 +20,6 @@ from attnviz.records import Kind
 
 __all__ = ["find_output_projections"]
 
-_SOFTMAX = {functional.softmax, torch.softmax, torch.Tensor.softmax}
-_FUSED = functional.scaled_dot_product_attention
 _LENGTH = 7
 _NUMBER = re.compile(r"\.(\d+)\.")
 
@@ -66,31 +63,17 @@ class _Wish:
         return
 
 
-class _Probe(TorchFunctionMode):
-    """Notes each linear map that is the first to be entered after attention's softmax."""
+class _Probe(SoftmaxWatch):
+    """Notices each linear map that is the first to be entered after attention's softmax."""
 
     def __init__(self, length: int) -> None:
-        super().__init__()
-        self._length = length
+        super().__init__(1, {length, length + 1})  # a sink stands beside the keys
         self._mixed = False
         self.found: list[nn.Module] = []
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if func is _FUSED or (func in _SOFTMAX and self._is_attention(args, kwargs or {})):
-            self._mixed = True
-        return func(*args, **(kwargs or {}))
-
-    def _is_attention(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        scores: Tensor = args[0] if args else kwargs["input"]
-        # (batch, heads, query, key) or (batch · heads, query, key); a sink adds a key
-        rows = scores.ndim == 4 or (scores.ndim == 3 and scores.shape[0] > 1)
-        return rows and scores.shape[-2] == self._length <= scores.shape[-1]
+    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+        self._mixed = True
+        return compute()
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Before any linear map runs."""

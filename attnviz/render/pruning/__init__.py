@@ -1,0 +1,1 @@
+"""What the removal of heads for good looks like in a terminal."""
