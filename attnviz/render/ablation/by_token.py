@@ -21,6 +21,8 @@ from attnviz.render.theme import Theme
 __all__ = ["by_token"]
 
 _LISTED = 5
+_LEAST_SHARE = 0.02
+"""Of the largest change, from which a token is worth naming."""
 _LONGEST_NAME = 16
 _INDENT = 2
 
@@ -123,11 +125,12 @@ def _extremes(tokens: Tokens, deltas: NDArray[np.floating], theme: Theme, room: 
     """The tokens whose loss rises most and, in a line of their own, those whose loss falls most."""
     order = np.argsort(-np.nan_to_num(deltas), kind="stable")
     most = float(np.nanmax(np.abs(deltas), initial=0.0))
+    least = _LEAST_SHARE * most
     scale = NumberScale(most)
     lines: list[Line] = []
     for title, places in (
-        ("hurts most at", [place for place in order if deltas[place] > 0]),
-        ("helps most at", [place for place in order[::-1] if deltas[place] < 0]),
+        ("hurts most at", [place for place in order if deltas[place] > least]),
+        ("helps most at", [place for place in order[::-1] if deltas[place] < -least]),
     ):
         shown = [
             f"{_name(tokens, int(place), theme)} {scale.text(float(deltas[place]))}"

@@ -29,7 +29,9 @@ def scan_provenance(report: AblationReport, view: AblationView, room: int, theme
     if view.source:
         source = visible(_source(view), theme.encoding)
         lines += [text_line(" " * 7 + line) for line in at_blanks(source, room - 7)]
-    lines += wrapped([(part, False) for part in _scan_parts(report, view)], room, theme)
+    lines += wrapped(
+        [(visible(part, theme.encoding), False) for part in _scan_parts(report, view)], room, theme
+    )
     return Block(tuple(lines), room)
 
 
@@ -69,7 +71,7 @@ def _scan_parts(report: AblationReport, view: AblationView) -> list[str]:
     if loss is not None:
         parts.append(f"loss {loss:.3f} nats per token with every head")
     if view.answer is not None and view.foil is not None:
-        asked = f'answer "{visible(view.answer)}" against foil "{visible(view.foil)}"'
+        asked = f'answer "{view.answer}" against foil "{view.foil}"'
         before = report.baseline.get("logit_diff")
         parts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
     if report.seconds:

@@ -42,7 +42,8 @@ def _grid(
     if not values:
         return None
     layers = sorted({layer for layer, _ in {**values, **report.gradients}})
-    columns = sorted({column for _, column in values})
+    heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
+    columns = sorted({column for _, column in [*values, *heads]})
     cells = np.full((len(layers), len(columns)), np.nan)
     for (layer, column), value in values.items():
         cells[layers.index(layer), columns.index(column)] = value

@@ -19,7 +19,7 @@ __all__ = ["patterns"]
 
 _LINES, _COLUMNS = 7, 15
 _GAP = 2
-_MOST = 6
+_MOST = 10
 
 
 def patterns(report: AblationReport, view: AblationView, theme: Theme, room: int) -> Block:

@@ -17,6 +17,7 @@ from attnviz.render.ablation.table import Column, table
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.blocks import Block, stack
 from attnviz.render.facts import trait_text
+from attnviz.render.labels import visible
 from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
@@ -116,7 +117,7 @@ def together(report: AblationReport, view: AblationView, theme: Theme, room: int
     for effect in joint:
         total = _sum_of_parts(report, effect)
         if total is not None:
-            name = variant_name(report, effect.variant, view.index_base)
+            name = visible(variant_name(report, effect.variant, view.index_base), theme.encoding)
             power = f" x 1e{scale.power}" if scale.power else ""
             said = f"{name}: one at a time they add up to {scale.text(total)}{power}"
             lines += wrapped([(said, False)], room, theme)
@@ -146,7 +147,10 @@ def _rows(
     room: int,
 ) -> Block:
     """The table of some effects, written on the scale of ``among``."""
-    names = [variant_name(report, effect.variant, view.index_base) for effect in rows]
+    names = [
+        visible(variant_name(report, effect.variant, view.index_base), theme.encoding)
+        for effect in rows
+    ]
     metric = METRICS[report.metric]
     scale = scale_of(report, among, report.metric)
     values = [(effect.metric(report.metric) or 0.0) * metric.factor for effect in rows]

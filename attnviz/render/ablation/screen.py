@@ -90,7 +90,7 @@ def _by_token(report: AblationReport, view: AblationView, theme: Theme, room: in
     above = wrapped([(title, True)], room, theme)
     blocks = [Block(tuple(above), room)]
     for effect, delta in zip(chosen, deltas, strict=True):
-        name = variant_name(report, effect.variant, view.index_base)
+        name = visible(variant_name(report, effect.variant, view.index_base), theme.encoding)
         drawn = by_token(tokens, delta, limit, theme, room)
         blocks.append(Block((*wrapped([(name, True)], room, theme), *drawn.lines), room))
     blocks.append(sign_legend(NumberScale(limit), theme, room, "nats of one token"))

@@ -10,6 +10,7 @@ from rich.segment import Segment
 from attnviz.render.ablation.numbers import NumberScale
 from attnviz.render.blocks import DIM, Block, Line, flow, text_line
 from attnviz.render.diverging import diverging_steps, sign_glyph
+from attnviz.render.labels import at_blanks
 from attnviz.render.palette import DIVERGING
 from attnviz.render.theme import Theme
 
@@ -28,16 +29,21 @@ def sign_legend(
     theme = replace(theme, palette=DIVERGING)
     sizes = written and not theme.colour
     power = f" x 1e{scale.power}" if scale.power else ""
-    samples: list[Line] = [text_line((f"{unit}{power}", DIM))]
+    samples = _words(f"{unit}{power}", room)
     for factor in _SAMPLES:
         if factor >= 0 or (scale.signed and not sizes):
             samples.append(_sample(factor * scale.limit, scale, theme, sizes))
     root = "sqrt(size)" if theme.ascii else "√size"
     mark = "colour" if theme.colour else "glyph"
-    same = ", same range both ways" if scale.signed else ""
-    samples.append(text_line((f"{mark}: {root}{same}", DIM)))
+    samples += _words(f"{mark}: {root}", room)
+    if scale.signed:
+        samples += _words("same range both ways", room)
     blocks = [Block((sample,), Segment.get_line_length(sample)) for sample in samples]
     return flow(blocks, room, gap=2, between=0)
+
+
+def _words(text: str, room: int) -> list[Line]:
+    return [text_line((line, DIM)) for line in at_blanks(text, room)]
 
 
 def _sample(value: float, scale: NumberScale, theme: Theme, sizes: bool) -> Line:

@@ -19,6 +19,7 @@ __all__ = ["Column", "bar", "table"]
 _GAP = 2
 _LEAST_BAR, _WIDEST_BAR = 6, 24
 _LONGEST_NAME = 28
+_SHORTEST_NAME = 5
 _SHADES = {1: 215, -1: 40}
 """The steps of the diverging palette that bars have, by sign."""
 
@@ -63,8 +64,10 @@ def table(
 
     The first column always stands; names are cut where nothing else helps.
     """
-    longest = min(max(map(width, names)), _LONGEST_NAME, max(room // 2, 1))
-    kept = list(columns[:1])
+    longest = min(max(map(width, names)), _LONGEST_NAME)
+    first = _narrowed(columns[0], max(room - min(longest, _SHORTEST_NAME) - _GAP, 1), theme)
+    longest = max(min(longest, room - first.width - _GAP), 1)
+    kept = [first]
     used = longest + _GAP + kept[0].width
     for column in columns[1:]:
         if used + _GAP + column.width + _LEAST_BAR + _GAP > room:
@@ -83,6 +86,17 @@ def table(
             line += [Segment(" " * _GAP), bar(value, limit, bar_room, theme)]
         lines.append([*line, *_cells(kept, row, None)])
     return Block(tuple(lines), room)
+
+
+def _narrowed(column: Column, room: int, theme: Theme) -> Column:
+    """A column whose title and cells are cut to ``room`` columns."""
+    if column.width <= room:
+        return column
+    texts = [
+        fit(text, room, theme.ellipsis) if width(text) > room else text
+        for text in (column.title, *column.cells)
+    ]
+    return Column(texts[0], texts[1:], column.left)
 
 
 def _cells(columns: Sequence[Column], row: int | None, style: Style | None) -> Line:

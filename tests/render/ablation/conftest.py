@@ -1,0 +1,121 @@
+"""Scans of made-up numbers, small enough to read back whole.
+
+Golden screens lie in ``golden/``; after a wanted change of the drawing, write them anew with
+``ATTNVIZ_GOLDEN=write pytest tests/render/ablation`` and look at the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.ablation import METRICS, AblationReport, Effect, Variant
+from attnviz.analysis.traits import head_scores, telling_heads
+from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
+from attnviz.render.ablation.view import AblationView
+
+TEXT = "Old Tom saw Ann, and Ann saw Tom."
+PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
+LAYERS, HEADS = 3, 5
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A report and what is to be shown of it."""
+
+    report: AblationReport
+    view: AblationView
+
+
+def tokens_of(texts: Sequence[str]) -> Tokens:
+    ids = {text: 100 + place for place, text in enumerate(dict.fromkeys(texts))}
+    special = tuple(text == "<s>" for text in texts)
+    return Tokens(tuple(ids[text] for text in texts), tuple(texts), special)
+
+
+def attention(info: ModelInfo, tokens: Tokens) -> HeadsReport:
+    rng = np.random.default_rng(3)
+    count = len(tokens)
+    layers = []
+    for layer in range(info.layers):
+        raw = np.tril(rng.dirichlet(np.full(count, 0.3), (info.heads, count)) + 1e-4)
+        weights = (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
+        layers.append(LayerWeights(layer, tuple(range(info.heads)), weights))
+    record = AttentionRecord(info, "self", True, tokens, tokens, tuple(layers))
+    scores = head_scores(record)
+    return HeadsReport(record, scores, telling_heads(scores, 3), False)
+
+
+def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: int) -> Effect:
+    """Made-up costs; the loss delta is the mean of those by token, so that screens agree."""
+    by_token = np.concatenate([[np.nan], rng.normal(0.05, 0.3, tokens - 1) ** 3])
+    delta = float(by_token[1:].mean())
+    values = dict(zip(METRICS[1:5], rng.uniform(0, (0.5, 1, 0.3, 0.1)).tolist(), strict=True))
+    interval = {"loss_delta": delta - 0.004, "kl": values["kl"] - 0.01}
+    upper = {"loss_delta": delta + 0.003, "kl": values["kl"] + 0.02}
+    return Effect(
+        variant,
+        texts,
+        loss_delta=delta,
+        **values,
+        ci_low=interval if texts > 1 else {},
+        ci_high=upper if texts > 1 else {},
+        token_losses=(by_token,) * texts,
+    )
+
+
+def make_scan(
+    *,
+    layers: int = LAYERS,
+    heads: int = HEADS,
+    pieces: Sequence[str] = PIECES,
+    texts: int = 1,
+    variants: Sequence[Variant] | None = None,
+    kv_heads: int | None = None,
+    patterns: bool = True,
+    view: dict[str, Any] | None = None,
+    **report: Any,
+) -> Scan:
+    """A scan of every head, or of ``variants``; the other names are fields of the records."""
+    rng = np.random.default_rng(11)
+    info = ModelInfo(
+        "made", "0123456789abcdef", "None", "float32", layers, heads, kv_heads or heads, 8
+    )
+    tokens = tokens_of(pieces)
+    if variants is None:
+        variants = [Variant(((layer, head),)) for layer in range(layers) for head in range(heads)]
+    effects = tuple(effect_of(variant, rng, texts, len(tokens)) for variant in variants)
+    made = AblationReport(
+        info, "self", (tokens,) * texts, effects, baseline={"loss": 3.25}, seconds=0.0
+    )
+    shown = AblationView(
+        TEXT, texts_wanted=texts, patterns=attention(info, tokens) if patterns else None
+    )
+    return Scan(replace(made, **report), replace(shown, **(view or {})))
+
+
+@pytest.fixture(scope="session")
+def scans() -> Callable[..., Scan]:
+    """Makes scans of made-up numbers."""
+    return make_scan
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str, str], None]:
+    """Compares a screen with ``golden/NAME.txt``; see above for how to write it anew."""
+    folder = Path(__file__).parent / "golden"
+
+    def check(name: str, screen: str) -> None:
+        path = folder / f"{name}.txt"
+        if os.environ.get("ATTNVIZ_GOLDEN") == "write":
+            folder.mkdir(exist_ok=True)
+            path.write_text(screen, encoding="utf-8")
+        assert screen == path.read_text(encoding="utf-8")
+
+    return check
