@@ -161,7 +161,7 @@ class _Find(SoftmaxWatch):
         if merged.ndim != 3 or merged.shape[-1] % heads or 1 not in merged.shape[:2]:
             raise _refused(self._probe, f"the projection's input is {tuple(merged.shape)}")
         self.token_axis = 1 if merged.shape[0] == 1 else 0
-        empty = (merged.unflatten(-1, (heads, -1)) == 0).all(-1).flatten(0, 1).all(0)
+        empty = (merged.reshape(*merged.shape[:2], heads, -1) == 0).all(-1).flatten(0, 1).all(0)
         if merged.shape[self.token_axis] != tokens or empty.tolist() != [False] * (heads - 1) + [
             True
         ]:

@@ -26,6 +26,7 @@ class Bundled:
 
     dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
     decoder: the model itself, for more than its weights.
+    checkpoint: its opened files, for those that run it in another way.
     """
 
     def __init__(self, dtype: str = "float32") -> None:
@@ -33,7 +34,7 @@ class Bundled:
             raise UsageError(
                 f"the bundled model computes in float32 or float64, got {dtype}; choose one of them"
             )
-        checkpoint = open_checkpoint(_DIRECTORY)
+        self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config
         self.decoder = NumpyDecoder(config, checkpoint.tensors, dtype)
         self._trained_tokens = checkpoint.metadata.get("trained_tokens")

@@ -1,0 +1,116 @@
+"""How much memory a pass holds at most, and so how many removals fit into one.
+
+The peak is measured on one text without removals: everything that grows does so by the row.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from attnviz.errors import UsageError
+from attnviz.models.memory import free_memory
+
+__all__ = ["Room", "peak_bytes", "room_for"]
+
+_SHARE = 0.5
+"""Of the free memory that a scan takes when it is not told."""
+
+_MARGIN = 1.25
+"""For what kernels take inside, and what an allocator cannot use."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a scan may hold.
+
+    limit: bytes; None where the system does not tell what is free.
+    row: bytes of one row of the batch.
+    fixed: bytes that a scan needs beside the rows.
+    """
+
+    limit: int | None
+    row: int
+    fixed: int
+
+    @property
+    def removals(self) -> int | None:
+        """How many removals fit beside the clean row; None for any number."""
+        return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
+
+    def needed(self, removals: int) -> int:
+        """Bytes of a pass with so many removals."""
+        return self.fixed + self.row * (1 + removals)
+
+
+def room_for(
+    row: int, readout: int, device: torch.device, max_memory: int | None, tokens: int
+) -> Room:
+    """The room of a scan, given the measured bytes of a row.
+
+    readout: bytes that comparing may hold. tokens: of the text, to be named where it does not fit.
+    Raises UsageError where not even one removal fits.
+    """
+    free = free_memory(device)
+    limit = max_memory if max_memory is not None else free and int(free * _SHARE)
+    room = Room(limit, max(1, int(row * _MARGIN)), readout)
+    if room.removals is not None and room.removals < 1:
+        where = "--max-memory allows" if max_memory is not None else f"{device} can spare"
+        raise UsageError(
+            f"one removal over {tokens:,} tokens takes {room.needed(1) / 1e9:,.2f} GB, "
+            f"{where} {(limit or 0) / 1e9:,.2f} GB: shorten the text or allow more"
+        )
+    return room
+
+
+def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
+    """The most bytes that tensors made by ``run`` hold at once; ``owned`` modules' are not made."""
+    watch = _Watch(owned)
+    with watch:
+        run()
+    return watch.peak
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types no modes
+    """Adds up the storages that are alive."""
+
+    def __init__(self, owned: Collection[nn.Module]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._alive = 0
+        self.peak = 0
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        for module in owned:
+            for tensor in (*module.parameters(), *module.buffers()):
+                self._known.add(tensor.untyped_storage())
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        outputs = func(*args, **(kwargs or {}))
+        for output in tree_leaves(outputs):
+            if isinstance(output, Tensor):
+                self._count(output.untyped_storage())
+        return outputs
+
+    def _count(self, storage: Any) -> None:
+        if storage in self._known:
+            return
+        self._known.add(storage)
+        size = storage.nbytes()
+        self._alive += size
+        self.peak = max(self.peak, self._alive)
+        weakref.finalize(storage, self._free, size)
+
+    def _free(self, size: int) -> None:
+        self._alive -= size

@@ -1,0 +1,159 @@
+"""How a model can be scanned, found out on a few tokens before the scan.
+
+Every shortcut is tried against the plain way, and taken only where the numbers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from attnviz.ablation import Variant
+from attnviz.capture.removal import RowRemoval
+from attnviz.capture.removal_sites import LostTrackError
+from attnviz.capture.removal_subject import Passage, Subject
+from attnviz.capture.scan_growth import STRATEGIES, BlockCall, Growth, RecordBlocks, Strategy
+from attnviz.capture.scan_pass import Answer, replaced_head_input, run_pass
+from attnviz.capture.scan_readout import Readout
+
+__all__ = ["ScanPlan", "added_rows", "make_plan", "ordered"]
+
+# What a batch of another shape may raise in a model that is not made for it.
+_MISFITS = (LostTrackError, RuntimeError, ValueError, IndexError, TypeError)
+
+_UNLIKE = 8.0
+"""What stands in for a removed head in a trial: far from anything that a head puts out."""
+
+_ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
+_HALF_ROUNDING = 5e-2
+
+
+@dataclass(frozen=True, eq=False)
+class ScanPlan:
+    """What a scan makes use of.
+
+    strategy: how to grow the batch; None where it cannot grow and removals run one at a time.
+    calls: the block calls of a pass. entries: the one around each site of the pass.
+    readout: how logits come from hidden states; None without a language model's head.
+    causal: whether a token's hidden state sees no later token.
+    """
+
+    strategy: Strategy | None
+    calls: tuple[BlockCall, ...]
+    entries: tuple[int, ...]
+    readout: Readout | None
+    causal: bool
+
+
+def make_plan(subject: Subject, passage: Passage) -> ScanPlan:
+    """Try the borrowed ``subject`` on a few tokens of ``passage``."""
+    probe = passage.probe()
+    record = RecordBlocks(subject.root, subject.sites)
+    try:
+        with record.recording():
+            clean = run_pass(subject, probe, record, project_all=True)
+        blocks = tuple(record.calls), tuple(record.entries)
+    except LostTrackError:
+        clean, blocks = run_pass(subject, probe, _Untouched(), project_all=True), ((), ())
+    plan = ScanPlan(None, *blocks, _readout(subject, probe, clean), True)
+    plan = replace(plan, causal=_is_causal(subject, probe, clean))
+    return replace(plan, strategy=_strategy(subject, probe, plan) if plan.entries else None)
+
+
+def ordered(subject: Subject, variants: Sequence[Variant]) -> list[int]:
+    """The variants' indices in the order in which their first removals happen in a pass."""
+    first = [_first_site(subject, variant) for variant in variants]
+    return sorted(range(len(variants)), key=first.__getitem__)
+
+
+def added_rows(subject: Subject, plan: ScanPlan, variants: Sequence[Variant]) -> dict[int, int]:
+    """How many rows each block call adds, for variants that are ``ordered``."""
+    added: dict[int, int] = {}
+    for variant in variants:
+        call = plan.entries[_first_site(subject, variant)]
+        added[call] = added.get(call, 0) + 1
+    return added
+
+
+def _first_site(subject: Subject, variant: Variant) -> int:
+    layers = variant.layers
+    return next(
+        number
+        for number, site in enumerate(subject.sites.found)
+        if site.kind == subject.kind and site.layer in layers
+    )
+
+
+class _Untouched:
+    """An editor that edits nothing."""
+
+    def edit(self, number: int, site: object, outputs: Tensor) -> Tensor:
+        return outputs
+
+
+def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
+    """How to get logits from the head's input; None where there is no such head."""
+    head, rows, logits = subject.head, clean.projected, clean.logits
+    if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
+        return None
+
+    def own(rows: Tensor) -> Tensor:
+        with replaced_head_input(head, rows), subject.sites.editing(_Untouched()):
+            found = subject.run(probe)
+        assert found is not None
+        return found[0]
+
+    plain = Readout(head.weight, head.bias)
+    for readout in (plain, replace(plain, own=own)):
+        if _equal(readout.logits(rows[0]), logits[0].float()):
+            return readout
+    return None
+
+
+def _is_causal(subject: Subject, probe: Passage, clean: Answer) -> bool:
+    read = probe.predicted
+    other = next(token for token in (*read, 0, 1) if token != read[-1])
+    changed = (*read[:-1], other)
+    passage = replace(probe, **{"ids" if probe.target is None else "target": changed})
+    return _equal(run_pass(subject, passage, _Untouched()).hidden[:, 0], clean.hidden[:, 0])
+
+
+def _strategy(subject: Subject, probe: Passage, plan: ScanPlan) -> Strategy | None:
+    """The first way of growing under which two removals come out as one at a time."""
+    layers = list(subject.heads)
+    trials = [Variant(((layer, subject.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
+    trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
+    trials = [trials[at] for at in ordered(subject, trials)]
+    unlike = {
+        site.layer: torch.full((1, site.heads, site.dim), _UNLIKE, device=subject.device)
+        for site in subject.sites.found
+        if site.kind == subject.kind
+    }
+    expected = torch.cat(
+        [
+            run_pass(subject, probe, RowRemoval(subject.kind, {0: trial}, unlike)).hidden
+            for trial in trials
+        ]
+    )
+    rows = RowRemoval(subject.kind, dict(enumerate(trials, start=1)), unlike)
+    for strategy in STRATEGIES:
+        growth = Growth(plan.calls, added_rows(subject, plan, trials), strategy)
+        try:
+            with growth.growing():
+                grown = run_pass(subject, probe, rows).hidden
+        except _MISFITS:
+            continue
+        if grown.shape[0] == 1 + len(trials) and _equal(grown[1:], expected):
+            return strategy
+    return None
+
+
+def _equal(found: Tensor, expected: Tensor) -> bool:
+    """Whether two tensors differ by no more than rounding does."""
+    rounding = _ROUNDING.get(expected.dtype, _HALF_ROUNDING)
+    if found.shape != expected.shape:
+        return False
+    return bool((found - expected).abs().max() <= rounding * expected.abs().max())

@@ -1,0 +1,199 @@
+"""Scans texts with a torch model: opens it once, plans, and works through the texts in bands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.ablation import Metric, Scores, Variant
+from attnviz.capture.removal import StandIns, check_heads
+from attnviz.capture.removal_subject import Passage, Subject
+from attnviz.capture.scan_activation import fused_activations
+from attnviz.capture.scan_memory import Room, peak_bytes, room_for
+from attnviz.capture.scan_options import ScanOptions
+from attnviz.capture.scan_pass import run_pass
+from attnviz.capture.scan_plan import ScanPlan, make_plan, ordered
+from attnviz.capture.scan_reference import mean_outputs, resampled
+from attnviz.capture.scan_text import Band, Question, score_band
+from attnviz.errors import UsageError
+
+__all__ = ["TorchScan"]
+
+_ROWS_ON_CPU = 4096
+"""Tokens of a pass on a CPU beyond which a larger batch reads memory rather than caches."""
+
+
+class TorchScan:
+    """A model that is ready to be scanned.
+
+    subject: the model.
+    passages: the texts. special: of each text's predicted tokens, which the tokenizer added.
+    reference: the texts that stand in where heads are not removed to zero.
+    notes: sentences about how the scan was done; more may come while it runs.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        passages: Sequence[Passage],
+        special: Sequence[tuple[bool, ...]],
+        options: ScanOptions,
+        reference: Sequence[Passage],
+    ) -> None:
+        self._subject = subject
+        self._passages = passages
+        self._special = special
+        self._options = options
+        self._reference = reference
+        self._plan: ScanPlan | None = None
+        self._mean: StandIns | None = None
+        self._rooms: dict[tuple[int, int], Room] = {}
+        self.notes: list[str] = []
+
+    @property
+    def heads(self) -> Mapping[int, int]:
+        """The number of heads of each layer."""
+        return self._subject.heads
+
+    def scan(
+        self,
+        text: int,
+        variants: Sequence[Variant],
+        wanted: Sequence[int],
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Iterator[Scores]:
+        """Measure the ``wanted`` ones of ``variants`` over one text, a band at a time.
+
+        on_progress: told after each band how many removals it had.
+        """
+        for variant in variants:
+            check_heads(self._subject, variant.heads)
+        question = Question(
+            self._passages[text],
+            self._special[text],
+            self._options.positions,
+            self._options.pair,
+            self._options.seed if self._options.control else None,
+        )
+        order = [wanted[at] for at in ordered(self._subject, [variants[at] for at in wanted])]
+        with self._open() as plan:
+            stand_ins = self._stand_ins(question.passage)
+            size = self._band_size(plan, question.passage)
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            # Opened for each band: between them the caller's own code runs.
+            with self._open() as plan:
+                bands = [
+                    self._score(plan, question, [variants[at] for at in chosen], each)
+                    for each in stand_ins
+                ]
+            yield self._piece(text, tuple(chosen), bands)
+            if on_progress is not None:
+                on_progress(len(chosen))
+
+    @contextmanager
+    def _open(self) -> Iterator[ScanPlan]:
+        subject = self._subject
+        with ExitStack() as opened:
+            opened.enter_context(torch.inference_mode())
+            opened.enter_context(subject.sites.borrowed())
+            opened.enter_context(fused_activations(subject.root))
+            if self._plan is None:
+                self._plan = make_plan(subject, self._passages[0])
+                if self._plan.strategy is None:
+                    self.notes.append(
+                        "this model cannot carry all removals in one pass: they ran one at a time"
+                    )
+            yield self._plan
+
+    def _band_size(self, plan: ScanPlan, passage: Passage) -> int:
+        tokens = len(passage.ids), len(passage.target or ())
+        if tokens not in self._rooms:
+            self._rooms[tokens] = self._measure(plan, passage)
+        fits = self._rooms[tokens].removals
+        device = self._subject.device.type
+        wished = max(1, _ROWS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
+        return wished if fits is None else min(wished, fits)
+
+    def _measure(self, plan: ScanPlan, passage: Passage) -> Room:
+        subject = self._subject
+        row = peak_bytes(lambda: run_pass(subject, passage, _Nothing()), [subject.root])
+        readout = 0 if plan.readout is None else plan.readout.bytes_for(len(passage.predicted))
+        return room_for(
+            row, readout, subject.device, self._options.max_memory, len(passage.predicted)
+        )
+
+    def _stand_ins(self, passage: Passage) -> Sequence[StandIns | None]:
+        if self._options.mode == "zero":
+            return [None]
+        if self._options.mode == "resample":
+            found = resampled(
+                self._subject, passage, self._reference, self._options.draws, self._options.seed
+            )
+            if found.cut or found.shorter:
+                self._note(
+                    "reference texts that were longer than a text were cut to its length, "
+                    "shorter ones were left out"
+                )
+            return found.draws
+        if self._options.per_position:
+            # The text's own length decides which positions are needed.
+            by_decoder = self._subject.kind in ("decoder", "cross")
+            tokens = len(passage.predicted if by_decoder else passage.ids)
+            return [mean_outputs(self._subject, self._reference, tokens)]
+        if self._mean is None:
+            self._mean = mean_outputs(self._subject, self._reference)
+        return [self._mean]
+
+    def _score(
+        self,
+        plan: ScanPlan,
+        question: Question,
+        variants: Sequence[Variant],
+        stand_ins: StandIns | None,
+    ) -> Band:
+        try:
+            return score_band(self._subject, plan, question, variants, stand_ins)
+        except torch.OutOfMemoryError as error:
+            passage = question.passage
+            room = self._rooms[len(passage.ids), len(passage.target or ())]
+            half = len(variants) // 2
+            advice = (
+                f"half of them need about {room.needed(half) / 1e9:,.2f} GB: pass --max-memory"
+                if half
+                else "shorten the text"
+            )
+            raise UsageError(
+                f"{self._subject.device} has no memory left for {len(variants)} removals at once; "
+                f"{advice}"
+            ) from error
+
+    def _piece(self, text: int, variants: tuple[int, ...], bands: Sequence[Band]) -> Scores:
+        """The mean over the draws, with its standard error."""
+        first = bands[0]
+        stacked = {name: np.stack([band.metrics[name] for band in bands]) for name in first.metrics}
+        errors: dict[Metric, NDArray[np.float64]] = {}
+        if len(bands) > 1:
+            root = np.sqrt(len(bands))
+            errors = {name: drawn.std(0, ddof=1) / root for name, drawn in stacked.items()}
+        tokens = None
+        losses = [band.token_losses for band in bands if band.token_losses is not None]
+        if self._options.token_losses and losses:
+            tokens = np.stack(losses).mean(0)
+        metrics = {name: drawn.mean(0) for name, drawn in stacked.items()}
+        return Scores(text, variants, metrics, first.baseline, errors, tokens)
+
+    def _note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+
+class _Nothing:
+    """An editor that edits nothing."""
+
+    def edit(self, number: int, site: object, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs
