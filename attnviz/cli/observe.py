@@ -12,7 +12,7 @@ from attnviz.models.memory import free_memory
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import AttentionRecord, Kind, Tokens
 
-__all__ = ["Choice", "observe"]
+__all__ = ["Choice", "attention_kind", "observe", "target_tokens"]
 
 _DECODER_KINDS = ("decoder", "cross")
 _TARGET_TOKENS = 64
@@ -41,13 +41,13 @@ def observe(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, b
 
     Raises UsageError where the choice, the text or the memory does not fit the model.
     """
-    kind = _kind(model, choice)
+    kind = attention_kind(model, choice)
     info = model.info
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
     tokens = _encoded(model, text, choice.truncate)
     target = None
     if isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
-        target = _target(model, tokens, choice)
+        target = target_tokens(model, tokens, choice)
     queries = target if target is not None else tokens
     keys = tokens if kind == "cross" else queries
     kept = info.layers * info.heads if heads is None else sum(map(len, heads.values()))
@@ -56,7 +56,8 @@ def observe(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, b
     return record, heads is not None
 
 
-def _kind(model: Model, choice: Choice) -> Kind:
+def attention_kind(model: Model, choice: Choice) -> Kind:
+    """The chosen kind, or the model's first; UsageError for one that it does not have."""
     kind = choice.kind or model.kinds[0]
     if kind not in model.kinds:
         raise UsageError(
@@ -82,8 +83,11 @@ def _encoded(model: Model, text: str, truncate: bool) -> Tokens:
     )
 
 
-def _target(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """The decoder's tokens: the user's text, or what the model itself writes."""
+def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
+    """The decoder's tokens: the user's text, or what the model itself writes.
+
+    Raises UsageError for a text that the decoder has no room for.
+    """
     limit = model.target_context
     if choice.target is None:
         return model.greedy_target(tokens, min(limit or _TARGET_TOKENS, _TARGET_TOKENS))

@@ -1,7 +1,7 @@
 """``--resume FILE``: what is done is written text by text, and a run that was killed goes on there.
 
-A JSON object a line: first what the run is, then the result of one text each. A line is appended
-whole and flushed to the disk; a line that a kill cut short is the last one and is written anew.
+A JSON object a line: first what the run is, then a piece of the result each, of one text. A line is
+appended whole and flushed to the disk; one that a kill cut short is the last and is written anew.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,10 +18,22 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.render.export.whole_file import check_writable, whole_file
 from attnviz.render.labels import visible
 
-__all__ = ["SCHEMA", "ResumeFile"]
+__all__ = ["SCHEMA", "Piece", "ResumeFile"]
 
 SCHEMA = "attnviz.ablate-resume/1"
 _LONGEST_VALUE = 40
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A finished part of a run.
+
+    part: what was measured. text: index of the text. result: JSON values.
+    """
+
+    part: str
+    text: int
+    result: Any
 
 
 class ResumeFile:
@@ -28,14 +41,14 @@ class ResumeFile:
 
     run: all that the results depend on, as JSON values by name; a file whose run differs in any
         of them is refused and left as it is.
-    done: the results that the file had, by the index of their text.
+    done: the pieces that the file had, in their order.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
         self._path, self._shown = path, visible(str(path))
         self._run = json.loads(json.dumps(dict(run), allow_nan=False))
         self._stream: int | None = None
-        self.done: dict[int, Any] = {}
+        self.done: list[Piece] = []
 
     def __enter__(self) -> ResumeFile:
         """Open the file, or begin one.
@@ -67,13 +80,13 @@ class ResumeFile:
     ) -> None:
         self._close()
 
-    def append(self, index: int, result: object) -> None:
-        """Add the result of one text; it is on the disk when this returns.
+    def append(self, piece: Piece) -> None:
+        """Add a piece; it is on the disk when this returns.
 
         Raises LoadError where the system refuses.
         """
         assert self._stream is not None
-        line = self._line({"text": index, "result": result})
+        line = self._line({"part": piece.part, "text": piece.text, "result": piece.result})
         try:
             while line:
                 line = line[os.write(self._stream, line) :]
@@ -90,21 +103,23 @@ class ResumeFile:
     def _line(entry: object) -> bytes:
         return json.dumps(entry, allow_nan=False).encode("ascii") + b"\n"
 
-    def _read(self) -> dict[int, Any]:
-        """The finished results; a last line without its end is cut off for good."""
+    def _read(self) -> list[Piece]:
+        """The finished pieces; a last line without its end is cut off for good."""
         content = self._path.read_bytes()
         whole, _, torn = content.rpartition(b"\n")
         lines = whole.split(b"\n")
         self._check_run(_entry(lines[0]))
-        done = {}
+        done = []
         for number, line in enumerate(lines[1:], start=2):
             entry = _entry(line)
-            if not isinstance(entry.get("text"), int) or "result" not in entry:
-                raise LoadError(
-                    f"{self._shown} line {number} is damaged: remove the line, and its text is "
-                    "measured again"
-                )
-            done[entry["text"]] = entry["result"]
+            match entry:
+                case {"part": str(part), "text": int(text), "result": result}:
+                    done.append(Piece(part, text, result))
+                case _:
+                    raise LoadError(
+                        f"{self._shown} line {number} is damaged: remove the line, and what it "
+                        "held is measured again"
+                    )
         if torn:
             assert self._stream is not None
             os.ftruncate(self._stream, len(content) - len(torn))

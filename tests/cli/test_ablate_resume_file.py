@@ -8,17 +8,19 @@ from typing import Any
 
 import pytest
 
-from attnviz.cli.resume_file import SCHEMA, ResumeFile
+from attnviz.cli.resume_file import SCHEMA, Piece, ResumeFile
 from attnviz.errors import LoadError, UsageError
 
 RUN = {"model": "tiny", "texts": "3 (abc)", "mode": "zero"}
+FIRST = Piece("removals", 0, {"loss": 0.1 + 0.2})
+LAST = Piece("removals", 2, [1, None])
 
 
 def filled(path: Path) -> bytes:
     with ResumeFile(path, RUN) as resume:
-        assert resume.done == {}
-        resume.append(0, {"loss": 0.1 + 0.2})
-        resume.append(2, [1, None])
+        assert resume.done == []
+        resume.append(FIRST)
+        resume.append(LAST)
     return path.read_bytes()
 
 
@@ -26,7 +28,7 @@ def test_what_was_appended_comes_back_to_the_bit(tmp_path: Path) -> None:
     path = tmp_path / "scan.jsonl"
     filled(path)
     with ResumeFile(path, RUN) as resume:
-        assert resume.done == {0: {"loss": 0.1 + 0.2}, 2: [1, None]}
+        assert resume.done == [FIRST, LAST]
 
 
 def test_every_line_is_an_object(tmp_path: Path) -> None:
@@ -38,18 +40,18 @@ def test_every_line_is_an_object(tmp_path: Path) -> None:
 def test_it_is_on_the_disk_at_once(tmp_path: Path) -> None:
     path = tmp_path / "scan.jsonl"
     with ResumeFile(path, RUN) as resume:
-        resume.append(1, "done")
-        assert path.read_bytes().endswith(b'{"text": 1, "result": "done"}\n')
+        resume.append(Piece("control", 1, "done"))
+        assert path.read_bytes().endswith(b'{"part": "control", "text": 1, "result": "done"}\n')
 
 
-@pytest.mark.parametrize("cut", range(1, 29, 3))
+@pytest.mark.parametrize("cut", range(1, 49, 5))
 def test_a_line_that_was_cut_short_is_written_anew(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "scan.jsonl"
     whole = filled(path)
     path.write_bytes(whole[:-cut])
     with ResumeFile(path, RUN) as resume:
-        assert list(resume.done) == [0]
-        resume.append(2, [1, None])
+        assert resume.done == [FIRST]
+        resume.append(LAST)
     assert path.read_bytes() == whole
 
 
