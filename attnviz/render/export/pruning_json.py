@@ -1,0 +1,92 @@
+"""The object that ``attnviz prune --json`` prints and ``--save FILE.json`` writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from attnviz.pruning import Head, PruneReport
+from attnviz.render.export.model_facts import model_facts
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = ["SCHEMA", "prune_document", "write_prune_json"]
+
+SCHEMA = "attnviz.prune/1"
+
+
+def prune_document(report: PruneReport) -> dict[str, Any]:
+    """The report as JSON values; layers and heads count from 0, losses are nats per token."""
+    pruned = report.pruned
+    return {
+        "schema": SCHEMA,
+        "model": model_facts(report.model),
+        "text": report.text,
+        "source": report.source,
+        "texts": report.texts,
+        "tokens": report.tokens,
+        "metric": report.loss_name,
+        "goal": report.wish,
+        "method": report.method,
+        "rerank": report.rerank,
+        "uniform": report.uniform,
+        "empty_layers": report.empty_layers,
+        "baseline": {"loss": _number(report.baseline)},
+        "limit": _number(report.limit),
+        "parameters_before": report.parameters_before,
+        "parameters_after": pruned.parameters,
+        "heads_before": report.total,
+        "heads_after": report.total - len(report.steps),
+        "removed": _heads(report.removed),
+        "steps": [
+            {
+                "layer": step.layer,
+                "head": step.head,
+                "score": _number(step.score),
+                "heads_left": step.heads_left,
+                "loss": _number(step.loss),
+                "loss_ratio": _number(step.loss / report.baseline if report.baseline else None),
+            }
+            for step in report.steps
+        ],
+        "random": [
+            {
+                "heads_left": point.heads_left,
+                "loss": _number(point.mean),
+                "low": _number(point.low),
+                "high": _number(point.high),
+            }
+            for point in report.random
+        ],
+        "draws": report.draws,
+        "seed": report.seed,
+        "pruned": {
+            "form": pruned.form,
+            "heads": pruned.heads,
+            "kv_heads": pruned.kv_heads,
+            "architecture": pruned.architecture,
+            "parameters": pruned.parameters,
+            "zeroed": _heads(pruned.zeroed),
+            "path": pruned.path,
+            "max_difference": _number(pruned.difference),
+            "note": pruned.note,
+        },
+        "seconds": _number(report.seconds),
+        "notes": list(report.notes),
+    }
+
+
+def write_prune_json(report: PruneReport, stream: SupportsWrite[str]) -> None:
+    """Write ``prune_document``, ASCII only: nothing in a name may reach a terminal as a control."""
+    stream.write(json.dumps(prune_document(report), indent=1, allow_nan=False) + "\n")
+
+
+def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:
+    return [{"layer": layer, "head": head} for layer, head in heads]
+
+
+def _number(value: float | None) -> float | None:
+    """A number that JSON has; None for what is not finite."""
+    return None if value is None or not math.isfinite(value) else float(value)
