@@ -56,15 +56,16 @@ def loss_curve(report: PruneReport, theme: Theme, room: int) -> Block:
     start = (0.0, report.baseline)
     order = [start, *((report.total - step.heads_left, step.loss) for step in report.steps)]
     chance = [start, *((report.total - point.heads_left, point.mean) for point in report.random)]
+    order, chance = _finite(order), _finite(chance)
     losses = [loss for _, loss in (*order, *chance)]
     if report.limit is not None:
         losses.append(report.limit)
     low, high = _range(losses)
-    ticks = _ticks(low, high)
-    labels = _tick_labels(ticks)
+    ticks, digits = _ticks(low, high)
+    labels = [f"{tick:.{digits}f}" for tick in ticks]
     gutter = max(map(len, labels)) + 2
     width = max(min(room - gutter, _WIDEST), _LEAST)
-    axes = _Axes(low, high, order[-1][0], width)
+    axes = _Axes(low, high, report.total - report.steps[-1].heads_left, width)
     canvas = _Canvas(axes)
     if report.limit is not None:
         canvas.level(report.limit, "-" if theme.ascii else "…")
@@ -81,6 +82,11 @@ def loss_curve(report: PruneReport, theme: Theme, room: int) -> Block:
     lines.append([Segment(_floor(axes, report.total, gutter), DIM)])
     title = wrapped(_title(report), room, theme)
     return Block((*title, *lines, *_legend(report, theme, room, ours, random)), room)
+
+
+def _finite(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that have a height; half precision may overflow."""
+    return [(removed, loss) for removed, loss in points if math.isfinite(loss)] or [(0.0, 0.0)]
 
 
 @dataclass(frozen=True)
@@ -171,23 +177,22 @@ def _range(losses: Sequence[float]) -> tuple[float, float]:
     return low - lack / 2, high + (lack or 1e-9) / 2
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Two to six round numbers between two ends."""
-    size = 10.0 ** math.floor(math.log10((high - low) / 3))
-    size *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (size * factor) <= 4)
+def _ticks(low: float, high: float) -> tuple[list[float], int]:
+    """Two to six round numbers between two ends, and how many decimals they need."""
+    span = high - low
+    power = math.floor(math.log10(span / 5))
+    factor = next(factor for factor in (1, 2, 5, 10) if span <= 5 * factor * 10.0**power)
+    size = factor * 10.0**power
     first, last = math.ceil(low / size), math.floor(high / size)
-    return [number * size for number in range(first, last + 1)]
-
-
-def _tick_labels(ticks: Sequence[float]) -> list[str]:
-    digits = max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9))
-    return [f"{tick:.{digits}f}" for tick in ticks]
+    digits = max(0, -power - (factor == 10))
+    return [number * size for number in range(first, last + 1)], digits
 
 
 def _floor(axes: _Axes, total: int, gutter: int) -> str:
     """The numbers of heads left below the canvas, as many as do not touch."""
     removed = int(axes.removed)
-    cells = [" "] * (gutter + axes.width + len(str(total)))
+    end = gutter + axes.width
+    cells = [" "] * end
     every = next(
         (step for step in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 100, 128, 250, 500)
          if step * (axes.width - 1) >= (len(str(total)) + 2) * removed),
@@ -199,7 +204,7 @@ def _floor(axes: _Axes, total: int, gutter: int) -> str:
         marked = (marked - {last} if removed != last and last else marked) | {removed}
     for gone in marked:
         label = str(total - gone)
-        start = gutter + axes.column(gone) - len(label) // 2
+        start = min(gutter + axes.column(gone) - len(label) // 2, end - len(label))
         cells[start : start + len(label)] = label
     return "".join(cells).rstrip()
 

@@ -1,0 +1,214 @@
+"""The pruning screen read back: points where they belong, nothing too wide, numbers that add up."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.pruning import PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.records import ModelInfo
+from attnviz.render.export.pruning_json import prune_document
+from attnviz.render.export.pruning_save import write_prune_csv
+from attnviz.render.pruning.curve import loss_curve
+from attnviz.render.pruning.heads_left import heads_left
+from attnviz.render.pruning.screen import prune_screen
+from attnviz.render.theme import Theme
+
+_PLAIN = Theme(colour=False)
+_ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+_COLOUR = Theme()
+
+
+def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) -> PruneReport:
+    """Head (i mod layers, i // layers) goes at step i; the loss rises by 0.1 a step, twice at
+    random."""
+    total = layers * heads
+    steps = tuple(
+        PruneStep(i % layers, i // layers, 0.1, total - i - 1, 2.0 + 0.1 * (i + 1))
+        for i in range(count)
+    )
+    random = tuple(
+        RandomLoss(step.heads_left, 2 * step.loss - 2.0, step.loss, 3 * step.loss) for step in steps
+    )
+    info = ModelInfo("a\x1b[31mmodel", None, "LlamaForCausalLM", "float32", layers, heads, heads, 2)
+    report = PruneReport(
+        model=info,
+        layers=tuple(range(layers)),
+        text="A text with [red]markup[/] in it.",
+        source="",
+        texts=1,
+        tokens=11,
+        loss_name="loss",
+        method="exact",
+        rerank=False,
+        wish="--fraction 0.3",
+        uniform=False,
+        empty_layers=False,
+        baseline=2.0,
+        limit=None,
+        steps=steps,
+        random=random,
+        draws=5,
+        seed=7,
+        parameters_before=1000,
+        pruned=PrunedModel("cut", heads - 1, heads - 1, "LlamaForCausalLM", 900, ((0, 1),)),
+        seconds=0.5,
+    )
+    return replace(report, **changes)  # type: ignore[arg-type]
+
+
+def _rows(report: PruneReport, theme: Theme, room: int) -> list[str]:
+    """The canvas alone: what stands behind the vertical axis."""
+    wall = "|" if theme.ascii else "▕"
+    lines = loss_curve(report, theme, room).plain.splitlines()
+    return [line.split(wall, 1)[1] for line in lines if wall in line[:8]]
+
+
+@pytest.mark.parametrize(("theme", "point", "other"), [(_PLAIN, "█", "×"), (_ASCII, "O", "x")])
+def test_each_measured_point_lies_on_its_row_and_column(
+    theme: Theme, point: str, other: str
+) -> None:
+    rows = _rows(_report(), theme, 80)
+    assert len(rows) == 12
+    found = {
+        (row, column)
+        for row, line in enumerate(rows)
+        for column, glyph in enumerate(line)
+        if glyph in (point, other)
+    }
+    columns = sorted({column for _, column in found})
+    width = columns[-1] + 1
+    assert columns == [round(place * (width - 1) / 4) for place in range(5)]
+    # the whole model at the left below, the random order at the right on top
+    assert (11, 0) in found
+    assert rows[0][columns[-1]] == other
+    # twice the rise, twice the height: in half rows, of which there are 24
+    last = {glyph: row for row in range(12) for glyph in rows[row][columns[-1] :][:1]}
+    assert last[other] == 0
+    assert last[point] in (5, 6)
+
+
+def test_curves_are_one_piece() -> None:
+    for room in (30, 80, 200):
+        for report in (_report(), _report(12, 12, 100), _report(2, 2, 1)):
+            rows = _rows(report, _PLAIN, room)
+            ours = [
+                {row for row, line in enumerate(rows) if line[column : column + 1] in tuple("█▀▄")}
+                for column in range(max(map(len, rows)))
+            ]
+            assert all(ours)
+            for left, right in pairwise(ours):
+                assert min(abs(a - b) for a in left for b in right) <= 1
+
+
+@pytest.mark.parametrize("theme", [_PLAIN, _ASCII, _COLOUR])
+@pytest.mark.parametrize("room", [20, 41, 80, 120, 200])
+def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
+    reports = (
+        _report(),
+        _report(12, 12, 43),
+        _report(2, 32, 60, limit=3.3),
+        _report(random=(), draws=0),
+        _report(steps=(), random=(), notes=("none can go",)),
+        _report(
+            pruned=PrunedModel(
+                "masked", 5, 5, "GPT2LMHeadModel", 1000, path="/tmp/x", difference=0.0, note="why"
+            )
+        ),
+    )
+    for report in reports:
+        screen = prune_screen(report, theme, room, hints=("a hint",), explain=True)
+        for line in screen.plain.splitlines():
+            assert cell_len(line) <= room
+        assert "\x1b" not in screen.plain
+        if theme.ascii:
+            assert screen.plain.isascii()
+
+
+@pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-3, 0.07, 3.0, 12345.0, float("inf"), float("nan")])
+def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
+    report = _report(random=(), draws=0)
+    steps = tuple(replace(step, loss=2.0 + rise * (i + 1)) for i, step in enumerate(report.steps))
+    lines = loss_curve(replace(report, steps=steps), _PLAIN, 80).plain.splitlines()
+    ticks = [
+        float(line.split("▕")[0]) for line in lines if "▕" in line[1:12] and line.strip()[0] != "▕"
+    ]
+    assert 2 <= len(ticks) <= 6
+    assert ticks == sorted(set(ticks), reverse=True)
+
+
+def test_the_map_says_when_each_head_went() -> None:
+    lines = heads_left(_report(), _PLAIN, 80).plain.splitlines()
+    assert lines[1].split() == ["0", "1", "2", "3", "4"]
+    assert [line.split() for line in lines[2:]] == [
+        ["L0", "1", "4", "██", "██", "██"],
+        ["L1", "2", "██", "██", "██", "██"],
+        ["L2", "3", "██", "██", "██", "██"],
+    ]
+    from_one = heads_left(replace(_report(), index_base=1), _ASCII, 80).plain.splitlines()
+    assert from_one[1].split() == ["1", "2", "3", "4", "5"]
+    assert from_one[2].split() == ["L1", "1", "4", "##", "##", "##"]
+
+
+def test_a_map_that_does_not_fit_is_broken_into_parts() -> None:
+    block = heads_left(_report(2, 64, 5), _PLAIN, 30)
+    assert all(cell_len(line) <= 30 for line in block.plain.splitlines())
+    body = "".join(line[3:] for line in block.plain.splitlines() if line.startswith("L"))
+    assert (body.count("█"), body.count("·")) == (2 * 64 - 5, 5)
+
+
+def test_what_is_said_agrees_with_the_numbers() -> None:
+    text = " ".join(prune_screen(_report(), _PLAIN, 200).plain.split())
+    assert "without 4 of 15 heads (27%) the loss goes from 2.0000 to 2.4000" in text
+    assert "(×1.200); in random order to 2.8000 (2.4000 to 7.2000 in 5 draws)" in text
+    assert "1,000 to 900 (−10.0%); every layer can be cut to 4 heads of 5, 1 removed head" in text
+    masked = PrunedModel("masked", 5, 5, "M", 1000, path="out", difference=2e-7, note="the reason")
+    text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
+    assert "1,000, nothing got smaller: the reason" in text
+    assert "Written: out (masked, with zeroed output rows; M)" in text
+    assert "by at most 2e-07" in text
+
+
+def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:
+    report = _report(12, 12, 100)
+    report = replace(report, random=report.random[9::10])
+    text = prune_screen(report, _PLAIN, 120).plain
+    assert "90 steps between are in --json" in text
+    rows = re.findall(r"^ *(\d+) L\d+H\d+", text, re.MULTILINE)
+    assert rows == [str(number) for number in range(10, 101, 10)]
+
+
+def test_the_document_and_the_table_hold_every_number() -> None:
+    report = _report(limit=2.5)
+    document = json.loads(json.dumps(prune_document(report), allow_nan=False))
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == "attnviz.prune/1"
+    assert (document["parameters_before"], document["parameters_after"]) == (1000, 900)
+    assert document["removed"] == [
+        {"layer": 0, "head": 0},
+        {"layer": 1, "head": 0},
+        {"layer": 2, "head": 0},
+        {"layer": 0, "head": 1},
+    ]
+    assert [step["heads_left"] for step in document["steps"]] == [14, 13, 12, 11]
+    assert document["steps"][-1]["loss_ratio"] == pytest.approx(1.2)
+    assert document["baseline"] == {"loss": 2.0}
+    stream = io.StringIO()
+    write_prune_csv(report, stream)
+    rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
+    assert [int(row["heads_left"]) for row in rows] == [15, 14, 13, 12, 11]
+    assert [float(row["loss"]) for row in rows[1:]] == [step.loss for step in report.steps]
+    assert float(rows[-1]["random_high"]) == report.random[-1].high
+
+
+def test_numbers_that_json_lacks_are_null() -> None:
+    broken = replace(_report(), limit=float("nan"), baseline=float("inf"))
+    document = json.dumps(prune_document(broken), allow_nan=False)
+    assert json.loads(document)["baseline"] == {"loss": None}
