@@ -12,15 +12,18 @@ __all__ = ["encode_texts", "single_token"]
 _MOST_PIECES = 8
 
 
-def encode_texts(model: Model, texts: Texts, truncate: bool, least: int) -> tuple[Tokens, ...]:
+def encode_texts(
+    model: Model, texts: Texts, truncate: bool, least: int, before: str = ""
+) -> tuple[Tokens, ...]:
     """The tokens of every text.
 
     least: the tokens that a text needs; 2 where a loss is measured.
+    before: what a message says before it names a text.
     Raises UsageError for a text that is too short, or longer than the model's context unless it
     may be cut.
     """
     return tuple(
-        _encode(model, text, texts.place(index), truncate, least)
+        _encode(model, text, before + texts.place(index), truncate, least)
         for index, text in enumerate(texts.texts)
     )
 

@@ -26,7 +26,7 @@ Blue and orange stay apart for every common kind of colour blindness (Okabe & It
 """
 
 _ANCHORS = PALETTES | {
-    DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 1b1b1f 4d3116 96560f e08a1e ffcf8a",
+    DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a",
 }
 
 STEPS = 256
