@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.capture.pruning import Bounds, Goal, Importance
+from attnviz.cli.amounts import read_bytes
 from attnviz.cli.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.records import ModelInfo
@@ -61,6 +62,11 @@ class PruneWish:
             raise UsageError(
                 "--uniform chooses as many heads from every layer, --heads names them: give one"
             )
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that measuring may take; None for a share of what is free."""
+        return None if self.max_memory is None else read_bytes(self.max_memory)
 
     @property
     def words(self) -> str:

@@ -40,7 +40,8 @@ def plan_pruned(
     model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
 ) -> PrunedModel:
     """What ``write_pruned`` will most likely make; nothing is written or run."""
-    state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
+    # Only shapes are needed here: no tensor is read or copied.
+    state = {name: tensor.to("meta") for name, tensor in model.model.state_dict().items()}
     for smaller in smaller_models(model.model, state, removed, projections, _shape(model)):
         return _cut_record(model, smaller, removed)
     return _masked_record(model, removed, projections)

@@ -41,8 +41,9 @@ def heads_left(report: PruneReport, theme: Theme, room: int) -> Block:
                     line.append(Segment((str(turn) if numbered else gone).rjust(cell)))
             lines.append(line)
     meaning = "the number says when a head went" if numbered else f"{gone} went"
-    title = wrapped([("Heads left", True), (f"{kept} stays", False), (meaning, False)], room, theme)
-    return Block((*title, *lines), room)
+    title = wrapped([("Heads left", True), (meaning, False)], room, theme)
+    legend: Line = [*_kept(kept, 1, theme), Segment(" stays")]
+    return Block((*title, *lines, legend), room)
 
 
 def _kept(glyph: str, cell: int, theme: Theme) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from attnviz.pruning import PruneReport, PruneStep
@@ -87,7 +88,11 @@ _METHODS = {"exact": "exact loss", "gradient": "gradient, a first-order hint"}
 def _table(report: PruneReport, theme: Theme, room: int) -> Block:
     """The removals in order, the middle ones left out where there are many."""
     rows = _spread(report)
-    rises = [step.loss - report.baseline for step in report.steps]
+    rises = [
+        step.loss - report.baseline if math.isfinite(step.loss) else 0.0 for step in report.steps
+    ]
+    if not theme.colour:  # which alone tells a bar of a fall from one of a rise
+        rises = [max(rise, 0.0) for rise in rises]
     limit = max(map(abs, rises))
     chosen = [report.steps[row] for row in rows]
     importance = "gradient" if report.method == "gradient" else "its delta"
@@ -157,7 +162,7 @@ def _result(report: PruneReport) -> list[str]:
         kv = "" if model.kv_heads == model.heads else f" on {model.kv_heads} key/value heads"
         lines = [
             f"Parameters: {before:,} to {model.parameters:,} (−{share:.1%}); every layer {verb} to "
-            f"{model.heads} heads{kv} of {report.model.heads}"
+            f"{count(model.heads, 'head')}{kv} of {report.model.heads}"
         ]
         if model.zeroed:
             stay = "removed head stays" if len(model.zeroed) == 1 else "removed heads stay"
@@ -169,7 +174,7 @@ def _result(report: PruneReport) -> list[str]:
     if model.path is not None:
         kind = "cut" if model.form == "cut" else "masked, with zeroed output rows"
         lines.append(
-            f"Written: {model.path} ({kind}; {model.architecture}); its outputs differ from the "
-            f"masked model's by at most {model.difference:.1g}"
+            f"Written: {model.path} ({kind}; {model.architecture}); its outputs equal those of "
+            f"the whole model with these heads off (largest difference {model.difference:.1g})"
         )
     return lines

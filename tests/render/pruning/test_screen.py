@@ -117,6 +117,7 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
         _report(2, 32, 60, limit=3.3),
         _report(random=(), draws=0),
         _report(steps=(), random=(), notes=("none can go",)),
+        _report(steps=(*_report().steps[:2], PruneStep(2, 4, 0.1, 12, float("nan")))),
         _report(
             pruned=PrunedModel(
                 "masked", 5, 5, "GPT2LMHeadModel", 1000, path="/tmp/x", difference=0.0, note="why"
@@ -147,7 +148,8 @@ def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
 def test_the_map_says_when_each_head_went() -> None:
     lines = heads_left(_report(), _PLAIN, 80).plain.splitlines()
     assert lines[1].split() == ["0", "1", "2", "3", "4"]
-    assert [line.split() for line in lines[2:]] == [
+    assert lines[5] == "█ stays"
+    assert [line.split() for line in lines[2:5]] == [
         ["L0", "1", "4", "██", "██", "██"],
         ["L1", "2", "██", "██", "██", "██"],
         ["L2", "3", "██", "██", "██", "██"],
@@ -173,7 +175,7 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
     assert "1,000, nothing got smaller: the reason" in text
     assert "Written: out (masked, with zeroed output rows; M)" in text
-    assert "by at most 2e-07" in text
+    assert "(largest difference 2e-07)" in text
 
 
 def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:

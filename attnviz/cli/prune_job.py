@@ -1,0 +1,136 @@
+"""From a model and texts to a report: rank, remove step by step, compare with chance, store."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from attnviz.capture.pruning import Bounds, Goal, prune, random_losses
+from attnviz.capture.scan_options import ScanOptions
+from attnviz.cli.measured_texts import encode_texts
+from attnviz.cli.prune_scan import open_meter
+from attnviz.cli.prune_store import PruneStore
+from attnviz.cli.prune_wish import PruneWish, goal_of
+from attnviz.cli.texts_input import Texts
+from attnviz.errors import UsageError
+from attnviz.models.model import Model
+from attnviz.pruning import PruneReport, PruneStep
+
+__all__ = ["prune_model"]
+
+_POINTS = 12
+"""Numbers of heads at which random orders are measured, at most."""
+
+
+def prune_model(
+    model: Model, texts: Texts, wish: PruneWish, advance: Callable[[float], None]
+) -> PruneReport:
+    """Run ``attnviz prune`` on an opened model.
+
+    advance: told the share of the work that is done.
+
+    Raises:
+        LoadError: the pruned model cannot be written.
+        UnsupportedError: the heads of this model cannot be removed for good.
+        UsageError: heads, texts or memory do not fit the model.
+    """
+    started = time.monotonic()
+    tokens = encode_texts(model, texts, wish.truncate, 2)
+    store = PruneStore(model)
+    info = model.info
+    kv_heads = info.kv_heads if info.heads % info.kv_heads == 0 else info.heads
+    bounds = Bounds(
+        store.layers, info.heads, kv_heads, empty_layers=wish.empty_layers, uniform=wish.uniform
+    )
+    if not wish.until_loss:
+        goal_of(wish, bounds, info, 0.0)  # refused before anything is measured
+    work = _Work(advance)
+    probe = bounds.all_heads()[0]
+    options = ScanOptions(seed=wish.seed, max_memory=wish.memory)
+    meter = open_meter(model, tokens, probe, options, work.add)
+    goal = goal_of(wish, bounds, info, meter.baseline)
+    if not math.isfinite(meter.baseline):
+        raise UsageError(
+            f"the loss of {info.name!r} is {meter.baseline} in {info.dtype}: try --dtype float32"
+        )
+    work.total = _estimate(bounds, goal, wish)
+    steps = prune(meter, bounds, goal, wish.method, rerank=wish.rerank, baseline=meter.baseline)
+    counts = _spread(len(steps), bounds.round)
+    random = random_losses(meter, bounds, counts, draws=wish.draws, seed=wish.seed)
+    seconds = time.monotonic() - started
+    if not steps and wish.out is not None:
+        raise UsageError(f"{_none(wish)}: nothing was written")
+    removed = [(step.layer, step.head) for step in steps]
+    pruned = store.make(removed, tokens[0].ids, wish.out)
+    return PruneReport(
+        model=info,
+        layers=bounds.layers,
+        text=texts.texts[0],
+        source=texts.source,
+        texts=len(tokens),
+        tokens=sum(map(len, tokens)),
+        loss_name="pseudo-loss" if info.architecture.endswith("MaskedLM") else "loss",
+        method=wish.method,
+        rerank=wish.rerank,
+        wish=wish.words,
+        uniform=wish.uniform,
+        empty_layers=wish.empty_layers,
+        baseline=meter.baseline,
+        limit=goal.loss,
+        steps=steps,
+        random=random,
+        draws=wish.draws,
+        seed=wish.seed,
+        parameters_before=store.parameters,
+        pruned=pruned,
+        seconds=seconds,
+        index_base=wish.index_base,
+        notes=_notes(wish, steps, texts),
+    )
+
+
+def _none(wish: PruneWish) -> str:
+    return f"no head can go without passing {wish.until_loss:g} times the loss"
+
+
+def _notes(wish: PruneWish, steps: tuple[PruneStep, ...], texts: Texts) -> tuple[str, ...]:
+    notes = []
+    if len(texts.texts) == 1:
+        notes.append(
+            "one text decides here which heads matter: --texts FILE takes many, as a model that is "
+            "to be used needs"
+        )
+    if not steps:
+        notes.append(_none(wish))
+    return tuple(notes)
+
+
+class _Work:
+    """How much is measured of what will probably be measured."""
+
+    def __init__(self, advance: Callable[[float], None]) -> None:
+        self._advance = advance
+        self._done = 0.0
+        self.total = 0.0
+
+    def add(self, removals: float) -> None:
+        self._done += removals
+        if self.total:
+            self._advance(min(self._done / self.total, 1.0))
+
+
+def _estimate(bounds: Bounds, goal: Goal, wish: PruneWish) -> float:
+    """Removals that will be measured."""
+    candidates = len(goal.among) if goal.among is not None else bounds.total
+    ranked = candidates if wish.method == "exact" else 0
+    if wish.rerank:
+        ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
+    return ranked + goal.count + wish.draws * min(goal.count, _POINTS)
+
+
+def _spread(count: int, together: int) -> list[int]:
+    """At most 12 numbers of removals up to ``count``, evenly, in whole rounds."""
+    rounds = count // together
+    points = min(rounds, _POINTS)
+    return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})
