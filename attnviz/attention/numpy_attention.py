@@ -158,6 +158,19 @@ class NumpyAttention:
 
         The arguments mean what they mean to ``MultiHeadAttention.forward``.
         """
+        outputs, weights = self.head_outputs(query, key, value, mask, positions=positions)
+        return self.joined(outputs), weights
+
+    def head_outputs(
+        self,
+        query: Floats,
+        key: Floats | None = None,
+        value: Floats | None = None,
+        mask: NDArray[Any] | None = None,
+        *,
+        positions: NDArray[np.integer] | None = None,
+    ) -> tuple[Floats, Floats]:
+        """What each head puts out, (..., heads, query, value_dim), and the weights."""
         key = query if key is None else key
         value = key if value is None else value
         shape = self.shape
@@ -166,7 +179,7 @@ class NumpyAttention:
             raise ValueError("rotary positions are those of one text: leave key out, or be query")
         if self.causal:
             mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
-        outputs, weights = scaled_dot_product_attention(
+        return scaled_dot_product_attention(
             *shape.separate_heads(
                 project(query, self.query_weight, self.query_bias),
                 project(key, self.key_weight, self.key_bias),
@@ -176,7 +189,11 @@ class NumpyAttention:
             ),
             mask,
         )
-        return project(merge_heads(outputs), self.output_weight, self.output_bias), weights
+
+    def joined(self, outputs: Floats) -> Floats:
+        """The projection of the heads' outputs (..., heads, query, value_dim), side by side."""
+        joined: Floats = project(merge_heads(outputs), self.output_weight, self.output_bias)
+        return joined
 
 
 def _xavier_uniform(generator: np.random.Generator, size: tuple[int, int]) -> Floats:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -37,6 +37,10 @@ class Passage:
     def predicted(self) -> tuple[int, ...]:
         """The text whose tokens the language model's head predicts."""
         return self.ids if self.target is None else self.target
+
+    def masked(self, position: int, mask: int) -> Passage:
+        """The same with one token of the text hidden."""
+        return replace(self, ids=(*self.ids[:position], mask, *self.ids[position + 1 :]))
 
     def probe(self) -> Passage:
         """A short passage of the same tokens, repeated where there are too few."""

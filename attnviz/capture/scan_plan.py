@@ -19,7 +19,7 @@ from attnviz.capture.scan_growth import STRATEGIES, BlockCall, Growth, RecordBlo
 from attnviz.capture.scan_pass import Answer, replaced_head_input, run_pass
 from attnviz.capture.scan_readout import Readout
 
-__all__ = ["ScanPlan", "added_rows", "make_plan", "ordered"]
+__all__ = ["ScanPlan", "added_rows", "is_causal", "make_plan", "ordered"]
 
 # What a batch of another shape may raise in a model that is not made for it.
 _MISFITS = (LostTrackError, RuntimeError, ValueError, IndexError, TypeError)
@@ -58,8 +58,8 @@ def make_plan(subject: Subject, passage: Passage) -> ScanPlan:
         blocks = tuple(record.calls), tuple(record.entries)
     except LostTrackError:
         clean, blocks = run_pass(subject, probe, _Untouched(), project_all=True), ((), ())
-    plan = ScanPlan(None, *blocks, _readout(subject, probe, clean), True)
-    plan = replace(plan, causal=_is_causal(subject, probe, clean))
+    causal = is_causal(subject, probe)
+    plan = ScanPlan(None, *blocks, _readout(subject, probe, clean), causal)
     return replace(plan, strategy=_strategy(subject, probe, plan) if plan.entries else None)
 
 
@@ -113,12 +113,14 @@ def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
     return None
 
 
-def _is_causal(subject: Subject, probe: Passage, clean: Answer) -> bool:
+def is_causal(subject: Subject, probe: Passage) -> bool:
+    """Whether a hidden state of the borrowed ``subject`` sees no later token, on a few tokens."""
     read = probe.predicted
     other = next(token for token in (*read, 0, 1) if token != read[-1])
     changed = (*read[:-1], other)
     passage = replace(probe, **{"ids" if probe.target is None else "target": changed})
-    return _equal(run_pass(subject, passage, _Untouched()).hidden[:, 0], clean.hidden[:, 0])
+    first, second = (run_pass(subject, each, _Untouched()).hidden for each in (probe, passage))
+    return _equal(first[:, 0], second[:, 0])
 
 
 def _strategy(subject: Subject, probe: Passage, plan: ScanPlan) -> Strategy | None:

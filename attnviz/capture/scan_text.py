@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -144,15 +144,9 @@ def _runs(subject: Subject, plan: ScanPlan, question: Question) -> list[_Run]:
         raise UsageError("the text has no word that could be masked: expected at least 1")
     chosen = words if question.positions == "all" else words[-1:]
     return [
-        _Run(_masked(passage, position, subject.mask_id), (position,), (read[position],), (True,))
+        _Run(passage.masked(position, subject.mask_id), (position,), (read[position],), (True,))
         for position in chosen
     ]
-
-
-def _masked(passage: Passage, position: int, mask: int) -> Passage:
-    ids = list(passage.ids)
-    ids[position] = mask
-    return replace(passage, ids=tuple(ids))
 
 
 def _ends(

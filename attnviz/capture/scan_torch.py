@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.ablation import Metric, Scores, Variant
+from attnviz.capture.gradient import gradient_importance
 from attnviz.capture.removal import StandIns, check_heads
 from attnviz.capture.removal_subject import Passage, Subject
 from attnviz.capture.scan_activation import fused_activations
@@ -94,6 +95,26 @@ class TorchScan:
             yield self._piece(text, tuple(chosen), bands)
             if on_progress is not None:
                 on_progress(len(chosen))
+
+    def gradients(
+        self,
+        removed: Collection[tuple[int, int]] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> dict[tuple[int, int], float]:
+        """First-order importance of each (layer, head) over all texts; ``gradient_importance``."""
+        check_heads(self._subject, removed)
+        stand_ins = None
+        if self._options.mode == "mean":
+            with self._open():
+                stand_ins = mean_outputs(self._subject, self._reference)
+        return gradient_importance(
+            self._subject,
+            self._passages,
+            special=self._special,
+            stand_ins=stand_ins,
+            removed=removed,
+            on_progress=on_progress,
+        )
 
     @contextmanager
     def _open(self) -> Iterator[ScanPlan]:

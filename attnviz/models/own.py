@@ -103,6 +103,15 @@ class OwnAttention:
             _, weights = self._attention(self._embed(tokens.ids))
             observe(0, weights)
 
+    def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
+        """What each head puts out over one text: (head, token, head_dim)."""
+        outputs, _ = self._attention.head_outputs(self._embed(tokens.ids))
+        return outputs
+
+    def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
+        """The block's output (..., token, d_model) for its heads' (..., head, token, head_dim)."""
+        return self._attention.joined(head_outputs)
+
     def _embed(self, ids: tuple[int, ...]) -> NDArray[np.float32]:
         # A stream of its own: drawn from the weights' stream, the words would resemble them.
         generator = np.random.default_rng((self._seed, 1))
