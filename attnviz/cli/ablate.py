@@ -184,11 +184,19 @@ def ablate(
     ] = False,
     top: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Heads in the ranking (8).", rich_help_panel=_VIEW),
+        typer.Option(metavar="N", min=1, help="Heads in the ranking.", rich_help_panel=_VIEW),
     ] = 8,
     index_base: opt.IndexBase = 0,
     model: opt.Model = "tiny",
-    seed: opt.Seed = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Of random weights, draws, intervals and the control.",
+            rich_help_panel="Model",
+        ),
+    ] = 0,
     d_model: Annotated[
         int | None,
         typer.Option("--d-model", metavar="D", help="Width (64).", rich_help_panel=_SHAPE),

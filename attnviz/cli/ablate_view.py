@@ -7,8 +7,8 @@ from dataclasses import replace
 from attnviz.ablation import AblationReport
 from attnviz.analysis.traits import head_scores
 from attnviz.capture.run import capture
+from attnviz.cli.ablate_job import Job
 from attnviz.cli.ablate_wish import ScanWish, ViewWish
-from attnviz.cli.texts_input import Texts
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model
 from attnviz.records import HeadsReport
@@ -26,25 +26,24 @@ _SOME_MAPS = 512_000_000
 
 def make_view(
     report: AblationReport,
-    model: Model,
-    texts: Texts,
-    tokens: tuple[str, str] | None,
+    job: Job,
+    source: str,
     scan: ScanWish,
     wish: ViewWish,
     hinting: bool,
 ) -> AblationView:
-    """What is to be shown; ``tokens`` are answer and foil as the model has them."""
+    """What is to be shown; ``source`` says where the texts come from."""
     base = scan.choice.index_base
     return AblationView(
-        texts.texts[0],
-        texts.source,
-        len(texts.texts),
-        patterns=_patterns(report, model, wish.top, base),
+        job.written[0],
+        source,
+        len(job.written),
+        patterns=_patterns(report, job.model, wish.top, base),
         top=wish.top,
         by_token=wish.by_token,
         index_base=base,
-        answer=tokens[0] if tokens else None,
-        foil=tokens[1] if tokens else None,
+        answer=job.pair[0][1] if job.pair else None,
+        foil=job.pair[1][1] if job.pair else None,
         explain=wish.explain,
         hints=_hints(report, scan, wish) if hinting else (),
     )

@@ -7,7 +7,11 @@ from typing import Annotated
 import typer
 
 from attnviz import __version__
+from attnviz.cli.ablate import EXAMPLES as ABLATE_EXAMPLES
+from attnviz.cli.ablate import ablate
 from attnviz.cli.heads import EXAMPLES, heads
+from attnviz.cli.prune import EXAMPLES as PRUNE_EXAMPLES
+from attnviz.cli.prune import prune
 
 __all__ = ["app"]
 
@@ -42,3 +46,5 @@ def attnviz(
 
 
 app.command(epilog=EXAMPLES)(heads)
+app.command(epilog=ABLATE_EXAMPLES)(ablate)
+app.command(epilog=PRUNE_EXAMPLES)(prune)

@@ -13,7 +13,7 @@ from attnviz.records import Tokens
 from attnviz.render.ablation.numbers import NumberScale
 from attnviz.render.blocks import DIM, Block, Line, text_line
 from attnviz.render.diverging import diverging_steps, sign_glyph
-from attnviz.render.labels import fit, token_label, token_labels, width
+from attnviz.render.labels import fit, token_label, token_labels, visible, width
 from attnviz.render.palette import DIVERGING
 from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
@@ -147,7 +147,27 @@ def _extremes(tokens: Tokens, deltas: NDArray[np.floating], theme: Theme, room: 
 
 
 def _name(tokens: Tokens, place: int, theme: Theme) -> str:
-    """A token and its place, such as ``Clara (27)``."""
+    """A token and its place, such as ``Mary (27)``; a piece within its word: ``A[ld]er (20)``."""
     label = token_label(tokens.texts[place], theme.encoding)
+    before, after = _rest_of_word(tokens, place)
+    if before or after:
+        label = visible(f"{before}[{tokens.texts[place].strip()}]{after}", theme.encoding)
     label = fit(label, _LONGEST_NAME, theme.ellipsis) if width(label) > _LONGEST_NAME else label
     return f"{label} ({place})"
+
+
+def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
+    """The letters before and behind a piece that stands inside of a word; empty elsewhere."""
+    texts = tokens.texts
+    if not texts[place].strip().isalpha():
+        return "", ""
+    before = after = ""
+    at = place
+    while at > 0 and not texts[at].startswith(" ") and texts[at - 1].strip().isalpha():
+        at -= 1
+        before = texts[at].strip() + before
+    at = place + 1
+    while at < len(texts) and texts[at].isalpha():
+        after += texts[at]
+        at += 1
+    return before, after

@@ -58,12 +58,13 @@ def _source(view: AblationView) -> str:
 
 
 def _scan_parts(report: AblationReport, view: AblationView) -> list[str]:
-    parts = [_removal(report)]
+    if report.method == "gradient":
+        parts = ["estimated by gradient, no head is removed"]
+    else:
+        parts = [_removal(report)]
     if report.method == "exact":
         parts.append("exact")
-    elif report.method == "gradient":
-        parts.append("estimated by gradient")
-    else:
+    elif report.method == "budget":
         parts.append("ranked by gradient, the top measured exactly")
     if report.positions == "last":
         parts.append("last prediction of each text only")
@@ -74,8 +75,6 @@ def _scan_parts(report: AblationReport, view: AblationView) -> list[str]:
         asked = f'answer "{view.answer}" against foil "{view.foil}"'
         before = report.baseline.get("logit_diff")
         parts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
-    if report.seconds:
-        parts.append(f"{report.seconds:.1f} s")
     return parts
 
 
@@ -87,7 +86,7 @@ def _removal(report: AblationReport) -> str:
     if report.mode == "mean":
         return f"each {unit} set to its mean{reference}"
     drawn = f"each {unit} exchanged for its output{reference}"
-    return f"{drawn}, {count(report.draws, 'draw')}"
+    return f"{drawn}, up to {count(report.draws, 'draw')}"
 
 
 def doubts(report: AblationReport, view: AblationView) -> list[str]:
@@ -101,6 +100,11 @@ def doubts(report: AblationReport, view: AblationView) -> list[str]:
         found.append(
             "hint: gradient importance is a first-order estimate of what a small change of a head "
             "would do, not what its removal costs; --method exact measures that."
+        )
+    if report.method == "budget":
+        found.append(
+            f"measured: {len(report.effects)} of {count(len(report.gradients), 'head')}, those "
+            "that the gradient ranks highest."
         )
     if report.rank_correlation is not None:
         found.append(

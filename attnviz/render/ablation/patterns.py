@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from attnviz.ablation import AblationReport
+from attnviz.render.ablation.gradients import gradient_order
 from attnviz.render.ablation.ranking import ranked_effects
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.blocks import BOLD, Block, flow, stack, text_line
@@ -29,11 +30,12 @@ def patterns(report: AblationReport, view: AblationView, theme: Theme, room: int
         return Block((), 0)
     order = ranked_effects(report, view.top)
     beside = min(max((room + _GAP) // (_COLUMNS + _GAP), 1), _MOST)
-    heads = [
-        effect.variant.heads[0]
-        for effect in (*order.matter, *order.harm) or report.effects
-        if len(effect.variant.heads) == 1
-    ] or list(dict.fromkeys(head for effect in report.effects for head in effect.variant.heads))
+    ranked = [*order.matter, *order.harm] or report.effects
+    heads = [effect.variant.heads[0] for effect in ranked if len(effect.variant.heads) == 1]
+    if report.method == "gradient":
+        heads = gradient_order(report)
+    elif not heads and len(report.effects) == 1:
+        heads = list(report.effects[0].variant.heads)
     known = {(scores.layer, scores.head) for scores in seen.heads}
     shown = [head for head in heads if head in known][:beside]
     if not shown:

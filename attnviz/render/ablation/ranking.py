@@ -74,6 +74,8 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
     """Above those that matter, and above those that harm."""
     metric = METRICS[report.metric]
     units = f"{UNIT_NAMES[report.unit]}s"
+    if len(singles(report)) == 1:
+        return "What is lost without it", "What is lost without it"
     if report.metric == "logit_diff":
         return f"The {units} that speak most for the answer", f"The {units} that speak for the foil"
     if report.metric == "loss_delta":

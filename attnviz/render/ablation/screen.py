@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from rich.segment import Segment
 
 from attnviz.ablation import AblationReport, Effect
 from attnviz.render.ablation.by_token import by_token
@@ -18,7 +19,7 @@ from attnviz.render.ablation.patterns import patterns
 from attnviz.render.ablation.ranking import ranked_effects, ranking, together
 from attnviz.render.ablation.sign_legend import sign_legend
 from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import DIM, Block, stack
+from attnviz.render.blocks import DIM, Block, Line, stack, without_trailing_blanks
 from attnviz.render.labels import visible
 from attnviz.render.prose import paragraph, wrapped
 from attnviz.render.theme import Theme
@@ -53,7 +54,16 @@ def ablation_screen(report: AblationReport, view: AblationView, theme: Theme, ro
     if view.hints:
         lines = wrapped([(hint, False) for hint in view.hints], room, theme)
         parts.append(Block(tuple(lines), room))
-    return stack(part for part in parts if part.lines)
+    whole = stack(part for part in parts if part.lines)
+    return Block(tuple(map(_trimmed, whole.lines)), room)
+
+
+def _trimmed(line: Line) -> Line:
+    """The line without blanks at its end, also those that end a text."""
+    line = without_trailing_blanks(line)
+    if line and (line[-1].style is None or line[-1].style.bgcolor is None):
+        line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+    return line
 
 
 def _maps(report: AblationReport, view: AblationView, theme: Theme, room: int) -> list[Block]:

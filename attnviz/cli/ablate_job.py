@@ -1,0 +1,252 @@
+"""All that a scan needs, read, encoded and checked before the first pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attnviz.ablation import Variant
+from attnviz.capture.scan import Scan, open_scan
+from attnviz.capture.scan_options import ScanOptions
+from attnviz.cli.ablate_wish import DRAWS, ScanWish
+from attnviz.cli.measured_texts import encode_texts, single_token
+from attnviz.cli.observe import Choice, attention_kind, target_tokens
+from attnviz.cli.removal_choice import choose_removals
+from attnviz.cli.scan_progress import Advance
+from attnviz.cli.stored_scores import digest, texts_digest
+from attnviz.cli.texts_input import Texts, read_texts_file
+from attnviz.errors import UsageError
+from attnviz.models.fingerprint import weights_fingerprint
+from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.own import OwnAttention
+from attnviz.records import Kind, Tokens
+
+__all__ = ["Job", "Reference", "read_reference"]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What stands in for removed heads: other texts, or the measured ones themselves.
+
+    texts: None for the measured ones.
+    """
+
+    texts: Texts | None = None
+
+
+def read_reference(wish: ScanWish) -> Reference:
+    """The texts of ``--reference``, read before a model is loaded.
+
+    Raises LoadError for a file that cannot be read, UsageError for an empty one.
+    """
+    if wish.reference is None:
+        return Reference()
+    return Reference(read_texts_file(wish.reference, "--reference"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One scan, ready to run.
+
+    written: the texts as they were given, those that are measured on.
+    texts, targets: their tokens; targets only of an encoder–decoder.
+    references, reference_targets: what stands in; empty where heads are set to zero.
+    reference_words: the same in words, None for zero.
+    pair: answer and foil as (id, text), or None.
+    notes: sentences on what was done to the texts.
+    """
+
+    model: Model
+    kind: Kind
+    written: tuple[str, ...]
+    texts: tuple[Tokens, ...]
+    targets: tuple[Tokens, ...]
+    references: tuple[Tokens, ...]
+    reference_targets: tuple[Tokens, ...]
+    reference_words: str | None
+    variants: tuple[Variant, ...]
+    pair: tuple[tuple[int, str], tuple[int, str]] | None
+    options: ScanOptions
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def prepare(
+        cls,
+        model: Model,
+        texts: Texts,
+        reference: Reference,
+        wish: ScanWish,
+        seed: int,
+        token_losses: bool,
+    ) -> Job:
+        """Encode and check everything.
+
+        Raises UsageError for heads, texts or tokens that do not fit the model.
+        """
+        choice = Choice(kind=wish.kind, target=wish.target, truncate=wish.truncate)
+        kind = attention_kind(model, choice)
+        two_stacks = isinstance(model, TwoStackModel)
+        if wish.target is not None and (not two_stacks or len(texts.texts) > 1):
+            why = "has one stack and writes none" if not two_stacks else "is to read several texts"
+            raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
+        least = 1 if two_stacks or isinstance(model, OwnAttention) else 2
+        tokens = encode_texts(model, texts, wish.truncate, least)
+        references, words = _references(model, texts, tokens, reference, wish)
+        targets = _targets(model, tokens, choice)
+        reference_targets = _targets(model, references, choice)
+        kept: Sequence[int] = range(len(tokens))
+        notes = _length_notes(model, tokens)
+        if wish.mode == "resample":
+            decoder = kind in ("decoder", "cross")
+            kept, left_out = _with_partners(
+                targets if decoder else tokens, reference_targets if decoder else references
+            )
+            notes += left_out
+        pair = None
+        if wish.answer is not None and wish.foil is not None:
+            pair = (
+                single_token(model, wish.answer, "--answer"),
+                single_token(model, wish.foil, "--foil"),
+            )
+        draws = (wish.draws or DRAWS) if wish.mode == "resample" else 1
+        options = ScanOptions(
+            mode=wish.mode,
+            positions=wish.positions,
+            pair=(pair[0][0], pair[1][0]) if pair else None,
+            draws=draws,
+            seed=seed,
+            token_losses=token_losses,
+            max_memory=wish.memory,
+        )
+        return cls(
+            model,
+            kind,
+            tuple(texts.texts[place] for place in kept),
+            tuple(tokens[place] for place in kept),
+            tuple(targets[place] for place in kept) if targets else (),
+            references,
+            reference_targets,
+            words,
+            choose_removals(wish.choice, model.info),
+            pair,
+            options,
+            notes,
+        )
+
+    def scan(self, control: bool = False) -> Scan:
+        """The model, ready to be measured: without heads, or with random directions taken off.
+
+        Raises UnsupportedError where the heads of the architecture cannot be removed.
+        """
+        losses = self.options.token_losses and not control
+        return open_scan(
+            self.model,
+            self.texts,
+            replace(self.options, control=control, token_losses=losses),
+            kind=self.kind,
+            targets=self.targets,
+            reference=self.references,
+            reference_targets=self.reference_targets,
+        )
+
+    def gradients(self, advance: Advance) -> dict[tuple[int, int], float]:
+        """First-order importance of every head that was asked for, mean over the texts.
+
+        Raises UsageError for a model without a loss.
+        """
+        if isinstance(self.model, OwnAttention):
+            raise UsageError(
+                f"{self.model.info.name!r} predicts no words: without a loss there is no gradient; "
+                "choose --method exact"
+            )
+        from attnviz.capture.gradient import gradient_importance  # torch only where needed
+        from attnviz.capture.scan_models import open_subject, passages_of
+
+        passages = passages_of(self.texts, self.targets)
+        asked = {head for variant in self.variants for head in variant.heads}
+        found = gradient_importance(
+            open_subject(self.model, self.kind, passages[0]),
+            passages,
+            special=[tokens.special for tokens in self.targets or self.texts],
+            on_progress=lambda done, total: advance(done / total),
+        )
+        return {head: score for head, score in found.items() if head in asked}
+
+    def identity(self, wish: ScanWish) -> Mapping[str, Any]:
+        """All that the results depend on, for a resume file to be held against."""
+        info, options = self.model.info, self.options
+        heads = [variant.heads for variant in self.variants]
+        return {
+            "model": info.name,
+            "weights": weights_fingerprint(self.model),
+            "dtype": info.dtype,
+            "texts": texts_digest((*self.texts, *self.targets)),
+            "kind": self.kind,
+            "removals": f"{len(heads)} ({digest(heads)})",
+            "mode": options.mode,
+            "reference": texts_digest((*self.references, *self.reference_targets)),
+            "draws": options.draws,
+            "seed": options.seed,
+            "positions": options.positions,
+            "answer_and_foil": list(options.pair) if options.pair else None,
+            "token_losses": options.token_losses,
+            "method": wish.way,
+        }
+
+
+def _references(
+    model: Model,
+    texts: Texts,
+    tokens: tuple[Tokens, ...],
+    reference: Reference,
+    wish: ScanWish,
+) -> tuple[tuple[Tokens, ...], str | None]:
+    """The tokens that stand in, and their name."""
+    if wish.mode == "zero":
+        return (), None
+    if reference.texts is None:
+        if len(texts.texts) > 1:
+            other = "another of " if wish.mode == "resample" else ""
+        return tokens, f"{other}the {len(tokens)} measured texts"
+        return tokens, "the measured text itself"
+    place = f"the reference {reference.texts.source}: "
+    encoded = encode_texts(model, reference.texts, wish.truncate, 1, place)
+    count = f"{len(encoded)} text{'s' * (len(encoded) != 1)}"
+    return encoded, f"{count} of {reference.texts.source}"
+
+
+def _length_notes(model: Model, tokens: Sequence[Tokens]) -> tuple[str, ...]:
+    """What the model has to say of the longest text."""
+    if not isinstance(model, NumpyModel):
+        return ()
+    return model.notes_for(max(tokens, key=len))
+
+
+def _with_partners(
+    tokens: Sequence[Tokens], references: Sequence[Tokens]
+) -> tuple[Sequence[int], tuple[str, ...]]:
+    """The texts for which another one is long enough to stand in, and a note on those left out.
+
+    All of them where there is none: the scan says what is missing.
+    """
+    kept = [
+        place
+        for place, text in enumerate(tokens)
+        if any(len(other) >= len(text) and other.ids != text.ids for other in references)
+    ]
+    left = len(tokens) - len(kept)
+    if not kept or not left:
+        return range(len(tokens)), ()
+    verb = "was" if left == 1 else "were"
+    return kept, (
+        f"{left} of {len(tokens)} texts {verb} left out: no other text is as long, so that none "
+        "can stand in",
+    )
+
+
+def _targets(model: Model, tokens: Sequence[Tokens], choice: Choice) -> tuple[Tokens, ...]:
+    """What a decoder writes for each text; empty for models without one."""
+    if not isinstance(model, TwoStackModel):
+        return ()
+    return tuple(target_tokens(model, one, choice) for one in tokens)

@@ -1,0 +1,64 @@
+"""What ``attnviz ablate`` does once its options are read: load, measure, rank, show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+
+from rich.console import Console
+
+from attnviz.cli.ablate_job import Job, read_reference
+from attnviz.cli.ablate_output import check_output, show_report
+from attnviz.cli.ablate_report import measure
+from attnviz.cli.ablate_view import make_view
+from attnviz.cli.ablate_wish import ScanWish, ViewWish
+from attnviz.cli.heads_run import Output
+from attnviz.cli.progress import loading
+from attnviz.cli.resume_file import ResumeFile
+from attnviz.cli.scan_progress import scanning, spoken_time
+from attnviz.cli.terminal import messages
+from attnviz.cli.texts_input import Texts
+from attnviz.models.resolve import LoadOptions, load
+
+__all__ = ["show_ablation"]
+
+_LONG = 5.0
+"""Seconds of a scan that are worth a word."""
+
+
+def show_ablation(
+    read_texts: Callable[[], Texts],
+    model_name: str,
+    options: LoadOptions,
+    wish: ScanWish,
+    view_wish: ViewWish,
+    output: Output,
+) -> None:
+    """Run the command. What can be refused is refused before a model is loaded.
+
+    Ctrl-C shows what is done, and passes on as KeyboardInterrupt.
+    """
+    console = check_output(output)
+    notices = messages(output.quiet or output.json)
+    texts, reference = read_texts(), read_reference(wish)
+    with loading(model_name, notices) as progress:
+        model = load(model_name, replace(options, progress=progress))
+        job = Job.prepare(model, texts, reference, wish, options.seed, view_wish.by_token)
+    file = ResumeFile(wish.resume, job.identity(wish)) if wish.resume is not None else None
+    with file or nullcontext(), scanning("removing heads", notices) as advance:
+        measured = measure(job, wish, view_wish.top, file, advance)
+    if not measured.empty:
+        report = measured.report()
+        view = make_view(report, job, texts.source, wish, view_wish, not output.quiet)
+        show_report(report, view, output, console, notices)
+        if report.seconds > _LONG:
+            notices.print(f"the scan took {spoken_time(report.seconds)}")
+    if not measured.complete:
+        _say_what_is_kept(notices, wish)
+        raise KeyboardInterrupt
+
+
+def _say_what_is_kept(notices: Console, wish: ScanWish) -> None:
+    if wish.resume is not None:
+        notices.print("the same command goes on where this one ended")
