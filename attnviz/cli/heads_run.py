@@ -58,7 +58,7 @@ def show_heads(
         model = load(model_name, replace(options, progress=progress))
         record, selected = observe(model, text, choice)
     report = make_report(record, selected, choice.index_base, wish)
-    view = make_view(report, text, wish, hinting=not output.quiet)
+    view = make_view(report, text, choice.target, wish, hinting=not output.quiet)
     with printing():
         if output.json:
             _print_json(report, view)
