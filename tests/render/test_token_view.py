@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_chosen_by_weight_and_said(reports: Reports, room: 
     report = reports([f"w{i}" for i in range(100)], heads=(2,))
     block = token_view(report, Word(range(99, 100)), None, PLAIN, room, False)
     plain = " ".join(block.plain.split())
-    kept = (room - 5) // 4
+    kept = (room - 5) // 5
     assert (f"the {kept} of 100 tokens with the most weight" in plain) == (kept < 100)
     assert max(map(cell_len, block.plain.split("\n"))) <= room
 
@@ -95,6 +95,13 @@ def test_kept_tokens_are_those_with_the_most_weight(reports: Reports) -> None:
     report = reports([f"w{i}" for i in range(30)], weights=[weights], causal=False)
     plain = token_view(report, Word(range(1)), None, PLAIN, 20, False).plain
     assert re.search(r"w5 +w11 +w23\n", plain)
+
+
+def test_what_a_query_cannot_see_is_not_chosen(reports: Reports) -> None:
+    report = reports([f"w{i}" for i in range(60)], heads=(2,))
+    plain = token_view(report, Word(range(3, 4)), None, PLAIN, 60, False).plain
+    assert "the 4 of 60 tokens" in plain
+    assert re.search(r"w0 +w1 +w2 +w3\n", plain)
 
 
 def test_weights_that_are_no_numbers_stay_blank(reports: Reports) -> None:
