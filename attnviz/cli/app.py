@@ -27,7 +27,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def attnviz(
+def _attnviz(
     context: typer.Context,
     version: Annotated[
         bool,

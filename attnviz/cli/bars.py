@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from attnviz.cli.progress import Report
+from attnviz.models.transfer import Progress as Report
 from attnviz.render.labels import visible
 
 __all__ = ["bars"]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
+from attnviz.models.transfer import Progress
 from attnviz.render.labels import visible
 
-__all__ = ["Report", "loading"]
-
-Report = Callable[[str, int, int | None], None]
-"""Called as ``report(file, bytes_done, bytes_in_all)``."""
+__all__ = ["loading"]
 
 _BUILT_IN = ("tiny", "mha")
 
 
 @contextmanager
-def loading(model: str, console: Console) -> Iterator[Report | None]:
+def loading(model: str, console: Console) -> Iterator[Progress | None]:
     """A spinner, with a bar for each file that is downloaded; gone at the end.
 
     The built-in models are there at once and get none; without a terminal that can move its
@@ -35,7 +33,7 @@ def loading(model: str, console: Console) -> Iterator[Report | None]:
             yield report
 
 
-def _a_line_a_file(console: Console) -> Report:
+def _a_line_a_file(console: Console) -> Progress:
     announced: set[str] = set()
 
     def report(file: str, done: int, total: int | None) -> None:
