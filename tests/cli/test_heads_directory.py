@@ -46,7 +46,7 @@ def test_a_decoder(document: Any, checkpoint: Checkpoint, kind: str, shape: tupl
     found = document(TEXT, "--model", directory)
     info = found["model"]
     assert (info["layers"], info["heads"], info["kv_heads"], info["head_dim"]) == shape
-    assert (info["name"], info["dtype"], info["weights"]) == (directory, "float32", "trained")
+    assert (info["name"], info["dtype"], info["weights"]) == (directory, "float32", "checkpoint")
     assert found["tokens"] == ["<s>", *TEXT.split(), "</s>"]
     model = transformers.AutoModelForCausalLM.from_pretrained(directory)
     ids = torch.tensor([found["token_ids"]])
