@@ -46,14 +46,17 @@ def total(terms: Iterable[Term], *roles: str) -> int:
 
 
 def of_part(part: Part, role: str = "other") -> tuple[Term, ...]:
-    """The terms of a matrix, a table or a norm; norms and biases keep their own roles."""
+    """The terms of a matrix, a table or a norm; norms keep their own role.
+
+    A tied matrix counts where it belongs, its bias here.
+    """
     match part:
-        case Dense(tied=True):
-            return ()
         case Dense():
-            terms = [product(part.label, (part.inputs, part.outputs), role=role)]
+            terms = []
+            if not part.tied:
+                terms.append(product(part.label, (part.inputs, part.outputs), role=role))
             if part.bias:
-                terms.append(product(f"{part.label} bias", (part.outputs,), role="bias"))
+                terms.append(product(f"{part.label} bias", (part.outputs,), role=role))
             return tuple(terms)
         case Table():
             factors = (part.rows, part.width) if part.rows != 1 else (part.width,)
