@@ -19,7 +19,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "designs", "errors"}
+GROUND = {"records", "designs", "accounts", "errors"}
 """What crosses the layers: plain data and the exceptions."""
 
 MAY_IMPORT = {
@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "models": {"attention"} | GROUND,
     "attention": {"errors"},
     **{name: set() for name in GROUND},
+    "accounts": {"designs"},
 }
 """What each layer may import beside itself."""
 
@@ -39,6 +40,7 @@ LIBRARIES = {
     "attention": {"numpy", "torch", "array_api_compat", "safetensors"},
     "records": {"numpy"},
     "designs": set(),
+    "accounts": set(),
     "errors": set(),
 }
 """The only third-party libraries of the layers that must stay small."""

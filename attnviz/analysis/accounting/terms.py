@@ -4,31 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from attnviz.accounts.terms import Term
 from attnviz.designs import Dense, Norm, Part, Table
 
-__all__ = ["Term", "of_part", "product", "total"]
-
-
-@dataclass(frozen=True)
-class Term:
-    """A number with its arithmetic.
-
-    label: what is counted, in words.
-    count: the number.
-    formula: the arithmetic with the numbers in place, as ``4096 × 4096 = 16,777,216``.
-    symbols: the same arithmetic in names, as ``d_model × heads × head_dim``; may be empty.
-    role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent``,
-        ``bias``, ``norm``, ``up``, ``gate``, ``down``, ``router``, ``embedding``, ``head``,
-        ``other``.
-    """
-
-    label: str
-    count: int
-    formula: str
-    symbols: str = ""
-    role: str = "other"
+__all__ = ["of_part", "product", "total"]
 
 
 def product(label: str, factors: Iterable[int], *, role: str = "other", symbols: str = "") -> Term:

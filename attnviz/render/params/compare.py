@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.analysis.accounting.account import Account
+from attnviz.accounts.account import Account
 from attnviz.render.params.metrics import Case, Metric, cell, telling_metrics
 from attnviz.render.params.numbers import count, factor
 from attnviz.render.params.running import run_words

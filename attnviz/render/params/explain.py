@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.accounting.account import Account
+from attnviz.accounts.account import Account
 from attnviz.render.params.numbers import count
 from attnviz.render.params.subject import attention_only, main_attention
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.accounting.account import Account
-from attnviz.analysis.accounting.memory import Fit
+from attnviz.accounts.account import Account
+from attnviz.accounts.running import Fit
 from attnviz.render.params.numbers import bytes_text, count, factor
 
 __all__ = ["fit_words", "longest_words"]

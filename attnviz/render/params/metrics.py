@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from attnviz.analysis.accounting.account import Account
-from attnviz.analysis.accounting.memory import Fit
+from attnviz.accounts.account import Account
+from attnviz.accounts.running import Fit
 from attnviz.render.params.fit import longest_words
 from attnviz.render.params.numbers import bytes_text, count, short
 from attnviz.render.params.subject import attention_only, main_attention, main_group

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.accounting.account import Account
-from attnviz.analysis.accounting.terms import Term
+from attnviz.accounts.account import Account
+from attnviz.accounts.terms import Term
 from attnviz.render.params.numbers import count, share
 from attnviz.render.params.parts import PartLine, part_lines
 from attnviz.render.params.sheet import Column, Grid, Row

@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from attnviz.analysis.accounting.attention import AttentionCount, PerHead
-from attnviz.analysis.accounting.feed_forward import FeedForwardCount
-from attnviz.analysis.accounting.parameters import LayerCount, ParameterCount, StackCount
-from attnviz.analysis.accounting.terms import Term
+from attnviz.accounts.parameters import (
+    AttentionCount,
+    FeedForwardCount,
+    LayerCount,
+    ParameterCount,
+    PerHead,
+    StackCount,
+)
+from attnviz.accounts.terms import Term
 from attnviz.designs import ExpertsDesign
 
 __all__ = ["PartLine", "layer_lines", "part_lines"]

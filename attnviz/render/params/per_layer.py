@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.accounting.account import Account
-from attnviz.analysis.accounting.attention import AttentionCount
-from attnviz.analysis.accounting.parameters import GroupCount
+from attnviz.accounts.account import Account
+from attnviz.accounts.parameters import AttentionCount, GroupCount
 from attnviz.designs import ExpertsDesign
 from attnviz.render.params.numbers import count
 from attnviz.render.params.sheet import Column, Grid, Row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.accounting.account import Account
+from attnviz.accounts.account import Account
 from attnviz.designs import AttentionDesign, ExpertsDesign
 from attnviz.render.params.numbers import bytes_text, count, share
 from attnviz.render.params.subject import attention_only, main_attention

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.accounting.account import Account
-from attnviz.analysis.accounting.cache import CacheLine
-from attnviz.analysis.accounting.dtypes import bits
+from attnviz.accounts.account import Account
+from attnviz.accounts.running import CacheLine
 from attnviz.render.params.numbers import bytes_text, count, share, short
 from attnviz.render.params.sheet import Fact
 from attnviz.render.params.subject import main_attention
@@ -39,14 +38,13 @@ def run_words(account: Account) -> str:
     return words if account.batch == 1 else f"{count(account.batch)} × {words}"
 
 
-def _size(dtype: str) -> str:
+def _size(bits: int) -> str:
     """How much memory a number takes."""
-    size = bits(dtype)
-    return f"{size // 8} byte{'s' * (size > 8)}" if size % 8 == 0 else f"{size} bits"
+    return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
 
 
 def _weights(account: Account) -> list[Fact]:
-    made = f"{count(account.parameters.total)} × {_size(account.dtype)} ({account.dtype})"
+    made = f"{count(account.parameters.total)} × {_size(account.bits)} ({account.dtype})"
     facts = [Fact("all parameters", bytes_text(account.weight_bytes), made)]
     if account.buffer_bytes:
         size, note = bytes_text(account.buffer_bytes), "stored beside them, not trained"
@@ -61,7 +59,7 @@ def _cache(account: Account) -> list[Fact]:
         growing = [line for line in cache.lines if line.kind not in ("cross", "linear")]
         made = " + ".join(_kept(line, account) for line in growing)
         made = f"({made})" if len(growing) > 1 else made
-        made += f" × {_size(cache.dtype)}"
+        made += f" × {_size(account.cache_bits)}"
         facts.append(Fact("one token", bytes_text(cache.bytes_per_token), made))
     if cache.bytes_per_token_late != cache.bytes_per_token:
         late = bytes_text(cache.bytes_per_token_late)
@@ -141,4 +139,4 @@ def _maps(account: Account) -> Fact:
     batch = f"{count(account.batch)} × " if account.batch > 1 else ""
     made = f"{batch}({made})" if batch and len(maps.terms) > 1 else f"{batch}{made}"
     label = f"{count(maps.maps)} map{'s' * (maps.maps > 1)}, if kept"
-    return Fact(label, bytes_text(maps.bytes), f"{made} × {_size(account.dtype)}")
+    return Fact(label, bytes_text(maps.bytes), f"{made} × {_size(account.bits)}")

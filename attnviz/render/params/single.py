@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.accounting.account import Account
-from attnviz.analysis.accounting.memory import Fit
+from attnviz.accounts.account import Account
+from attnviz.accounts.running import Fit
 from attnviz.render.params.fit import fit_words
 from attnviz.render.params.parameters import parameter_grid
 from attnviz.render.params.per_layer import layer_grid

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from attnviz.analysis.accounting.account import Account
-from attnviz.analysis.accounting.attention import AttentionCount
-from attnviz.analysis.accounting.parameters import GroupCount, StackCount
+from attnviz.accounts.account import Account
+from attnviz.accounts.parameters import AttentionCount, GroupCount, StackCount
 
-__all__ = ["attention_only", "layer_span", "main_attention", "main_group", "main_stack"]
+__all__ = [
+    "attention_only",
+    "layer_span",
+    "main_attention",
+    "main_group",
+    "main_stack",
+    "spans",
+]
 
 
 def main_stack(account: Account) -> StackCount:
