@@ -43,7 +43,7 @@ def count_flops(
     ffn = batch * sum(item.ffn for _, item in stacks)
     head = batch * sum(item.head for _, item in stacks)
     other = batch * (between + sum(item.other for _, item in stacks))
-    written = [stack for stack, _ in stacks if _grows(stack)]
+    written = [stack for stack, _ in stacks if _grows(stack)] or [stacks[-1][0]]
     return FlopCount(
         tokens=length.target,
         source_tokens=length.source,
