@@ -8,6 +8,7 @@ import typer
 
 from attnviz import __version__
 from attnviz.cli.heads import EXAMPLES, heads
+from attnviz.cli.params import PARAMS_EXAMPLES, params
 
 __all__ = ["app"]
 
@@ -42,3 +43,4 @@ def _attnviz(
 
 
 app.command(epilog=EXAMPLES)(heads)
+app.command(epilog=PARAMS_EXAMPLES)(params)

@@ -28,7 +28,9 @@ def fit_words(fit: Fit, account: Account) -> str:
     tokens = f"{count(fit.tokens)} tokens"
     if fit.batch > 1:
         tokens += " each"
-    cache = f"{bytes_text(fit.cache)} of cache ({account.cache_dtype})"
+    cache = f"{bytes_text(fit.cache)} of cache"
+    if account.cache_dtype != account.dtype:
+        cache += f" ({account.cache_dtype})"
     left = f"{bytes_text(fit.left)} stay free"
     if fit.binds == "positions":
         more = ""

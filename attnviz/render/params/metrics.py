@@ -162,4 +162,4 @@ def cell(metric: Metric, case: Case) -> str:
     if metric.key == "context" and case.fit is not None:
         return longest_words(case.fit)
     value = metric.value(case)
-    return "–" if value is None else metric.text(value)
+    return metric.text(value) if value else "–"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "count", "factor", "share", "short"]
+__all__ = ["bytes_text", "count", "factor", "share", "short", "times"]
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _SCALES = ("", "k", "M", "G", "T", "P", "E")
@@ -64,3 +64,8 @@ def factor(part: int, whole: int) -> str:
     large, small, sign = (part, whole, "×") if part >= whole else (whole, part, "÷")
     exact = large % small == 0
     return f"{sign} {large // small:,}" if exact else f"{sign} {_rounded(large, small, 2)}"
+
+
+def times(part: int, whole: int) -> str:
+    """How many times ``whole`` goes into ``part``: ``54.15 ×``; a dash for nothing."""
+    return f"{_rounded(part, whole, 2 if part % whole else 0)} ×" if whole else "–"

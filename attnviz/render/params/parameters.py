@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnviz.accounts.account import Account
 from attnviz.accounts.terms import Term
 from attnviz.render.params.numbers import count, share
@@ -10,6 +12,9 @@ from attnviz.render.params.sheet import Column, Grid, Row
 from attnviz.render.params.subject import attention_only, main_stack
 
 __all__ = ["parameter_grid", "shape_of"]
+
+_MANY = 3
+_TOGETHER = {"embedding": "embeddings", "norm": "outer norms", "other": "other parts"}
 
 
 def parameter_grid(account: Account, formulas: bool = False) -> Grid:
@@ -61,9 +66,8 @@ def _whole_model(account: Account, formulas: bool) -> Grid:
     )
     rows: list[Row] = []
     tower = ""
-    for line in part_lines(parameters):
-        if line.detail and towers and not formulas:
-            continue
+    lines = part_lines(parameters)
+    for line in _brief(lines) if towers and not formulas else lines:
         if towers and line.tower not in ("", tower):
             tower = line.tower
             rows.append(Row((tower, "", "", "", "", ""), "strong"))
@@ -80,6 +84,24 @@ def _whole_model(account: Account, formulas: bool) -> Grid:
         for label, number in _buffers(parameters.buffers).items()
     ]
     return Grid(columns, tuple(rows))
+
+
+def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
+    """Lines without details, and many small ones outside the layers of a tower as one."""
+    groups: dict[tuple[str, str], list[PartLine]] = {}
+    for line in lines:
+        if not line.detail:
+            alone = "" if not line.layers and line.role in _TOGETHER else line.label
+            groups.setdefault((line.tower, alone or line.role), []).append(line)
+    brief: list[PartLine] = []
+    for group in groups.values():
+        if len(group) < _MANY:
+            brief += group
+            continue
+        first = group[0]
+        count = sum(line.count for line in group)
+        brief.append(PartLine(_TOGETHER[first.role], first.role, count, tower=first.tower))
+    return brief
 
 
 def _part_row(line: PartLine, whole: int, formulas: bool, towers: bool) -> Row:
@@ -114,7 +136,9 @@ def _each(line: PartLine) -> str:
 
 def shape_of(line: PartLine) -> str:
     """The shape of a lone matrix or vector, such as ``4096 × 4096``; empty for several."""
-    if len(line.terms) != 1 or (line.role in ("attention", "feed_forward") and not line.detail):
+    inner = line.role in ("attention", "feed_forward") and not line.detail
+    biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
+    if inner or not line.terms or (len(line.terms) > 1 and not biased):
         return ""
     shape, equals, _ = line.terms[0].formula.partition(" = ")
     return shape if equals else str(line.terms[0].count)

@@ -56,8 +56,7 @@ def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
     lines: list[PartLine] = []
     for stack in count.stacks:
         lines += _stack_lines(stack)
-    lines += [_outside(term) for term in count.terms]
-    return tuple(lines)
+    return (*lines, *_outside_lines(count.terms))
 
 
 def layer_lines(layer: LayerCount, stored: int = 1, tower: str = "") -> tuple[PartLine, ...]:
@@ -65,18 +64,27 @@ def layer_lines(layer: LayerCount, stored: int = 1, tower: str = "") -> tuple[Pa
     return tuple(_layers([(layer, stored)], tower))
 
 
-def _outside(term: Term, tower: str = "") -> PartLine:
-    """A line outside the layers."""
-    role = term.role if term.role in ("embedding", "norm", "head") else "other"
-    return PartLine(term.label, role, term.count, terms=(term,), tower=tower)
+def _outside_lines(terms: Sequence[Term], tower: str = "") -> list[PartLine]:
+    """The lines outside the layers, each bias with its matrix."""
+    matrices: dict[str, list[Term]] = {}
+    for term in terms:
+        label = term.label.removesuffix(" bias")
+        matrices.setdefault(label if label in matrices else term.label, []).append(term)
+    lines = []
+    for label, group in matrices.items():
+        role = group[0].role if group[0].role in ("embedding", "norm", "head") else "other"
+        count = sum(term.count for term in group)
+        lines.append(PartLine(label, role, count, terms=tuple(group), tower=tower))
+    return lines
 
 
 def _stack_lines(stack: StackCount) -> list[PartLine]:
     name = stack.design.name
-    lines = [_outside(term, name) for term in stack.terms if term.role == "embedding"]
+    before = [term for term in stack.terms if "embedding" in (term.role, *term.label.split())]
+    behind = [term for term in stack.terms if term not in before]
+    lines = _outside_lines(before, name)
     lines += _layers([(group.layer, group.stored) for group in stack.groups], name)
-    lines += [_outside(term, name) for term in stack.terms if term.role != "embedding"]
-    return lines
+    return lines + _outside_lines(behind, name)
 
 
 _Counted = tuple[int, tuple[Term, ...]]

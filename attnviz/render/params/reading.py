@@ -27,8 +27,9 @@ def _width_sentences(design: AttentionDesign) -> list[str]:
     product = f"{count(design.heads)} × {count(design.head_dim)} = {count(inner)}"
     if inner == design.d_model and design.kv_heads == design.heads:
         other = _other_cut(design)
+        counted = "projections do" if design.parts else "count does"
         return [
-            "The count does not depend on the number of heads: heads × head_dim = "
+            f"The {counted} not depend on the number of heads: heads × head_dim = "
             f"{product} = d_model{other}. The width of a head and the number of maps do."
         ]
     if inner == design.d_model:

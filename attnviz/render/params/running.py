@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnviz.accounts.account import Account
 from attnviz.accounts.running import CacheLine
+from attnviz.accounts.terms import Term
 from attnviz.render.params.numbers import bytes_text, count, share, short
 from attnviz.render.params.sheet import Fact
 from attnviz.render.params.subject import main_attention
@@ -135,8 +138,25 @@ def _square(account: Account) -> str:
 
 def _maps(account: Account) -> Fact:
     maps = account.maps
-    made = " + ".join(term.formula.partition(" = ")[0] for term in maps.terms)
-    batch = f"{count(account.batch)} × " if account.batch > 1 else ""
-    made = f"{batch}({made})" if batch and len(maps.terms) > 1 else f"{batch}{made}"
+    made = _map_words(maps.terms)
+    if account.batch > 1:
+        made = f"{count(account.batch)} × {made}"
     label = f"{count(maps.maps)} map{'s' * (maps.maps > 1)}, if kept"
     return Fact(label, bytes_text(maps.bytes), f"{made} × {_size(account.bits)}")
+
+
+def _map_words(terms: Sequence[Term]) -> str:
+    """``80 × 64 × 4096 × 4096 = …`` as layers, heads, queries and keys; equal layers together."""
+    depths: dict[tuple[int, int, int], int] = {}
+    for term in terms:
+        factors = [int(number) for number in term.formula.partition(" = ")[0].split(" × ")]
+        layers, heads, queries, keys = factors
+        place = heads, queries, keys
+        depths[place] = depths.get(place, 0) + layers
+    products = []
+    for (heads, queries, keys), layers in depths.items():
+        size = f"{count(queries)}²" if queries == keys else f"{count(queries)} × {count(keys)}"
+        depth = f"{count(layers)} layers × " if layers > 1 else ""
+        products.append(f"{depth}{count(heads)} head{'s' * (heads > 1)} × {size}")
+    made = " + ".join(products)
+    return f"({made})" if len(products) > 1 else made

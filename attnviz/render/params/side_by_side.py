@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attnviz.accounts.account import Account
 from attnviz.designs import ExpertsDesign
 from attnviz.render.params.metrics import Case, cell, telling_metrics
-from attnviz.render.params.numbers import count, factor, share
+from attnviz.render.params.numbers import count, share, times
 from attnviz.render.params.running import run_words
 from attnviz.render.params.sheet import Column, Grid, Row, Sheet
 from attnviz.render.params.subject import main_attention, main_group
@@ -37,13 +37,24 @@ def side_by_side_sheet(cases: Sequence[Case]) -> Sheet:
         (f"{len(cases)} models", *sorted({account.dtype for account in accounts})),
         tuple(lines),
         (
-            Grid(columns, tuple(_shape_rows(accounts))),
-            Grid(columns, tuple(_share_rows(accounts)), "Parameters"),
-            Grid(columns, tuple(_running_rows(cases, accounts)), "Running"),
+            Grid(
+                columns,
+                (
+                    *_shape_rows(accounts),
+                    _heading("Parameters", cases),
+                    *_share_rows(accounts),
+                    _heading("Running", cases),
+                    *_running_rows(cases, accounts),
+                ),
+            ),
         ),
         {},
         tuple(_sentences(cases, accounts)),
     )
+
+
+def _heading(text: str, cases: Sequence[Case]) -> Row:
+    return Row((text, *("" for _ in cases)), "strong", ruled=True)
 
 
 def _shape_rows(accounts: Sequence[Account]) -> list[Row]:
@@ -80,7 +91,7 @@ def _share_rows(accounts: Sequence[Account]) -> list[Row]:
         rows.append(Row((label, *map(count, numbers))))
         rows.append(Row(("", *shares), "faint"))
     totals = [account.parameters.total for account in accounts]
-    rows.append(Row(("total", *map(count, totals)), "strong", ruled=True))
+    rows.append(Row(("total", *map(count, totals)), "strong"))
     active = [account.parameters.active for account in accounts]
     if active != totals:
         rows.append(Row(("active a token", *map(count, active)), "strong"))
@@ -103,10 +114,10 @@ def _sentences(cases: Sequence[Case], accounts: Sequence[Account]) -> list[str]:
     if few.parameters.total == many.parameters.total:
         return []
     text = (
-        f"{large.name} has {factor(many.parameters.total, few.parameters.total)} the parameters "
+        f"{large.name} has {times(many.parameters.total, few.parameters.total)} the parameters "
         f"of {small.name}"
     )
     before, after = few.cache.bytes_per_token, many.cache.bytes_per_token
     if before and after:
-        text += f" and keeps {factor(after, before)} the cache of a token"
+        text += f" and keeps {times(after, before)} the cache of a token"
     return [f"{text}."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attnviz.accounts.account import Account
+from attnviz.designs import ExpertsDesign
 from attnviz.render.params.numbers import count
 from attnviz.render.params.subject import attention_only, main_attention, main_group
 
@@ -26,9 +27,11 @@ def title_words(account: Account) -> tuple[str, ...]:
     words.append(heads)
     if attention.latent is not None:
         words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
-    d_ff = getattr(main_group(account).layer.design.feed_forward, "d_ff", None)
-    if d_ff is not None:
-        words.append(f"d_ff {count(d_ff)}")
+    forward = main_group(account).layer.design.feed_forward
+    if isinstance(forward, ExpertsDesign):
+        words.append(f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}")
+    elif forward is not None:
+        words.append(f"d_ff {count(forward.d_ff)}")
     dtype = account.dtype
     if account.cache_dtype != dtype:
         dtype += f", cache {account.cache_dtype}"
@@ -38,10 +41,10 @@ def title_words(account: Account) -> tuple[str, ...]:
 def _towers(account: Account) -> str:
     """How many layers there are, tower by tower."""
     stacks = account.design.stacks
-    depths = [f"{count(stack.depth)} layer{'s' * (stack.depth > 1)}" for stack in stacks]
     if len(stacks) == 1:
-        return depths[0]
-    return " + ".join(f"{stack.name} {depth}" for stack, depth in zip(stacks, depths, strict=True))
+        depth = stacks[0].depth
+        return f"{count(depth)} layer{'s' * (depth > 1)}"
+    return " + ".join(f"{count(stack.depth)} {stack.name}" for stack in stacks) + " layers"
 
 
 def origin_lines(account: Account) -> tuple[str, ...]:
