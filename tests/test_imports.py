@@ -45,7 +45,11 @@ LIBRARIES = {
 }
 """The only third-party libraries of the layers that must stay small."""
 
-TRANSFORMERS = {"attnviz.models.huggingface", "attnviz.models.attention_interface"}
+TRANSFORMERS = {
+    "attnviz.models.attention_interface",
+    "attnviz.models.huggingface",
+    "attnviz.models.meta_count",
+}
 """The only modules that import transformers."""
 
 STANDARD = sys.stdlib_module_names | {"_typeshed"}
