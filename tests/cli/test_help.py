@@ -14,6 +14,7 @@ import pytest
 import attnviz
 from attnviz.cli.complete import complete_model
 from attnviz.cli.heads import EXAMPLES
+from attnviz.models.shapes import shape_names
 
 
 def test_version(run: Any) -> None:
@@ -60,15 +61,14 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [
-        ("t", ["tiny"]),
-        ("m", ["mha"]),
-        ("configs/gpt2", ["configs/gpt2", "configs/gpt2-medium"]),
-        ("xyz", []),
-    ],
+    [("t", ["tiny"]), ("m", ["mha"]), ("configs/gpt2-medi", ["configs/gpt2-medium"]), ("xyz", [])],
 )
 def test_model_names_are_offered(typed: str, offered: list[str]) -> None:
     assert complete_model(typed) == offered
+
+
+def test_every_named_shape_is_offered() -> None:
+    assert complete_model("") == ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
 
 
 def test_the_completion_of_bash(program: Any, environment: dict[str, str]) -> None:
