@@ -129,6 +129,11 @@ def test_names_of_special_tokens_are_cut() -> None:
     assert token_labels(tokens, "ascii") == ("<|endof~", "unbelievable", "<s>")
 
 
+def test_a_skin_tone_without_a_skin_is_written_out() -> None:
+    assert visible("\U0001f3fb") == "<U+1F3FB>"
+    assert visible("👍\U0001f3fb") == "👍"
+
+
 @given(strange.map(visible), st.integers(0, 12), st.sampled_from(["…", "~"]))
 @example("한글", 3, "…")
 @example("🎉🎉", 1, "…")
