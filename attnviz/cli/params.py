@@ -20,7 +20,7 @@ attnviz params --d-model 4096 --heads 32
 
 attnviz params --d-model 4096 --heads 32 --compare kv-heads=32,8,1
 
-attnviz params --d-model 512 --heads 8 --layers 6 --d-ff 2048 --vocab 32000 --formula
+attnviz params --d-model 512 --heads 8 --layers 6 --d-ff 2048 --formula
 
 attnviz params llama-2-70b --tokens 4096 --memory 160GB
 
@@ -35,7 +35,7 @@ def params(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL]...",
+            metavar="MODEL",
             help="A named shape such as llama-2-7b, a directory with a config.json, or a Hugging "
             "Face id; several stand side by side.",
             autocompletion=complete_shape,

@@ -6,11 +6,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnviz.accounts.account import Account
+from attnviz.accounts.built import BuiltCount
 from attnviz.accounts.running import Fit
 from attnviz.analysis.accounting.account import account
+from attnviz.analysis.accounting.dtypes import byte_count
 from attnviz.analysis.accounting.memory import longest_context
 from attnviz.cli.params_values import MOST, parse_choices, parse_memory
 from attnviz.designs import Design
@@ -18,6 +20,9 @@ from attnviz.errors import UsageError
 from attnviz.models.design_options import OPTIONS, design_from_options
 from attnviz.models.option_rules import nearest
 from attnviz.render.params.metrics import Case
+
+if TYPE_CHECKING:
+    from attnviz.models.find_design import FoundDesign
 
 __all__ = ["Request", "compared_cases", "requested_cases"]
 
@@ -55,8 +60,10 @@ class Request:
         return dict.fromkeys(self.models, False) | dict.fromkeys(self.names, True)
 
 
-def requested_cases(request: Request) -> list[Case]:
+def requested_cases(request: Request) -> list[Case] | BuiltCount:
     """The designs that were asked for, counted; one for a shape, one for each name.
+
+    A lone model whose class the arithmetic does not know is counted by building it.
 
     Raises:
         UsageError: neither a shape nor a name, both, or numbers that do not go together.
@@ -64,8 +71,13 @@ def requested_cases(request: Request) -> list[Case]:
     """
     _check_numbers(request)
     _refuse_both(request)
-    if request.named:
-        return [_counted(_found(name, request), request) for name in request.named]
+    if request.revision is not None and not request.named:
+        raise UsageError("--revision is for models of the hub: a shape has none")
+    found = [_found(name, request) for name in request.named]
+    if len(found) == 1 and found[0].design is None and request.memory is None:
+        return _built(found[0], request)
+    if found:
+        return [_of_found(item, request) for item in found]
     if not request.shape:
         raise UsageError(
             "expected a shape or a model: attnviz params --d-model 4096 --heads 32, or attnviz "
@@ -96,8 +108,12 @@ def compared_cases(request: Request, wishes: Sequence[str]) -> tuple[tuple[str, 
         try:
             changed = _changed(request, options, values)
             _check_numbers(changed)
-            design = found[0] if found else design_from_options(**changed.shape)
-            cases.append(replace(_counted(design, changed), values=values))
+            case = (
+                _of_found(found[0], changed)
+                if found
+                else _counted(design_from_options(**changed.shape), changed)
+            )
+            cases.append(replace(case, values=values))
         except UsageError as error:
             failure = failure or error
             cases.append(Case("", values, refusal=str(error)))
@@ -167,8 +183,8 @@ def _check_numbers(request: Request) -> None:
             raise UsageError(f"{option} is more than {MOST:,}: is this the number you meant?")
 
 
-def _found(name: str, request: Request) -> Design:
-    """The design that a name stands for."""
+def _found(name: str, request: Request) -> FoundDesign:
+    """What a name stands for."""
     from attnviz.models.find_design import find_design  # a shape typed in needs no names
 
     found = find_design(
@@ -177,8 +193,41 @@ def _found(name: str, request: Request) -> Design:
         offline=request.offline,
         shapes_first=request.named[name],
     )
-    assert found.design is not None
-    return found.design
+    if request.revision is not None and found.revision is None:
+        raise UsageError(f"--revision is for models of the hub: {name!r} has none")
+    return found
+
+
+def _of_found(found: FoundDesign, request: Request) -> Case:
+    """A named model with what it costs; UsageError where the arithmetic does not know its class."""
+    if found.design is None:
+        raise UsageError(
+            f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
+            f"be counted, and alone: attnviz params {found.name}"
+        )
+    return replace(_counted(found.design, request), revision=found.revision)
+
+
+def _built(found: FoundDesign, request: Request) -> BuiltCount:
+    """The parameters of a model that is built without weights to count them."""
+    from attnviz.models.meta_count import count_on_meta  # imports torch and transformers
+
+    made = count_on_meta(found.config, name=found.name, architecture=found.architecture)
+    stored = found.config.get("torch_dtype") or found.config.get("dtype")
+    dtype = request.dtype
+    if dtype == "auto":
+        dtype = stored if isinstance(stored, str) else _USUAL
+    return BuiltCount(
+        found.name,
+        found.source,
+        found.revision,
+        made.architecture,
+        made.total,
+        made.buffers,
+        made.parts,
+        dtype,
+        byte_count(made.total, dtype),
+    )
 
 
 def _counted(design: Design, request: Request) -> Case:

@@ -6,11 +6,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from attnviz.accounts.built import BuiltCount
 from attnviz.cli.params_designs import Request, compared_cases, requested_cases
 from attnviz.cli.streams import printing
 from attnviz.cli.terminal import ColourChoice, messages, open_console
 from attnviz.render.labels import visible
+from attnviz.render.params.built import built_sheet
 from attnviz.render.params.compare import compare_sheet
 from attnviz.render.params.explain import explanation
 from attnviz.render.params.metrics import Case
@@ -45,6 +48,15 @@ class ParamsOutput:
     quiet: bool = False
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """What was counted: cases, of which ``options`` were compared, or a model that was built."""
+
+    options: tuple[str, ...] = ()
+    cases: Sequence[Case] = ()
+    built: BuiltCount | None = None
+
+
 def show_params(
     request: Request, compare: Sequence[str], view: ParamsView, output: ParamsOutput
 ) -> None:
@@ -56,66 +68,80 @@ def show_params(
             check_params_path(path)
     drawn = not output.json or any(path.suffix.lower() == ".txt" for path in output.save)
     console = open_console(output.width, output.colour) if drawn else None
-    options, cases = compared_cases(request, compare) if compare else ((), requested_cases(request))
-    sheet = _sheet(options, cases, view)
+    answer = _answer(request, compare)
+    sheet = _sheet(answer, view)
     block = None
     if console is not None:
         theme = Theme.of(console, output.palette, output.ascii)
-        first = next(case.account for case in cases if case.account is not None)
-        told = explanation(first) if view.explain else ()
-        hints = () if output.quiet else _hints(request, options, cases, view)
+        hints = () if output.quiet else _hints(request, answer, view)
+        told = _explanation(answer) if view.explain else ()
         block = sheet_screen(sheet, console.width, theme, told, hints)
     with printing():
         if output.json:
             from attnviz.render.export.params_json import write_params_json
 
-            write_params_json(_document(options, cases, sheet), sys.stdout)
+            write_params_json(_document(answer, sheet), sys.stdout)
         elif console is not None and block is not None:
             console.print(block, end="")
     if output.save:
-        _save(sheet, options, cases, output, "" if block is None else block.plain)
+        _save(answer, sheet, output, "" if block is None else block.plain)
 
 
-def _sheet(options: Sequence[str], cases: Sequence[Case], view: ParamsView) -> Sheet:
-    if options:
-        return compare_sheet(options, cases)
-    if len(cases) > 1:
-        return side_by_side_sheet(cases)
-    counted = cases[0].account
-    assert counted is not None
-    return account_sheet(counted, cases[0].fit, formulas=view.formula, layers=view.per_layer)
+def _answer(request: Request, compare: Sequence[str]) -> _Answer:
+    if compare:
+        return _Answer(*compared_cases(request, compare))
+    asked = requested_cases(request)
+    return _Answer(built=asked) if isinstance(asked, BuiltCount) else _Answer(cases=asked)
 
 
-def _document(options: Sequence[str], cases: Sequence[Case], sheet: Sheet) -> dict[str, object]:
+def _sheet(answer: _Answer, view: ParamsView) -> Sheet:
+    if answer.built is not None:
+        return built_sheet(answer.built)
+    if answer.options:
+        return compare_sheet(answer.options, answer.cases)
+    if len(answer.cases) > 1:
+        return side_by_side_sheet(answer.cases)
+    return account_sheet(answer.cases[0], formulas=view.formula, layers=view.per_layer)
+
+
+def _explanation(answer: _Answer) -> tuple[str, ...]:
+    accounts = [case.account for case in answer.cases if case.account is not None]
+    return explanation(accounts[0]) if accounts else ()
+
+
+def _document(answer: _Answer, sheet: Sheet) -> dict[str, Any]:
     from attnviz.render.export import params_json
 
-    if options:
-        return params_json.compare_document(options, cases, sheet.sentences)
-    if len(cases) > 1:
-        return params_json.models_document(cases)
-    counted = cases[0].account
-    assert counted is not None
-    return params_json.account_document(counted, cases[0].fit)
+    if answer.built is not None:
+        return params_json.built_document(answer.built)
+    if answer.options:
+        return params_json.compare_document(answer.options, answer.cases, sheet.sentences)
+    if len(answer.cases) > 1:
+        return params_json.models_document(answer.cases)
+    return params_json.account_document(answer.cases[0])
 
 
-def _save(
-    sheet: Sheet, options: Sequence[str], cases: Sequence[Case], output: ParamsOutput, screen: str
-) -> None:
+def _save(answer: _Answer, sheet: Sheet, output: ParamsOutput, screen: str) -> None:
     from attnviz.render.export.params_save import Answer, save_params
 
-    document = _document(options, cases, sheet)
-    answer = Answer(sheet, document, options, cases, output.palette, screen)
+    saved = Answer(
+        sheet,
+        _document(answer, sheet),
+        answer.options,
+        answer.cases,
+        answer.built,
+        output.palette,
+        screen,
+    )
     notices = messages(output.quiet or output.json)
     for path in output.save:
-        save_params(answer, path)
+        save_params(saved, path)
         notices.print(f"saved {visible(str(path))}", soft_wrap=True)
 
 
-def _hints(
-    request: Request, options: Sequence[str], cases: Sequence[Case], view: ParamsView
-) -> tuple[str, ...]:
+def _hints(request: Request, answer: _Answer, view: ParamsView) -> tuple[str, ...]:
     """What to try next, on the plain screen of one design only."""
-    if options or len(cases) > 1 or view.formula or view.per_layer or view.explain:
+    if len(answer.cases) != 1 or view.formula or view.per_layer or view.explain:
         return ()
     if request.named:
         return (

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attnviz.accounts.account import Account
+from attnviz.accounts.built import BuiltCount
 from attnviz.render.params.metrics import Case
 from attnviz.render.params.parts import part_lines
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["COLUMNS", "write_params_csv"]
+__all__ = ["COLUMNS", "write_built_csv", "write_params_csv"]
 
 COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
 
@@ -36,6 +37,15 @@ def write_params_csv(
             continue
         for line in (*_parameters(case.account), *_running(case)):
             writer.writerow([*case.values, case.name, *line])
+
+
+def write_built_csv(built: BuiltCount, stream: SupportsWrite[str]) -> None:
+    """Write the parts of a model that was counted by building it."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for name, number in built.parts:
+        writer.writerow([built.name, "parameters", "", name, "", number, "parameters"])
+    writer.writerow([built.name, "parameters", "", "total", "sum", built.total, "parameters"])
 
 
 def _parameters(account: Account) -> Iterator[_Line]:

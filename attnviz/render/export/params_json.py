@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from attnviz.accounts.account import Account
-from attnviz.accounts.running import Fit
+from attnviz.accounts.built import BuiltCount
 from attnviz.render.params.compare import changed
 from attnviz.render.params.metrics import Case, telling_metrics
 from attnviz.render.params.parts import PartLine, part_lines
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMA",
     "account_document",
+    "built_document",
     "compare_document",
     "models_document",
     "write_params_json",
@@ -34,15 +35,37 @@ __all__ = [
 SCHEMA = "attnviz.params/1"
 
 
-def account_document(account: Account, fit: Fit | None = None) -> dict[str, Any]:
+def account_document(case: Case) -> dict[str, Any]:
     """Everything that was counted of one design, as one JSON object."""
-    return {"schema": SCHEMA, **_facts(account, fit)}
+    return {"schema": SCHEMA, **_facts(case)}
+
+
+def built_document(built: BuiltCount) -> dict[str, Any]:
+    """A model that was counted by building it: its parameters, and nothing of running it."""
+    return {
+        "schema": SCHEMA,
+        "model": {
+            "name": built.name,
+            "revision": built.revision,
+            "dtype": built.dtype,
+            "layers": None,
+            "heads": None,
+            "kv_heads": None,
+            "head_dim": None,
+            "source": built.source,
+            "architecture": built.architecture,
+        },
+        "counted_by": "building",
+        "total": built.total,
+        "parts": [{"name": name, "count": number} for name, number in built.parts],
+        "buffer_total": built.buffers,
+        "weights": {"dtype": built.dtype, "bytes": built.weight_bytes},
+    }
 
 
 def models_document(cases: Sequence[Case]) -> dict[str, Any]:
     """Several designs: ``models`` holds an object like that of one design for each."""
-    models = [_facts(case.account, case.fit) for case in cases if case.account is not None]
-    return {"schema": SCHEMA, "models": models}
+    return {"schema": SCHEMA, "models": [_facts(case) for case in cases]}
 
 
 def compare_document(
@@ -70,13 +93,16 @@ def _row(options: Sequence[str], case: Case) -> dict[str, Any]:
     }
     if case.account is None:
         return {"values": values, "error": case.refusal}
-    return {"values": values, **_facts(case.account, case.fit)}
+    return {"values": values, **_facts(case)}
 
 
-def _facts(account: Account, fit: Fit | None) -> dict[str, Any]:
+def _facts(case: Case) -> dict[str, Any]:
+    account, fit = case.account, case.fit
+    assert account is not None
     parameters = account.parameters
     document = {
-        "model": _model(account),
+        "model": _model(account, case.revision),
+        "counted_by": "arithmetic",
         "tokens": account.tokens,
         "source_tokens": account.source_tokens,
         "batch": account.batch,
@@ -104,11 +130,11 @@ def _facts(account: Account, fit: Fit | None) -> dict[str, Any]:
     return document
 
 
-def _model(account: Account) -> dict[str, Any]:
+def _model(account: Account, revision: str | None) -> dict[str, Any]:
     design, attention = account.design, main_attention(account).design
     return {
         "name": design.name,
-        "revision": None,
+        "revision": revision,
         "dtype": account.dtype,
         "layers": design.main.depth,
         "heads": attention.heads,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attnviz.accounts.built import BuiltCount
 from attnviz.errors import UsageError
-from attnviz.render.export.params_csv import write_params_csv
+from attnviz.render.export.params_csv import write_built_csv, write_params_csv
 from attnviz.render.export.params_html import write_params_html
 from attnviz.render.export.params_json import write_params_json
 from attnviz.render.export.params_markdown import write_params_markdown
@@ -27,7 +28,7 @@ class Answer:
     """What there is to save.
 
     sheet: the words and tables. document: the JSON object.
-    options, cases: the compared options, and every design.
+    options, cases: the compared options, and every design; or ``built``, a model that was built.
     palette: the colours of bars. screen: the terminal's screen as plain text.
     """
 
@@ -35,6 +36,7 @@ class Answer:
     document: dict[str, Any]
     options: Sequence[str]
     cases: Sequence[Case]
+    built: BuiltCount | None = None
     palette: str = "viridis"
     screen: str = ""
 
@@ -42,9 +44,16 @@ class Answer:
 _Text = codecs.StreamWriter
 
 
+def _csv(answer: Answer, stream: _Text) -> None:
+    if answer.built is not None:
+        write_built_csv(answer.built, stream)
+    else:
+        write_params_csv(answer.options, answer.cases, stream)
+
+
 PARAMS_FORMATS: Mapping[str, Callable[[Answer, _Text], None]] = {
     ".json": lambda answer, stream: write_params_json(answer.document, stream),
-    ".csv": lambda answer, stream: write_params_csv(answer.options, answer.cases, stream),
+    ".csv": _csv,
     ".md": lambda answer, stream: write_params_markdown(answer.sheet, stream),
     ".svg": lambda answer, stream: write_params_svg(answer.sheet, answer.palette, stream),
     ".html": lambda answer, stream: write_params_html(answer.sheet, answer.palette, stream),

@@ -23,6 +23,7 @@ class Case:
     account: what it costs; None where the values do not go together.
     fit: what fits into the memory that was asked for.
     refusal: why the values do not go together.
+    revision: the commit of a model of the hub.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Case:
     account: Account | None = None
     fit: Fit | None = None
     refusal: str = ""
+    revision: str | None = None
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,11 @@ def _scaled(number: int, names: tuple[str, ...]) -> str:
     """Three or four digits and a unit; what no unit reaches as a power of ten."""
     place = max((len(str(number)) - 1) // 3, 0)
     if place >= len(names):
-        digits = str(number)
-        return f"{digits[0]}.{digits[1:3]}e{len(digits) - 1} {names[0]}".strip()
+        power = len(str(number)) - 1
+        shown = _rounded(number, 10**power, 2)
+        if shown == "10.00":
+            shown, power = "1.00", power + 1
+        return f"{shown}e{power} {names[0]}".strip()
     unit = 1000**place
     for decimals in (2, 1, 0) if number % unit else (0,):
         shown = _rounded(number, unit, decimals)

@@ -148,9 +148,10 @@ def _below(line: PartLine) -> tuple[str, ...]:
     """The arithmetic of a line: of each term, of their sum, and over all layers."""
     several = len(line.terms) > 1
     texts = [(f"{term.label}: " if several else "") + _written(term) for term in line.terms]
-    if line.each is not None and several:
+    once = line.each if line.layers else line.count
+    if once is not None and several:
         summed = " + ".join(count(term.count) for term in line.terms)
-        texts.append(f"{summed} = {count(line.each)}")
+        texts.append(f"{summed} = {count(once)}")
     if line.each is not None and line.layers > 1:
         texts.append(f"{count(line.each)} × {count(line.layers)} layers = {count(line.count)}")
     return tuple(texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnviz.accounts.account import Account
 from attnviz.designs import AttentionDesign, ExpertsDesign
 from attnviz.render.params.numbers import bytes_text, count, share
-from attnviz.render.params.subject import attention_only, main_attention
+from attnviz.render.params.subject import attention_only, main_attention, main_stack
 
 __all__ = ["readings"]
 
@@ -13,21 +13,26 @@ __all__ = ["readings"]
 def readings(account: Account) -> list[str]:
     """What is worth knowing about this design."""
     design = main_attention(account).design
-    sentences = [*_width_sentences(design), *_sharing(account, design)]
+    parts = any(
+        attention.design.parts
+        for group in main_stack(account).groups
+        for attention in group.layer.attentions
+    )
+    sentences = [*_width_sentences(design, parts), *_sharing(account, design)]
     if not attention_only(account):
         sentences += [*_experts(account), *_tied(account)]
     return sentences
 
 
-def _width_sentences(design: AttentionDesign) -> list[str]:
-    """Whether the count depends on the number of heads."""
+def _width_sentences(design: AttentionDesign, parts: bool) -> list[str]:
+    """Whether the count depends on the number of heads; ``parts``: there is more than matrices."""
     if design.latent is not None or design.linear:
         return []
     inner = design.heads * design.head_dim
     product = f"{count(design.heads)} × {count(design.head_dim)} = {count(inner)}"
     if inner == design.d_model and design.kv_heads == design.heads:
         other = _other_cut(design)
-        counted = "projections do" if design.parts else "count does"
+        counted = "projections do" if parts else "count does"
         return [
             f"The {counted} not depend on the number of heads: heads × head_dim = "
             f"{product} = d_model{other}. The width of a head and the number of maps do."

@@ -27,7 +27,7 @@ _SHARES = (
 def side_by_side_sheet(cases: Sequence[Case]) -> Sheet:
     """The designs of all cases, which must all have been counted."""
     accounts = [case.account for case in cases if case.account is not None]
-    columns = (Column("", right=False), *(Column(case.name, tone="strong") for case in cases))
+    columns = (Column("", right=False), *(Column(case.name) for case in cases))
     lines = [
         f"{case.name}: {case.account.design.source}"
         for case in cases
@@ -87,8 +87,10 @@ def _share_rows(accounts: Sequence[Account]) -> list[Row]:
         if not any(numbers):
             continue
         wholes = [account.parameters.total for account in accounts]
-        shares = [share(part, whole) for part, whole in zip(numbers, wholes, strict=True)]
-        rows.append(Row((label, *map(count, numbers))))
+        shares = [
+            share(part, whole) if part else "" for part, whole in zip(numbers, wholes, strict=True)
+        ]
+        rows.append(Row((label, *(count(number) if number else "–" for number in numbers))))
         rows.append(Row(("", *shares), "faint"))
     totals = [account.parameters.total for account in accounts]
     rows.append(Row(("total", *map(count, totals)), "strong"))

@@ -9,7 +9,7 @@ from attnviz.render.theme import Theme
 
 __all__ = ["in_signs"]
 
-_PLAIN = str.maketrans("×÷–…·²≤≥", "x/-~-2<>")
+_PLAIN = str.maketrans("×÷–…·²≤≥→", "x/-~-2<>>")
 """One column each, so that tables stay aligned."""
 
 

@@ -8,6 +8,7 @@ broken into bands below each other, each with the first column again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.color import Color
 from rich.segment import Segment
@@ -48,8 +49,7 @@ def draw_grid(grid: Grid, room: int, theme: Theme) -> Block:
     bars = 0 if len(bands) > 1 else min(room - used - _GAP, _MOST_BAR)
     blocks = []
     for band in bands:
-        titles = Row(tuple(column.title for column in grid.columns))
-        lines = [_line(titles, grid, band, widths, theme)]
+        lines = [_headings(grid, band, widths, theme)]
         across = sum(widths[place] for place in band) + _GAP * (len(band) - 1)
         for row in grid.rows:
             if row.ruled:
@@ -113,6 +113,16 @@ def _bands(places: Sequence[int], widths: dict[int, int], room: int) -> list[lis
         bands[-1].append(place)
         used += _GAP + widths[place]
     return bands
+
+
+def _headings(grid: Grid, band: Sequence[int], widths: dict[int, int], theme: Theme) -> Line:
+    """The titles of the columns, bold where the column is not faint."""
+    columns = tuple(
+        replace(column, tone="faint" if column.tone == "faint" else "strong")
+        for column in grid.columns
+    )
+    titles = Row(tuple(column.title for column in columns))
+    return _line(titles, Grid(columns, ()), band, widths, theme)
 
 
 def _line(row: Row, grid: Grid, band: Sequence[int], widths: dict[int, int], theme: Theme) -> Line:
