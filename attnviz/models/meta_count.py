@@ -47,6 +47,11 @@ def count_on_meta(
         LoadError: no model that this version of transformers knows.
     """
     version = transformers.__version__
+    if config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise LoadError(
+            f"{name!r} has the model_type {config.get('model_type')!r}, which neither the "
+            f"arithmetic nor transformers {version} knows: a newer one may"
+        )
     with foreign(f"{name!r} is no model that transformers {version} can build"):
         fields = {key: value for key, value in config.items() if key != "model_type"}
         made = transformers.AutoConfig.for_model(str(config.get("model_type")), **fields)

@@ -13,8 +13,7 @@ from attnviz.models.config_design.blocks import (
     square_attention,
     tables,
 )
-from attnviz.models.config_design.fields import Fields
-from attnviz.models.config_design.windows import UnclaimedError
+from attnviz.models.config_design.fields import Fields, UnclaimedError
 
 __all__ = ["BartRow", "bart", "whisper"]
 

@@ -16,8 +16,8 @@ from attnviz.designs import (
     group_layers,
 )
 from attnviz.models.config_design.experts import feed_forward, sparse_layers
-from attnviz.models.config_design.fields import Fields
-from attnviz.models.config_design.rows import NormKind, Row
+from attnviz.models.config_design.fields import Fields, UnclaimedError
+from attnviz.models.config_design.row import NormKind, Row
 from attnviz.models.config_design.windows import windows
 
 __all__ = ["decoder", "head_dim"]
@@ -39,7 +39,10 @@ def decoder(fields: Fields, row: Row, *, with_head: bool) -> Design:
 
 def head_dim(fields: Fields, width: int, heads: int) -> int:
     """The width of a head: its own field, else the model's width divided by the heads."""
-    return fields.optional("head_dim") or fields.divided(width, heads)
+    own = fields.optional("head_dim")
+    if own is None and width % heads:
+        raise UnclaimedError  # the library may round, or refuse
+    return own or width // heads
 
 
 def _groups(fields: Fields, row: Row) -> tuple[LayerGroup, ...]:

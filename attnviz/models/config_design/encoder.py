@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnviz.designs import Dense, Design, LayerGroup, Norm, Part, StackDesign, Table
+from attnviz.designs import Dense, Design, LayerGroup, Part, StackDesign, Table
 from attnviz.models.config_design.blocks import (
     block,
     layer_norm,
@@ -13,8 +13,7 @@ from attnviz.models.config_design.blocks import (
     square_attention,
     tables,
 )
-from attnviz.models.config_design.fields import Fields
-from attnviz.models.config_design.windows import UnclaimedError
+from attnviz.models.config_design.fields import Fields, UnclaimedError
 
 __all__ = ["EncoderRow", "encoder"]
 
@@ -30,6 +29,7 @@ class EncoderRow:
     narrow: its tables have their own width, with a matrix in between where that differs.
     always_widened: that matrix is there even where the widths are equal.
     shared: all layers are one and the same (Lan et al. 2020).
+    spare_bias: an untied masked head comes with a second bias, which the tied one shares.
     """
 
     pooled: bool = True
@@ -37,6 +37,7 @@ class EncoderRow:
     narrow: bool = False
     always_widened: bool = False
     shared: bool = False
+    spare_bias: bool = True
 
 
 def encoder(fields: Fields, row: EncoderRow, purpose: Purpose) -> Design:
@@ -64,7 +65,7 @@ def encoder(fields: Fields, row: EncoderRow, purpose: Purpose) -> Design:
         norms=(layer_norm("embedding norm", narrow),),
         parts=(
             *((Dense("pooler", width, width, bias=True, places=1),) if pooled else ()),
-            *(() if purpose == "bare" else _transform(width, narrow)),
+            *(() if purpose == "bare" else _transform(fields, row, width, narrow)),
             *(_next_sentence(width) if purpose == "pretraining" else ()),
         ),
         head=None if purpose == "bare" else _head(fields, narrow),
@@ -84,9 +85,11 @@ def _tables(fields: Fields, row: EncoderRow, narrow: int, width: int) -> tuple[P
     return tuple(made)
 
 
-def _transform(width: int, narrow: int) -> tuple[Part, ...]:
-    norm: Norm = layer_norm("masked head norm", narrow)
-    return (Dense("masked head", width, narrow, bias=True), norm)
+def _transform(fields: Fields, row: EncoderRow, width: int, narrow: int) -> tuple[Part, ...]:
+    parts = (Dense("masked head", width, narrow, bias=True), layer_norm("masked head norm", narrow))
+    if fields.flag("tie_word_embeddings") or not row.spare_bias:
+        return parts
+    return (*parts, Table("second head bias", 1, fields.whole("vocab_size")))
 
 
 def _next_sentence(width: int) -> tuple[Part, ...]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from attnviz.designs import Buffer, Dense, ExpertsDesign, FeedForwardDesign
-from attnviz.models.config_design.fields import Fields
-from attnviz.models.config_design.rows import ExpertsRow, Row
-from attnviz.models.config_design.windows import UnclaimedError
+from attnviz.models.config_design.fields import Fields, UnclaimedError
+from attnviz.models.config_design.row import ExpertsRow, Row
 
 __all__ = ["feed_forward", "sparse_layers"]
 

@@ -8,9 +8,13 @@ from typing import Any
 
 from attnviz.errors import LoadError
 
-__all__ = ["Fields"]
+__all__ = ["Fields", "UnclaimedError"]
 
 _SIMILAR = 0.85
+
+
+class UnclaimedError(Exception):
+    """This config asks for something that the arithmetic does not cover."""
 
 
 class Fields:

@@ -8,8 +8,7 @@ from typing import Any
 
 from attnviz.designs import Design
 from attnviz.models.config_design.families import FAMILIES
-from attnviz.models.config_design.fields import Fields
-from attnviz.models.config_design.windows import UnclaimedError
+from attnviz.models.config_design.fields import Fields, UnclaimedError
 
 __all__ = ["claimed_classes", "design_from_config", "misspelt_field"]
 

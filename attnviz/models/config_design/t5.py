@@ -17,8 +17,7 @@ from attnviz.designs import (
     Table,
 )
 from attnviz.models.config_design.blocks import tables
-from attnviz.models.config_design.fields import Fields
-from attnviz.models.config_design.windows import UnclaimedError
+from attnviz.models.config_design.fields import Fields, UnclaimedError
 
 __all__ = ["t5"]
 

@@ -12,8 +12,7 @@ from attnviz.models.config_design.blocks import (
     plain_feed_forward,
     square_attention,
 )
-from attnviz.models.config_design.fields import Fields
-from attnviz.models.config_design.windows import UnclaimedError
+from attnviz.models.config_design.fields import Fields, UnclaimedError
 
 __all__ = ["VisionRow", "vision"]
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from attnviz.models.config_design.fields import Fields
-from attnviz.models.config_design.rows import Row
+from attnviz.models.config_design.fields import Fields, UnclaimedError
+from attnviz.models.config_design.row import Row
 
-__all__ = ["UnclaimedError", "windows"]
+__all__ = ["windows"]
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _MOST_LAYERS = 100_000
-
-
-class UnclaimedError(Exception):
-    """This config asks for something that the arithmetic does not cover."""
 
 
 def windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
