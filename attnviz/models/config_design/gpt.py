@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.designs import Design, group_layers
+from attnviz.designs import Design, LayerGroup, group_layers
 from attnviz.models.config_design.blocks import (
     block,
     plain_feed_forward,
