@@ -11,7 +11,7 @@ from attnviz.models.config_design.blocks import (
     tables,
 )
 from attnviz.models.config_design.fields import Fields, UnclaimedError
-from attnviz.models.config_design.gpt_stack import head, shape
+from attnviz.models.config_design.gpt_stack import head, shape, stacked
 
 __all__ = ["bloom", "falcon", "mpt", "opt"]
 
