@@ -31,13 +31,13 @@ def compare_sheet(options: Sequence[str], cases: Sequence[Case]) -> Sheet:
     for metric in metrics:
         differs = changed(metric, cases)
         title = f"{metric.title} {MARK}" if differs else metric.title
-        keep = 9 if differs or metric.kind == "parameters" else 4
-        columns.append(Column(title, tone="strong" if differs else "faint", keep=keep))
+        kept = differs or metric.key in ("attention", "total")
+        columns.append(Column(title, tone="strong" if differs else "faint", keep=9 if kept else 4))
     rows = [_row(case, metrics) for case in cases]
     return Sheet(
         _title(options, cases, first),
         (*origin_lines(first), _caption(cases, first, metrics)),
-        (Grid(tuple(columns), tuple(rows)),),
+        (Grid(tuple(columns), tuple(rows), lead=len(options)),),
         {},
         tuple(_sentences(options, cases, metrics)),
     )
@@ -63,7 +63,7 @@ def _caption(cases: Sequence[Case], first: Account, metrics: Sequence[Metric]) -
     parts = ["parameters"] if attention_only(first) else ["attention and feed-forward of one layer"]
     runs = {run_words(case.account) for case in cases if case.account is not None}
     if len(runs) == 1:
-        parts.append(f"cache, FLOPs and maps for {runs.pop()}")
+        parts.append(f"cache, FLOPs (scores are part of them), maps for {runs.pop()}")
     if any(changed(metric, cases) for metric in metrics):
         parts.append(f"{MARK} changes from row to row")
     return "; ".join(parts)

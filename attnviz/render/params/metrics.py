@@ -38,18 +38,17 @@ class Case:
 class Metric:
     """One number of a design.
 
-    name: in a sentence. title: above a column. key: in JSON.
+    key: in JSON. title: above a column and in a sentence.
     value: the number, None where a design has none.
     text: the number as it is written.
-    kind: ``shape``, ``parameters`` or ``running``.
+    shape: whether it tells of the design itself and not of running it.
     """
 
     key: str
     title: str
-    name: str
     value: Callable[[Case], int | None]
     text: Callable[[int], str]
-    kind: str = "running"
+    shape: bool = False
 
 
 def _of(number: Callable[[Account], int]) -> Callable[[Case], int | None]:
@@ -67,76 +66,18 @@ def _longest(case: Case) -> int | None:
 
 
 METRICS = (
-    Metric(
-        "head_dim",
-        "head_dim",
-        "the width of a head",
-        _of(lambda account: main_attention(account).design.head_dim),
-        count,
-        "shape",
-    ),
-    Metric(
-        "attention",
-        "attention",
-        "the attention of a layer",
-        _of(lambda account: main_attention(account).total),
-        count,
-        "parameters",
-    ),
-    Metric("ffn", "feed-forward", "the feed-forward part", _of(_forward), count, "parameters"),
-    Metric(
-        "total",
-        "total",
-        "the whole model",
-        _of(lambda account: account.parameters.total),
-        count,
-        "parameters",
-    ),
-    Metric(
-        "active",
-        "active",
-        "the active parameters",
-        _of(lambda account: account.parameters.active),
-        count,
-        "parameters",
-    ),
-    Metric(
-        "weights",
-        "weights",
-        "the memory of the weights",
-        _of(lambda account: account.weight_bytes),
-        bytes_text,
-    ),
-    Metric(
-        "cache_per_token",
-        "cache/token",
-        "the cache of a token",
-        _of(lambda account: account.cache.bytes_per_token),
-        bytes_text,
-    ),
-    Metric("cache", "cache", "the cache", _of(lambda account: account.cache.bytes), bytes_text),
-    Metric(
-        "flops",
-        "FLOPs",
-        "the forward pass",
-        _of(lambda account: account.flops.total),
-        short,
-    ),
-    Metric(
-        "scores",
-        "of scores",
-        "its scores",
-        _of(lambda account: account.flops.attention_scores),
-        short,
-    ),
-    Metric("maps", "maps", "the attention maps", _of(lambda a: a.maps.bytes), bytes_text),
-    Metric(
-        "context",
-        "fits tokens",
-        "the longest context that fits",
-        _longest,
-        count,
-    ),
+    Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).design.head_dim), count, True),
+    Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
+    Metric("ffn", "feed-forward", _of(_forward), count, True),
+    Metric("total", "total", _of(lambda a: a.parameters.total), count, True),
+    Metric("active", "active", _of(lambda a: a.parameters.active), count, True),
+    Metric("weights", "weights", _of(lambda a: a.weight_bytes), bytes_text),
+    Metric("cache_per_token", "cache/token", _of(lambda a: a.cache.bytes_per_token), bytes_text),
+    Metric("cache", "cache", _of(lambda a: a.cache.bytes), bytes_text),
+    Metric("flops", "FLOPs", _of(lambda a: a.flops.total), short),
+    Metric("scores", "scores", _of(lambda a: a.flops.attention_scores), short),
+    Metric("maps", "maps", _of(lambda a: a.maps.bytes), bytes_text),
+    Metric("context", "fits tokens", _longest, count),
 )
 """All of them, in the order of the columns."""
 

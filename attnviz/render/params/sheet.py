@@ -55,11 +55,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: a heading, or none, its columns and its rows."""
+    """A table: a heading, or none, its columns and its rows.
+
+    lead: how many columns at the left are repeated where the table is broken into bands.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     heading: str = ""
+    lead: int = 1
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _share_rows(accounts: Sequence[Account]) -> list[Row]:
 def _running_rows(cases: Sequence[Case], accounts: Sequence[Account]) -> list[Row]:
     rows = [Row(("counted for", *map(run_words, accounts)), "faint")]
     for metric in telling_metrics(cases):
-        if metric.kind == "running":
+        if not metric.shape:
             rows.append(Row((metric.title, *(cell(metric, case) for case in cases))))
     return rows
 

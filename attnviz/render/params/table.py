@@ -2,7 +2,7 @@
 
 No boxes are drawn: a table stays legible at 80 columns, without colour and in a pipe. Where the
 room is short, bars go first, then the columns that say least; what is left and still too wide is
-broken into bands below each other, each with the first column again.
+broken into bands below each other, each with the leading columns again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TINTS = {
 def draw_grid(grid: Grid, room: int, theme: Theme) -> Block:
     """The grid within ``room`` columns."""
     places, widths = _kept(grid, room)
-    bands = _bands(places, widths, room)
+    bands = _bands(places, widths, room, grid.lead)
     used = sum(widths[place] for place in bands[0]) + _GAP * (len(bands[0]) - 1)
     bars = 0 if len(bands) > 1 else min(room - used - _GAP, _MOST_BAR)
     blocks = []
@@ -98,18 +98,24 @@ def _kept(grid: Grid, room: int) -> tuple[list[int], dict[int, int]]:
         places.remove(least)
 
 
-def _bands(places: Sequence[int], widths: dict[int, int], room: int) -> list[list[int]]:
-    """The columns in bands that fit, the first one in each; it is cut where it must be."""
-    first, *others = places
-    most = room
-    if others:
-        most = max(room - max(widths[place] for place in others) - _GAP, _LEAST_LABEL)
-    widths[first] = min(widths[first], most)
-    bands, used = [[first]], widths[first]
+def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) -> list[list[int]]:
+    """The columns in bands that fit, the leading ones in each; the first is cut where it must be.
+
+    Of several leading columns only the first is repeated where they leave no room for another.
+    """
+    others = places[lead:]
+    most = max((widths[place] for place in others), default=-_GAP)
+    if lead > 1 and sum(widths[place] + _GAP for place in places[:lead]) + most > room:
+        return _bands(places, widths, room, 1)
+    first = list(places[:lead])
+    taken = sum(widths[place] + _GAP for place in first[1:])
+    widths[first[0]] = min(widths[first[0]], max(room - taken - most - _GAP, _LEAST_LABEL))
+    start = sum(widths[place] + _GAP for place in first) - _GAP
+    bands, used = [list(first)], start
     for place in others:
-        if len(bands[-1]) > 1 and used + _GAP + widths[place] > room:
-            bands.append([first])
-            used = widths[first]
+        if len(bands[-1]) > lead and used + _GAP + widths[place] > room:
+            bands.append(list(first))
+            used = start
         bands[-1].append(place)
         used += _GAP + widths[place]
     return bands
