@@ -65,7 +65,7 @@ def _caption(cases: Sequence[Case], first: Account, metrics: Sequence[Metric]) -
     if len(runs) == 1:
         parts.append(f"cache, FLOPs (scores are part of them), maps for {runs.pop()}")
     if any(changed(metric, cases) for metric in metrics):
-        parts.append(f"{MARK} changes from row to row")
+        parts.insert(0, f"{MARK} changes from row to row")
     return "; ".join(parts)
 
 

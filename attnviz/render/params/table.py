@@ -26,7 +26,6 @@ INDENT = "  "
 _GAP = 2
 _LEAST_BAR, _WANTED_BAR, _MOST_BAR = 6, 10, 28
 _YIELDS_TO_BARS, _STAYS = 3, 9
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 _LEAST_LABEL = 4
 _STYLES: dict[Tone, Style | None] = {"plain": None, "strong": BOLD, "faint": DIM}
 
@@ -156,12 +155,10 @@ def _line(row: Row, grid: Grid, band: Sequence[int], widths: dict[int, int], the
 def _bar(bar: tuple[int, int], cells: int, role: str, theme: Theme) -> Segment:
     """A part of a whole as a bar; what is more than nothing is seen."""
     part, whole = bar
-    eighths = (8 * cells * part + whole // 2) // whole if whole else 0
-    if theme.ascii:
-        text = "#" * max((eighths + 4) // 8, 1 if part else 0)
-    else:
-        eighths = max(eighths, 1 if part else 0)
-        text = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+    halves = (2 * cells * part + whole // 2) // whole if whole else 0
+    halves = max(halves, 1 if part else 0)
+    # Thin lines: full blocks of neighbouring rows would grow together.
+    text = "#" * ((halves + 1) // 2) if theme.ascii else "━" * (halves // 2) + "╸" * (halves % 2)
     if not theme.colour:
         return Segment(text)
     return Segment(text, Style(color=Color.from_rgb(*colour_table(theme.palette)[TINTS[role]])))
