@@ -1,4 +1,4 @@
-"""The arithmetic against the library: each claimed class is built on the meta device and counted."""
+"""The arithmetic against the library, which builds each claimed class on the meta device."""
 
 from __future__ import annotations
 

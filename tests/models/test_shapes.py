@@ -61,8 +61,14 @@ def test_every_shape_says_where_it_comes_from() -> None:
         shape = find_shape(name)
         assert shape.name == name
         assert shape.source.startswith("https://")
-        assert shape.hub
-        assert hasattr(transformers, shape.config["architectures"][0])
+        if shape.config:
+            assert shape.hub
+            assert hasattr(transformers, shape.config["architectures"][0])
+
+
+def test_a_shape_without_a_config_is_not_built() -> None:
+    with pytest.raises(LoadError, match=r"can be counted .* but not built: transformers has no"):
+        load_shape(find_shape("openvla-7b"))
 
 
 @pytest.mark.parametrize(

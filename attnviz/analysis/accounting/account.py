@@ -38,9 +38,7 @@ def account(
     """
     if batch < 1:
         raise UsageError(f"batch must be 1 or more, not {batch}")
-    longest = design.main.tokens or design.main.max_positions
-    length = lengths(design, tokens or min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
-                     if tokens is None else tokens, source_tokens)  # fmt: skip
+    length = lengths(design, _usual(design) if tokens is None else tokens, source_tokens)
     parameters = count_parameters(design)
     return Account(
         design=design,
@@ -58,3 +56,8 @@ def account(
         weight_bytes=byte_count(parameters.total, dtype),
         buffer_bytes=byte_count(parameters.buffer_total, dtype),
     )
+
+
+def _usual(design: Design) -> int:
+    longest = design.main.tokens or design.main.max_positions
+    return min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
