@@ -13,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 from attnviz.analysis.accounting.parameters import count_parameters
 from attnviz.designs import Design
 from attnviz.models.config_design.read import claimed_classes, design_from_config
+from attnviz.models.config_design.rows import ROWS
 from attnviz.models.meta_count import count_on_meta
 
 transformers_logging.set_verbosity_error()
@@ -298,6 +299,34 @@ def test_odd_sizes(kind: str, architecture: str, fields: dict[str, Any]) -> None
     written = transformers.AutoConfig.for_model(kind, **fields).to_diff_dict()
     again = design_from_config({**written, "architectures": [architecture]}, name=kind)
     assert again == design
+
+
+SLIDES = [kind for kind, row in ROWS.items() if row.windows is not None]
+SWITCHED = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        *((kind, COMPLETED.get(kind, {})) for kind in ROWS),
+        *((kind, fields) for kind in ROWS for fields in ODD[kind]),
+        *((kind, {**ODD[kind][0], **SWITCHED}) for kind in SLIDES),
+        ("smollm3", {**DECODER, **SWITCHED, "no_rope_layers": [1, 0, 0, 1, 0]}),
+        ("gemma2", {**DECODER, **SLIDING, "layer_types": ["full_attention"] * 5}),
+    ],
+)
+def test_the_same_layers_slide(kind: str, fields: dict[str, Any]) -> None:
+    config = transformers.AutoConfig.for_model(kind, **fields)
+    cache = transformers.DynamicCache(config=config)
+    slides = [getattr(layer, "sliding_window", None) for layer in cache.layers]
+    design = design_from_config({"model_type": kind, **fields})
+    assert design is not None
+    windows: dict[int, int | None] = {}
+    for group in design.main.groups:
+        attention = group.layer.attentions[0]
+        indices = range(group.repeat) if group.indices is None else group.indices
+        windows |= dict.fromkeys(indices, attention.window)
+    assert [windows[layer] for layer in range(design.main.depth)] == slides
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt2", "bert", "deepseek_v3", "falcon"])

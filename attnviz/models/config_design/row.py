@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from attnviz.models.config_design.fields import Fields
+
 __all__ = ["ExpertsRow", "NormKind", "Row"]
 
 NormKind = Literal["rms", "layer", "scale", "none"]
@@ -49,7 +51,9 @@ class Row:
     query_norm: field that switches norms of queries and keys on, or fixed; with what they span:
         ``head`` (a head's width), ``all`` (all heads together), ``each`` (each head its own).
     query_norm_kind: their kind.
-    windows: which layers slide: ``all``, by a pattern of the layer's index, or None.
+    windows: which layers slide where they are not listed; None where none can.
+    windows_switched: they slide only where ``use_sliding_window`` says so.
+    own_head_dim: a field may tell the width of a head.
     sinks: a learned sink per head.
     latent: latent attention.
     experts: its mixture of experts.
@@ -67,7 +71,8 @@ class Row:
     query_norm: bool | str = False
     query_norm_span: Literal["head", "all", "each"] = "head"
     query_norm_kind: NormKind = "rms"
-    windows: Literal["none", "all", "switched", "late"] | Callable[[int, int], bool] = "none"
+    windows: Callable[[int, Fields], bool] | None = None
+    windows_switched: bool = False
     own_head_dim: bool = True
     sinks: bool = False
     latent: bool = False

@@ -8,6 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from attnviz.models.config_design.row import ExpertsRow, Row
+from attnviz.models.config_design.slides import (
+    all_but_each_nth,
+    early_even,
+    every_layer,
+    late_layers,
+    without_rotation,
+)
 
 __all__ = ["ROWS"]
 
@@ -35,11 +42,6 @@ def _sizes(
     }
 
 
-def _but_every(layer: int, pattern: int) -> bool:
-    """All but every ``pattern``-th layer slide (Gemma 2 and 3, OLMo 3, Cohere 2)."""
-    return (layer + 1) % pattern != 0
-
-
 _BIAS: dict[str, Any] = {"qkv_bias": "attention_bias", "output_bias": "attention_bias"}
 _TIED: dict[str, Any] = {"tie_word_embeddings": True}
 _ROUTED = ExpertsRow(
@@ -61,24 +63,25 @@ ROWS: dict[str, Row] = {
     "mistral": Row(
         "Mistral",
         _sizes(32000, 4096, 14336, 32, 32, 8, 131072, sliding_window=4096),
-        windows="all",
+        windows=every_layer,
     ),
     "ministral": Row(
         "Ministral",
         _sizes(32000, 4096, 14336, 32, 32, 8, 131072, sliding_window=4096),
-        windows="all",
+        windows=every_layer,
     ),
     "mixtral": Row(
         "Mixtral",
         _sizes(32000, 4096, 14336, 32, 32, 8, 131072, num_local_experts=8, num_experts_per_tok=2),
-        windows="all",
+        windows=every_layer,
         experts=ExpertsRow(),
     ),
     "qwen2": Row(
         "Qwen2",
         _sizes(151936, 4096, 22016, 32, 32, 32, 32768, sliding_window=4096, max_window_layers=28),
         qkv_bias=True,
-        windows="late",
+        windows=late_layers,
+        windows_switched=True,
     ),
     "qwen2_moe": Row(
         "Qwen2Moe",
@@ -95,7 +98,8 @@ ROWS: dict[str, Row] = {
             qkv_bias=True,
         ),
         qkv_bias="qkv_bias",
-        windows="late",
+        windows=early_even,
+        windows_switched=True,
         experts=ExpertsRow(
             count="num_experts",
             width="moe_intermediate_size",
@@ -113,7 +117,8 @@ ROWS: dict[str, Row] = {
             max_window_layers=28,
         ),
         query_norm=True,
-        windows="late",
+        windows=late_layers,
+        windows_switched=True,
         **_BIAS,
     ),
     "qwen3_moe": Row(
@@ -128,7 +133,8 @@ ROWS: dict[str, Row] = {
             mlp_only_layers=[],
         ),
         query_norm=True,
-        windows="switched",
+        windows=every_layer,
+        windows_switched=True,
         experts=ExpertsRow(
             count="num_experts", width="moe_intermediate_size", every="decoder_sparse_step"
         ),
@@ -147,7 +153,7 @@ ROWS: dict[str, Row] = {
             **_TIED,
         ),
         layer_norms=4,
-        windows=_but_every,
+        windows=all_but_each_nth,
         **_BIAS,
     ),
     "gemma3_text": Row(
@@ -161,7 +167,7 @@ ROWS: dict[str, Row] = {
         ),
         layer_norms=4,
         query_norm=True,
-        windows=_but_every,
+        windows=all_but_each_nth,
         **_BIAS,
     ),
     "phi": Row(
@@ -177,12 +183,12 @@ ROWS: dict[str, Row] = {
         query_norm="qk_layernorm",
         query_norm_kind="layer",
     ),
-    "phi3": Row("Phi3", _sizes(32064, 3072, 8192, 32, 32, None, 4096), windows="all"),
+    "phi3": Row("Phi3", _sizes(32064, 3072, 8192, 32, 32, None, 4096), windows=every_layer),
     "phimoe": Row(
         "Phimoe",
         _sizes(32064, 4096, 6400, 32, 32, 8, 131072, num_local_experts=16, num_experts_per_tok=2),
         norm="layer",
-        windows="all",
+        windows=every_layer,
         head_bias="lm_head_bias",
         experts=ExpertsRow(),
         **_BIAS,
@@ -200,7 +206,7 @@ ROWS: dict[str, Row] = {
         _sizes(50304, 4096, 11008, 32, 32, sliding_window=4096, sliding_window_pattern=4),
         query_norm=True,
         query_norm_span="all",
-        windows=_but_every,
+        windows=all_but_each_nth,
         **_BIAS,
     ),
     "olmoe": Row(
@@ -231,7 +237,7 @@ ROWS: dict[str, Row] = {
         ),
         norm="scale",
         layer_norms=1,
-        windows=_but_every,
+        windows=all_but_each_nth,
         **_BIAS,
     ),
     "stablelm": Row(
@@ -253,7 +259,7 @@ ROWS: dict[str, Row] = {
         output_bias="use_bias",
         ffn_bias="use_bias",
         gated=False,
-        windows="all",
+        windows=every_layer,
     ),
     "granite": Row("Granite", _sizes(32000, 4096, 11008, 32, 32), ffn_bias="mlp_bias", **_BIAS),
     "granitemoe": Row(
@@ -264,9 +270,10 @@ ROWS: dict[str, Row] = {
     ),
     "smollm3": Row(
         "SmolLM3",
-        _sizes(128256, 2048, 11008, 36, 16, 4, 32768, **_TIED),
+        _sizes(128256, 2048, 11008, 36, 16, 4, 32768, no_rope_layer_interval=4, **_TIED),
         ffn_bias="mlp_bias",
-        windows="switched",
+        windows=without_rotation,
+        windows_switched=True,
         **_BIAS,
     ),
     "gpt_oss": Row(
@@ -280,7 +287,7 @@ ROWS: dict[str, Row] = {
             num_experts_per_tok=4,
             attention_bias=True,
         ),
-        windows=_but_every,
+        windows=all_but_each_nth,
         sinks=True,
         experts=ExpertsRow(bias=True, router_bias=True),
         **_BIAS,
@@ -324,7 +331,7 @@ ROWS: dict[str, Row] = {
             first_k_dense_replace=0,
         ),
         query_norm=True,
-        windows="late",
+        windows=late_layers,
         experts=_CORRECTED,
         **_BIAS,
     ),
@@ -352,7 +359,7 @@ ROWS: dict[str, Row] = {
         "Exaone4",
         _sizes(*(102400, 4096, 16384, 32, 32), sliding_window=4096, sliding_window_pattern=4),
         query_norm=True,
-        windows=_but_every,
+        windows=all_but_each_nth,
     ),
     "seed_oss": Row(
         "SeedOss",

@@ -13,22 +13,16 @@ _MOST_LAYERS = 100_000
 
 def windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
     """The window of each layer, None for all keys; None as a whole where no layer slides."""
-    if row.windows == "none":
+    if row.windows is None or (row.windows_switched and not fields.flag("use_sliding_window")):
         return None
-    window = fields.optional("sliding_window", least=0) or None
-    if row.windows in ("late", "switched") and not fields.flag("use_sliding_window"):
-        window = None
-    if window is None:
+    window = fields.optional("sliding_window", least=0)
+    if not window:
         return None
     if layers > _MOST_LAYERS:
         raise UnclaimedError
     types = fields.listed("layer_types", layers)
-    if types is not None:
-        if set(types) - {_FULL, _SLIDING}:
-            raise UnclaimedError
-        return [window if kind == _SLIDING else None for kind in types]
-    if callable(row.windows):
-        pattern = fields.optional("sliding_window_pattern") or 1
-        return [window if row.windows(layer, pattern) else None for layer in range(layers)]
-    first = fields.whole("max_window_layers", least=0) if row.windows == "late" else 0
-    return [window if layer >= first else None for layer in range(layers)]
+    if types is None:
+        return [window if row.windows(layer, fields) else None for layer in range(layers)]
+    if set(types) - {_FULL, _SLIDING}:
+        raise UnclaimedError
+    return [window if kind == _SLIDING else None for kind in types]
