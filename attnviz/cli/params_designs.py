@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +12,25 @@ from attnviz.accounts.running import Fit
 from attnviz.analysis.accounting.account import account
 from attnviz.analysis.accounting.dtypes import byte_count
 from attnviz.analysis.accounting.memory import longest_context
-from attnviz.cli.params_values import MOST, parse_choices, parse_memory
+from attnviz.cli.params_values import MOST, parse_memory
 from attnviz.designs import Design
 from attnviz.errors import UsageError
-from attnviz.models.design_options import OPTIONS, design_from_options
-from attnviz.models.option_rules import nearest
+from attnviz.models.design_options import design_from_options
 from attnviz.render.params.metrics import Case
 
 if TYPE_CHECKING:
     from attnviz.models.find_design import FoundDesign
 
-__all__ = ["Request", "compared_cases", "requested_cases"]
+__all__ = [
+    "Request",
+    "check_numbers",
+    "counted_case",
+    "found_design",
+    "named_case",
+    "refuse_both",
+    "requested_cases",
+]
 
-_RUNNING = ("tokens", "source_tokens", "batch", "dtype", "cache_dtype", "memory")
-_WORDS = {"yes": True, "true": True, "no": False, "false": False}
-_MOST_ROWS = 500
 _NARROW = ("int8", "int4")
 _USUAL = "bfloat16"
 
@@ -57,7 +59,8 @@ class Request:
     @property
     def named(self) -> dict[str, bool]:
         """Every model, and whether a named shape comes first."""
-        return dict.fromkeys(self.models, False) | dict.fromkeys(self.names, True)
+        first = dict.fromkeys(self.names, True)
+        return first | {name: False for name in self.models if name not in first}
 
 
 def requested_cases(request: Request) -> list[Case] | BuiltCount:
@@ -69,60 +72,24 @@ def requested_cases(request: Request) -> list[Case] | BuiltCount:
         UsageError: neither a shape nor a name, both, or numbers that do not go together.
         LoadError, OfflineError: a name that stands for nothing that can be read.
     """
-    _check_numbers(request)
-    _refuse_both(request)
+    check_numbers(request)
+    refuse_both(request)
     if request.revision is not None and not request.named:
         raise UsageError("--revision is for models of the hub: a shape has none")
-    found = [_found(name, request) for name in request.named]
+    found = [found_design(name, request) for name in request.named]
     if len(found) == 1 and found[0].design is None and request.memory is None:
         return _built(found[0], request)
     if found:
-        return [_of_found(item, request) for item in found]
+        return [named_case(item, request) for item in found]
     if not request.shape:
         raise UsageError(
             "expected a shape or a model: attnviz params --d-model 4096 --heads 32, or attnviz "
             "params llama-2-7b"
         )
-    return [_counted(design_from_options(**request.shape), request)]
+    return [counted_case(design_from_options(**request.shape), request)]
 
 
-def compared_cases(request: Request, wishes: Sequence[str]) -> tuple[tuple[str, ...], list[Case]]:
-    """The compared options and a case for each combination of their values, the last fastest.
-
-    Raises UsageError where nothing can be compared; values that do not go together become a case
-    with the reason, unless that holds for all of them.
-    """
-    choices = [parse_choices(wish) for wish in wishes]
-    options = tuple(name for name, _ in choices)
-    for option in options:
-        _check_option(option, request)
-    if len(set(options)) < len(options):
-        raise UsageError("--compare names an option twice: put all its values into one")
-    if math.prod(len(values) for _, values in choices) > _MOST_ROWS:
-        raise UsageError(f"--compare would make more than {_MOST_ROWS} rows: give fewer values")
-    _refuse_both(request)
-    found = [_found(name, request) for name in request.named]
-    cases: list[Case] = []
-    failure: UsageError | None = None
-    for values in itertools.product(*(values for _, values in choices)):
-        try:
-            changed = _changed(request, options, values)
-            _check_numbers(changed)
-            case = (
-                _of_found(found[0], changed)
-                if found
-                else _counted(design_from_options(**changed.shape), changed)
-            )
-            cases.append(replace(case, values=values))
-        except UsageError as error:
-            failure = failure or error
-            cases.append(Case("", values, refusal=str(error)))
-    if failure is not None and all(case.account is None for case in cases):
-        raise failure
-    return options, cases
-
-
-def _refuse_both(request: Request) -> None:
+def refuse_both(request: Request) -> None:
     """Raise UsageError for a model together with a shape."""
     if request.named and request.shape:
         option = "--" + next(iter(request.shape)).replace("_", "-")
@@ -132,43 +99,7 @@ def _refuse_both(request: Request) -> None:
         )
 
 
-def _check_option(option: str, request: Request) -> None:
-    """Raise UsageError for a compared option that does not exist or means nothing here."""
-    name = option.replace("-", "_")
-    if len(request.named) > 1:
-        raise UsageError("--compare takes one design: name one model, or describe one shape")
-    known = (*OPTIONS, *_RUNNING)
-    if name not in known:
-        written = [other.replace("_", "-") for other in known]
-        raise UsageError(f"--compare {option}=…: no such option{nearest(option, written)}")
-    if request.named and name not in _RUNNING:
-        others = ", ".join(other.replace("_", "-") for other in _RUNNING)
-        raise UsageError(
-            f"--compare {option}=… changes a shape, and {next(iter(request.named))!r} has its own: "
-            f"compare {others}, or describe the shape with --d-model, --heads, …"
-        )
-
-
-def _changed(request: Request, options: Sequence[str], values: Sequence[str]) -> Request:
-    """The request with the compared options set."""
-    shape = dict(request.shape)
-    running: dict[str, Any] = {}
-    for option, text in zip(options, values, strict=True):
-        name = option.replace("-", "_")
-        target = running if name in _RUNNING else shape
-        target[name] = text if name in ("dtype", "cache_dtype", "memory") else _value(text)
-    return replace(request, shape=shape, **running)
-
-
-def _value(text: str) -> object:
-    """A number, yes or no, or a word."""
-    try:
-        return int(text)
-    except ValueError:
-        return _WORDS.get(text.lower(), text)
-
-
-def _check_numbers(request: Request) -> None:
+def check_numbers(request: Request) -> None:
     """Raise UsageError for a number that is no number of tokens or parts."""
     given = {**request.shape, "tokens": request.tokens, "batch": request.batch}
     given["source_tokens"] = request.source_tokens
@@ -183,7 +114,7 @@ def _check_numbers(request: Request) -> None:
             raise UsageError(f"{option} is more than {MOST:,}: is this the number you meant?")
 
 
-def _found(name: str, request: Request) -> FoundDesign:
+def found_design(name: str, request: Request) -> FoundDesign:
     """What a name stands for."""
     from attnviz.models.find_design import find_design  # a shape typed in needs no names
 
@@ -198,14 +129,14 @@ def _found(name: str, request: Request) -> FoundDesign:
     return found
 
 
-def _of_found(found: FoundDesign, request: Request) -> Case:
+def named_case(found: FoundDesign, request: Request) -> Case:
     """A named model with what it costs; UsageError where the arithmetic does not know its class."""
     if found.design is None:
         raise UsageError(
             f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
             f"be counted, and alone: attnviz params {found.name}"
         )
-    return replace(_counted(found.design, request), revision=found.revision)
+    return replace(counted_case(found.design, request), revision=found.revision)
 
 
 def _built(found: FoundDesign, request: Request) -> BuiltCount:
@@ -230,7 +161,7 @@ def _built(found: FoundDesign, request: Request) -> BuiltCount:
     )
 
 
-def _counted(design: Design, request: Request) -> Case:
+def counted_case(design: Design, request: Request) -> Case:
     """A design with what it costs."""
     dtype = request.dtype if request.dtype != "auto" else design.dtype or _USUAL
     cache_dtype = request.cache_dtype

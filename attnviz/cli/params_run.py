@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.accounts.built import BuiltCount
-from attnviz.cli.params_designs import Request, compared_cases, requested_cases
+from attnviz.cli.params_compare import compared_cases
+from attnviz.cli.params_designs import Request, requested_cases
 from attnviz.cli.streams import printing
 from attnviz.cli.terminal import ColourChoice, messages, open_console
 from attnviz.render.labels import visible
