@@ -37,7 +37,7 @@ def _attnviz(
         ),
     ] = False,
 ) -> None:
-    """See where each attention head of a transformer looks, in the terminal."""
+    """See where each attention head of a transformer looks, and count what it costs."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
