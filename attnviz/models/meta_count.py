@@ -18,6 +18,12 @@ from attnviz.models.foreign import foreign
 
 __all__ = ["MetaCount", "count_on_meta"]
 
+_MOST_LAYERS = 10_000
+"""More would keep the building of empty modules busy for minutes, or for ever."""
+
+_NOT_COUNTED = ("model_type", "attn_implementation", "_attn_implementation", "quantization_config")
+"""Fields that change no parameter but ask for libraries that may be missing."""
+
 
 @dataclass(frozen=True)
 class MetaCount:
@@ -52,8 +58,11 @@ def count_on_meta(
             f"{name!r} has the model_type {config.get('model_type')!r}, which neither the "
             f"arithmetic nor transformers {version} knows: a newer one may"
         )
+    for key, value in config.items():
+        if "layer" in key and isinstance(value, int) and value > _MOST_LAYERS:
+            raise LoadError(f"{name!r} has {key} = {value:,}: too many to build them one by one")
     with foreign(f"{name!r} is no model that transformers {version} can build"):
-        fields = {key: value for key, value in config.items() if key != "model_type"}
+        fields = {key: value for key, value in config.items() if key not in _NOT_COUNTED}
         made = transformers.AutoConfig.for_model(str(config.get("model_type")), **fields)
         build = _class(made, name, architecture)
         with torch.device("meta"):

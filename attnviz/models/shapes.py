@@ -118,7 +118,9 @@ def _notes(path: Path, notes: object) -> tuple[str, ...]:
 def hint(name: str) -> str:
     """What else a person may have meant by a model's name, to end a message with; or nothing."""
     if name in shape_names():
-        return f"; `--model configs/{name}` builds its shape with random weights"
+        if find_shape(name).config:
+            return f"; `--model configs/{name}` builds its shape with random weights"
+        return f"; `attnviz params {name}` counts its shape"
     known = (*_OTHER_NAMES, *shape_names())
     close = difflib.get_close_matches(name.lower(), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -120,6 +120,19 @@ def test_what_is_not_claimed_is_built_on_the_meta_device() -> None:
     assert count_on_meta({"model_type": "xlnet"}, name="x").architecture == "XLNetModel"
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"torch_dtype": "bfloat16"},
+        {"_attn_implementation": "flash_attention_2"},
+        {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+    ],
+)
+def test_fields_that_change_no_parameter(extra: dict[str, Any]) -> None:
+    built = count_on_meta({"model_type": "bert", "architectures": ["BertModel"], **extra}, name="x")
+    assert built.total == 109_482_240
+
+
 def test_tied_parts_count_in_the_first() -> None:
     built = count_on_meta(GPT2, name="x")
     assert built.parts == (("transformer", 124_439_808), ("lm_head", 0))
@@ -135,6 +148,10 @@ def test_tied_parts_count_in_the_first() -> None:
         (
             {"model_type": "bert", "architectures": ["BertLMHeadModel"], "hidden_size": "wide"},
             "'x' is no model that transformers",
+        ),
+        (
+            {"model_type": "xlnet", "n_layer": 10**30},
+            "n_layer = 1,000,000,000,000,000,000,000,000,000,000: too many to build",
         ),
     ],
 )
