@@ -82,13 +82,14 @@ def _from_config(shape: Shape) -> Design | None:
 
 
 def _stack(shape: Shape, table: Mapping[str, Any]) -> StackDesign:
-    told = {key.replace("-", "_"): value for key, value in table.items()}
-    for key in told:
-        if key not in OPTIONS and key not in _STACK_KEYS:
+    known = (*OPTIONS, *_STACK_KEYS)
+    for key in table:
+        if key.replace("-", "_") not in known:
+            spelt = [name.replace("_", "-") for name in known] if "-" in key else known
             raise LoadError(
-                f"the shape {shape.name!r} has an unknown key {key!r}"
-                f"{nearest(key, (*OPTIONS, *_STACK_KEYS))}"
+                f"the shape {shape.name!r} has an unknown key {key!r}{nearest(key, spelt)}"
             )
+    told = {key.replace("-", "_"): value for key, value in table.items()}
     own = {key: value for key, value in told.items() if key in _STACK_KEYS}
     _checked(shape, own, _STACK_KEYS)
     options = {key: value for key, value in told.items() if key in OPTIONS}

@@ -203,7 +203,8 @@ SHAPE = "[shape]\nd-model = 12\nheads = 4\n"
     ("text", "says"),
     [
         ("sourse = 'x'\n" + SHAPE, "unknown key 'sourse'; did you mean 'source'?"),
-        (SHAPE + "kv-haeds = 2", "unknown key 'kv_haeds'; did you mean 'kv_heads'?"),
+        (SHAPE + "kv-haeds = 2", "unknown key 'kv-haeds'; did you mean 'kv-heads'?"),
+        (SHAPE + "kv_haeds = 2", "unknown key 'kv_haeds'; did you mean 'kv_heads'?"),
         (SHAPE + "heads_kv_x_y_z = 2", "unknown key 'heads_kv_x_y_z'"),
         (SHAPE + "layers = 0", "--layers must be 1 or more, not 0"),
         (SHAPE + "kv-heads = 3", "--kv-heads 3 does not divide --heads 4: 1, 2, 4 do"),
