@@ -32,8 +32,8 @@ class MetaCount:
     architecture: its class.
     total: its parameters, tied ones once.
     buffers: what it stores beside them, apart from the total.
-    parts: each direct child of the model with its parameters, in order; those that two children
-        share count in the first.
+    parts: each direct child of the model that has parameters, with their number, in order; those
+        that two children share count in the first.
     """
 
     architecture: str
@@ -99,6 +99,7 @@ def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:
     parts = []
     for name, child in model.named_children():
         own = {id(weight): weight.numel() for weight in child.parameters()}
-        parts.append((name, sum(count for key, count in own.items() if key not in seen)))
+        if own:  # a dropout has none
+            parts.append((name, sum(count for key, count in own.items() if key not in seen)))
         seen |= own.keys()
     return tuple(parts)
