@@ -37,7 +37,7 @@ class Dense:
     inputs, outputs: its widths; a convolution's inputs are kernel × channels.
     bias: whether it has one number per output more.
     places: how often a sequence passes through it, once in a pooler; None for at every token.
-    tied: its numbers belong to another part and are not counted again, but it still multiplies.
+    tied: its matrix belongs to another part and is not counted again, but it still multiplies.
     """
 
     label: str

@@ -3,7 +3,7 @@
     AttnvizError                 1  unexpected
     ├── UsageError               2  what was asked for cannot be done with these inputs
     ├── LoadError                3  a model or a file cannot be read or written
-    │   └── OfflineError         4  it is not in the cache and the network was not to be used, or did not answer
+    │   └── OfflineError         4  not cached, and the network was not to be used or silent
     └── UnsupportedError         5  the architecture's attention cannot be observed
 
 A message is one sentence or two: what was expected, what came, what to do next.

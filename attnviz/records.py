@@ -59,7 +59,8 @@ class ModelInfo:
     dtype: of the computation, such as ``float32``.
     layers, heads, kv_heads, head_dim: the shape; heads share a key/value head in groups of
         ``heads // kv_heads``.
-    weights: ``trained`` (read from a checkpoint) or ``random``.
+    weights: ``trained`` (of the bundled model), ``checkpoint`` (read from files, whatever they
+        hold), or ``random``.
     seed: of the random weights; None where nothing was drawn.
     device: where it ran.
     notes: sentences a reader of the result must know.
@@ -73,7 +74,7 @@ class ModelInfo:
     heads: int
     kv_heads: int
     head_dim: int
-    weights: Literal["trained", "random"] = "trained"
+    weights: Literal["trained", "checkpoint", "random"] = "trained"
     seed: int | None = None
     device: str = "cpu"
     notes: tuple[str, ...] = ()

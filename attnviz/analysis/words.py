@@ -13,11 +13,27 @@ _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 
 
 def word_spans(tokens: Tokens, word: str) -> list[range]:
-    """The token ranges whose text is ``word``, in order; in any case if none has its case."""
+    """The token ranges whose text is ``word``, in order.
+
+    Whole words if there are any, else parts of words (``at`` in ``m|at``); each in the case that
+    was given if there are any, else in any case.
+    """
     wanted = word.strip()
     if not wanted:
         return []
-    return _spans(tokens.texts, wanted, str) or _spans(tokens.texts, wanted, str.casefold)
+    found = [_spans(tokens.texts, wanted, fold) for fold in (str, str.casefold)]
+    whole = [[span for span in spans if _is_whole(tokens.texts, span)] for spans in found]
+    return next((spans for spans in (*whole, *found) if spans), [])
+
+
+def _is_whole(texts: Sequence[str], span: range) -> bool:
+    """Whether no letter stands beside the tokens; true where the tokens do not show blanks."""
+    if not any(text.startswith(" ") for text in texts):
+        return True
+    before = texts[span.start - 1][-1:] if span.start else ""
+    after = texts[span.stop][:1] if span.stop < len(texts) else ""
+    begins = texts[span.start][:1].isspace() or not before.isalnum()
+    return begins and not after.isalnum()
 
 
 def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[range]:

@@ -1,1 +1,1 @@
-"""The library's own attention: the functional core, the module with hook points, the small decoder."""
+"""The library's own attention: functional core, module with hook points, small decoder."""

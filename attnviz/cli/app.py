@@ -12,6 +12,7 @@ from attnviz.cli.ablate import ablate
 from attnviz.cli.heads import EXAMPLES, heads
 from attnviz.cli.prune import EXAMPLES as PRUNE_EXAMPLES
 from attnviz.cli.prune import prune
+from attnviz.cli.params import PARAMS_EXAMPLES, params
 
 __all__ = ["app"]
 
@@ -31,7 +32,7 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def attnviz(
+def _attnviz(
     context: typer.Context,
     version: Annotated[
         bool,
@@ -40,7 +41,7 @@ def attnviz(
         ),
     ] = False,
 ) -> None:
-    """See where each attention head of a transformer looks, in the terminal."""
+    """See where each attention head of a transformer looks, and count what it costs."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -48,3 +49,4 @@ def attnviz(
 app.command(epilog=EXAMPLES)(heads)
 app.command(epilog=ABLATE_EXAMPLES)(ablate)
 app.command(epilog=PRUNE_EXAMPLES)(prune)
+app.command(epilog=PARAMS_EXAMPLES)(params)

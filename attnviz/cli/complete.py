@@ -1,8 +1,8 @@
-"""What the shell is offered after ``--model``."""
+"""What the shell is offered where a model is named."""
 
 from __future__ import annotations
 
-__all__ = ["complete_model"]
+__all__ = ["complete_model", "complete_shape"]
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -11,3 +11,10 @@ def complete_model(incomplete: str) -> list[str]:
 
     names = ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
     return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_shape(incomplete: str) -> list[str]:
+    """The named shapes that begin with what was typed, for a command that counts them."""
+    from attnviz.models.shapes import shape_names
+
+    return [name for name in shape_names() if name.startswith(incomplete)]

@@ -22,6 +22,9 @@ from attnviz.render.theme import Theme
 
 __all__ = ["Choice", "Output", "Wish", "show_heads"]
 
+_SCREEN_ENDING = ".txt"
+"""The file that holds the screen itself."""
+
 
 @dataclass(frozen=True)
 class Output:
@@ -45,7 +48,7 @@ def show_heads(
     output: Output,
 ) -> None:
     """Run the command. What can be refused is refused before a model is loaded."""
-    drawn = not output.json or any(path.suffix.lower() == ".txt" for path in output.save)
+    drawn = not output.json or any(path.suffix.lower() == _SCREEN_ENDING for path in output.save)
     console = open_console(output.width, output.colour) if drawn else None
     notices = messages(output.quiet or output.json)
     if output.save:
@@ -58,7 +61,7 @@ def show_heads(
         model = load(model_name, replace(options, progress=progress))
         record, selected = observe(model, text, choice)
     report = make_report(record, selected, choice.index_base, wish)
-    view = make_view(report, text, wish, hinting=not output.quiet)
+    view = make_view(report, text, choice.target, wish, hinting=not output.quiet)
     with printing():
         if output.json:
             _print_json(report, view)
@@ -83,7 +86,7 @@ def _save(
     from attnviz.render.export.save import save
 
     drawing = ""
-    if console is not None:
+    if console is not None and path.suffix.lower() == _SCREEN_ENDING:
         # A file has no colours: half blocks would all look the same there.
         theme = Theme(output.palette, colour=False, ascii=output.ascii)
         drawing = heads_screen(report, view, theme, console.width, console.height).plain

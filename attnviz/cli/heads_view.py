@@ -62,16 +62,22 @@ def _sorted(
     return (*measured, *(entry for entry in heads if entry.scores[measure] is None))
 
 
-def make_view(report: HeadsReport, text: str, wish: Wish, hinting: bool) -> View:
+def make_view(
+    report: HeadsReport, text: str, target: str | None, wish: Wish, hinting: bool
+) -> View:
     """The views of the report that were asked for; hints only on the plain overview.
+
+    target: the decoder's text as given; None where the model wrote it or has none.
 
     Raises UsageError for a word that the text does not have.
     """
     record = report.record
     plain = not report.selected and wish.top is None and wish.token is None
+    if target is None and record.kind in ("decoder", "cross"):
+        target = _joined(record.queries)
     return View(
         text,
-        None if record.kind in ("self", "encoder") else _joined(record.queries),
+        target,
         values=wish.values,
         top=wish.top,
         token=_word(record, wish.token) if wish.token is not None else None,

@@ -23,6 +23,7 @@ __all__ = [
     "Model",
     "Offline",
     "Palette",
+    "ParamsSave",
     "Pickle",
     "Quiet",
     "RemoteCode",
@@ -137,6 +138,15 @@ Save = Annotated[
         metavar="FILE",
         help="Write a file by its ending: .json .csv .npz .safetensors .svg .html .txt .png .pdf; "
         "may be repeated.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+ParamsSave = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Write a file by its ending: .json .csv .md .svg .html .txt; may be repeated.",
         rich_help_panel=_OUTPUT,
     ),
 ]

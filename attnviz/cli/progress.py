@@ -2,53 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
+from attnviz.models.transfer import Progress
 from attnviz.render.labels import visible
 
-__all__ = ["Progress", "loading"]
-
-Progress = Callable[[str, int, int | None], None]
-"""Called as ``progress(file, bytes_done, bytes_in_all)``."""
+__all__ = ["loading"]
 
 _BUILT_IN = ("tiny", "mha")
 
 
 @contextmanager
 def loading(model: str, console: Console) -> Iterator[Progress | None]:
-    """A spinner that becomes a bar for each file that is downloaded; gone at the end.
+    """A spinner, with a bar for each file that is downloaded; gone at the end.
 
-    The built-in models are there at once and get none; without a terminal a line a file is
-    printed instead.
+    The built-in models are there at once and get none; without a terminal that can move its
+    cursor a line a file is printed instead.
     """
     if model in _BUILT_IN or console.quiet:
         yield None
-        return
-    if not console.is_terminal:
+    elif not console.is_terminal or console.is_dumb_terminal:
         yield _a_line_a_file(console)
-        return
-    from rich import progress as bars  # 20 ms that the bundled model does not need
+    else:
+        from attnviz.cli.bars import bars
 
-    with bars.Progress(
-        bars.SpinnerColumn(),
-        bars.TextColumn("{task.description}", markup=False),
-        bars.BarColumn(),
-        bars.DownloadColumn(),
-        bars.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as shown:
-        tasks = {"": shown.add_task(f"opening {visible(model)}", total=None)}
-
-        def report(file: str, done: int, total: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = shown.add_task(visible(file), total=total)
-            shown.update(tasks[file], completed=done, total=total)
-
-        yield report
+        with bars(model, console) as report:
+            yield report
 
 
 def _a_line_a_file(console: Console) -> Progress:

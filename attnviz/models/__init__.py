@@ -1,1 +1,1 @@
-"""What ``--model`` names: the bundled model, the own attention, Hugging Face models, named shapes."""
+"""What ``--model`` names: bundled model, own attention, Hugging Face models, named shapes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any, cast
 
 from attnviz.designs import (
     AttentionDesign,
@@ -84,7 +85,7 @@ def design_from_options(*, name: str = "", **options: object) -> Design:
     """
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given, OPTIONS)
-    shape = ShapeOptions(**given)  # type: ignore[arg-type]  # checked just above
+    shape = ShapeOptions(**cast("dict[str, Any]", given))
     return Design(name=name, source="", stacks=(stack_from_options(shape),))
 
 

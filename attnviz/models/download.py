@@ -22,7 +22,7 @@ from attnviz.models.checkpoint_files import side_files, weight_files
 from attnviz.models.hub_errors import HttpError, contact_error, transfer_error
 from attnviz.models.transfer import Progress, progress_bar
 
-__all__ = ["download"]
+__all__ = ["download", "download_config"]
 
 _PATIENCE = float(os.environ.get("HF_HUB_ETAG_TIMEOUT", "5"))
 """Seconds for the first answer. The client alone would retry for half a minute and more, and no
@@ -53,33 +53,48 @@ def download(
         LoadError: no such model, no access to it, or a transfer that failed.
         OfflineError: the network does not answer.
     """
-    try:
-        first = _probe(name, "config.json", revision)
-    except Exception as error:
-        raise contact_error(error, name, revision) from error
-    if first.commit_hash is None:
-        raise contact_error(TimeoutError("the answer is not a model hub's"), name, revision)
+    directory = download_config(name, revision, progress)
+    commit = directory.name
 
-    def fetch(file: str, revision: str | None = first.commit_hash) -> Path:
-        try:
-            if revision == first.commit_hash:
-                _probe(name, file, revision)
-            return Path(
-                hf_hub_download(
-                    name, file, revision=revision, tqdm_class=progress_bar(file, progress)
-                )
-            )
-        except Exception as error:
-            raise transfer_error(error, name, file) from error
+    def fetch(file: str) -> Path:
+        return _fetch(name, file, commit, progress)
 
-    directory = fetch("config.json", revision).parent  # by its branch, which the cache notes down
-    names = _listed(name, first.commit_hash) or _tried(name, first.commit_hash)
+    names = _listed(name, commit) or _tried(name, commit)
     # Weights come last: where they are in the cache, the rest is too.
     for file in side_files(names, with_code):
         fetch(file)
     for file in weight_files(name, names, fetch, allow_pickle):
         fetch(file)
     return directory
+
+
+def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
+    """Fetch a model's config.json alone into the local cache; its directory, named by the commit.
+
+    Raises:
+        LoadError, OfflineError: as ``download``.
+    """
+    try:
+        first = _probe(name, "config.json", revision)
+    except Exception as error:
+        raise contact_error(error, name, revision) from error
+    if first.commit_hash is None:
+        raise contact_error(TimeoutError("the answer is not a model hub's"), name, revision)
+    # By its branch, which the cache notes down; it was asked for just now.
+    return _fetch(name, "config.json", revision, progress, asked=True).parent
+
+
+def _fetch(
+    name: str, file: str, revision: str | None, progress: Progress | None, *, asked: bool = False
+) -> Path:
+    try:
+        if not asked:
+            _probe(name, file, revision)
+        return Path(
+            hf_hub_download(name, file, revision=revision, tqdm_class=progress_bar(file, progress))
+        )
+    except Exception as error:
+        raise transfer_error(error, name, file) from error
 
 
 def _listed(name: str, commit: str) -> set[str]:

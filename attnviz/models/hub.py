@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
-from attnviz.errors import LoadError, OfflineError, UsageError
+from attnviz.errors import LoadError, OfflineError
 from attnviz.models.checkpoint_files import (
     PickleError,
     check_weights,
@@ -17,13 +16,14 @@ from attnviz.models.checkpoint_files import (
     has_vocabulary,
     weight_files,
 )
-from attnviz.models.download import download
+from attnviz.models.download import download, download_config
 from attnviz.models.foreign import quietly
 from attnviz.models.hub_errors import contact_error
+from attnviz.models.local import local_directory
 from attnviz.models.shapes import hint
 from attnviz.models.transfer import Progress
 
-__all__ = ["Snapshot", "find_checkpoint"]
+__all__ = ["Snapshot", "find_checkpoint", "find_config"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,9 @@ class Snapshot:
 
     directory: Path
     revision: str | None
+
+
+_NOT_CACHED = LoadError("it is not in the local cache")
 
 
 class _TokenizerError(LoadError):
@@ -58,13 +61,8 @@ def find_checkpoint(
         OfflineError: not in the cache, and the network is not to be used or does not answer.
         UsageError: a revision of a directory.
     """
-    path = os.path.expanduser(name)
-    if os.path.isdir(path):
-        if revision is not None:
-            raise UsageError(f"{name!r} is a directory and has no revision {revision!r}")
-        if not os.access(path, os.R_OK | os.X_OK):
-            raise LoadError(f"the directory {name!r} may not be read")
-        return Snapshot(Path(path), None)
+    if (directory := local_directory(name, revision)) is not None:
+        return Snapshot(directory, None)
     cached = _cached(name, revision)
     lack = _lack(name, cached, allow_pickle)
     if cached is not None and lack is None:
@@ -77,6 +75,23 @@ def find_checkpoint(
         return Snapshot(directory, directory.name)
     except OfflineError as unreachable:
         return _make_do(name, cached, lack, unreachable)
+
+
+def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
+    """The directory that holds the config.json of a hub id; of a new one no other file is fetched.
+
+    Raises:
+        LoadError: no such model, no access to it, or a transfer that failed.
+        OfflineError: not in the cache, and the network is not to be used or does not answer.
+    """
+    cached = _cached(name, revision)
+    if cached is not None:
+        return cached
+    if offline or constants.HF_HUB_OFFLINE:
+        raise _forbidden(name, _NOT_CACHED)
+    with quietly():
+        directory = download_config(name, revision)
+    return Snapshot(directory, directory.name)
 
 
 def _cached(name: str, revision: str | None) -> Snapshot | None:
@@ -93,7 +108,7 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
 def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
     """What keeps a cached checkpoint from being used as it is; None where nothing does."""
     if cached is None:
-        return LoadError("it is not in the local cache")
+        return _NOT_CACHED
     names = file_names(cached.directory)
     try:
         weights = weight_files(name, names, cached.directory.joinpath, allow_pickle)

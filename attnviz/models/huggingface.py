@@ -102,15 +102,24 @@ def load_shape(
     dtype: ``auto`` is float32.
 
     Raises:
-        LoadError: a config that fits no model, or weights that do not fit the free memory.
+        LoadError: a shape without a config, a config that fits no model, or weights that do not
+            fit the free memory.
+        UnsupportedError: a model that takes no text.
         UsageError: an unknown dtype or device.
     """
     place, number_type = find_device(device), find_dtype(dtype) or torch.float32
     name = shape.name
+    if not shape.config:
+        raise LoadError(
+            f"the shape {name!r} can be counted (`attnviz params {name}`) but not built: "
+            f"transformers has no config for it"
+        )
     fields = {key: value for key, value in shape.config.items() if key != "model_type"}
     with foreign(f"the shape {name!r} is no model that transformers {_VERSION} knows"):
         config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
         model_class = getattr(transformers, shape.config["architectures"][0])
+        if "input_ids" not in arguments(model_class.forward):
+            raise UnsupportedError(f"{name!r} is a {model_class.__name__}, which takes no text")
         with torch.device("meta"):
             parameters = sum(weight.numel() for weight in model_class(config).parameters())
     for needed_on in {torch.device("cpu"), place}:  # drawn on the CPU: the same on every device

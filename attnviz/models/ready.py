@@ -40,7 +40,7 @@ def made_ready(
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
-        weights="trained" if seed is None else "random",
+        weights="checkpoint" if seed is None else "random",
         seed=seed,
         device=str(device),
         notes=notes,

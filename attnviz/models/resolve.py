@@ -9,11 +9,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attnviz.errors import LoadError
-from attnviz.models.model import Model
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
+
+if TYPE_CHECKING:  # the records bring NumPy, which counting parameters does without
+    from attnviz.models.model import Model
 
 __all__ = ["LoadOptions", "Source", "load", "resolve"]
 

@@ -1,4 +1,9 @@
-"""Named shapes: one TOML file per model under ``configs/``, with the fields of its config."""
+"""Named shapes: one TOML file per model under ``configs/``.
+
+A shape is either a ``[config]`` with the fields of a Hugging Face config, which can be counted and
+built, or for what Hugging Face has no config for a ``[shape]`` or a list of ``[[stack]]`` with the
+options of ``attnviz params``, which can be counted.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.errors import LoadError
+from attnviz.models.option_rules import nearest
 
 __all__ = ["Shape", "find_shape", "hint", "read_shape_file", "shape_names"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OTHER_NAMES = ("tiny", "mha")
+_KEYS = ("name", "source", "hub", "counts", "notes", "config", "shape", "stack", "table", "matrix")
+_FORMS = ("config", "shape", "stack")
 
 
 @dataclass(frozen=True)
@@ -23,13 +31,24 @@ class Shape:
     name: how it is asked for, also the file's name.
     source: where its numbers come from, the URL of a config or a paper.
     hub: the hub id of a checkpoint of this shape.
-    config: the fields of its Hugging Face config, ``model_type`` and ``architectures`` among them.
+    config: the fields of its Hugging Face config, ``model_type`` and ``architectures`` among them;
+        empty where it has none.
+    counts: the class of the config whose weights the published number counts, where that is not
+        the first of ``architectures``.
+    stacks: without a config, the options of each stack.
+    tables, matrices: without a config, what lies outside the stacks.
+    notes: sentences that a person should read beside the numbers.
     """
 
     name: str
     source: str
     hub: str
     config: dict[str, Any]
+    counts: str = ""
+    stacks: tuple[dict[str, Any], ...] = ()
+    tables: tuple[dict[str, Any], ...] = ()
+    matrices: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def shape_names() -> tuple[str, ...]:
@@ -50,24 +69,58 @@ def read_shape_file(path: Path) -> Shape:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise LoadError(f"{str(path)!r} cannot be read as a shape: {error}") from error
-    config = table.get("config")
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise LoadError(f"{str(path)!r} is no shape: it has no [config] table with a model_type")
-    architectures = config.get("architectures")
-    if not (isinstance(architectures, list) and architectures):
-        raise LoadError(f"{str(path)!r} is no shape: [config] names no architectures")
+    for key in table:
+        if key not in _KEYS:
+            raise LoadError(f"{str(path)!r} has an unknown key {key!r}{nearest(key, _KEYS)}")
+    forms = [form for form in _FORMS if form in table]
+    if len(forms) > 1:
+        raise LoadError(f"{str(path)!r} has both [{forms[0]}] and [{forms[1]}]: keep one of them")
+    stacks = _tables(path, table, "shape") or _tables(path, table, "stack")
     return Shape(
         name=str(table.get("name", path.stem)),
         source=str(table.get("source", "")),
         hub=str(table.get("hub", "")),
-        config=config,
+        config={} if stacks else _config(path, table.get("config")),
+        counts=str(table.get("counts", "")),
+        stacks=stacks,
+        tables=_tables(path, table, "table"),
+        matrices=_tables(path, table, "matrix"),
+        notes=_notes(path, table.get("notes", [])),
     )
+
+
+def _config(path: Path, config: object) -> dict[str, Any]:
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise LoadError(
+            f"{str(path)!r} is no shape: it has no [config] table with a model_type, and no [shape]"
+        )
+    architectures = config.get("architectures")
+    if not (isinstance(architectures, list) and architectures):
+        raise LoadError(f"{str(path)!r} is no shape: [config] names no architectures")
+    return config
+
+
+def _tables(path: Path, table: dict[str, Any], key: str) -> tuple[dict[str, Any], ...]:
+    """The table or tables under a key."""
+    found = table.get(key, [])
+    listed = found if isinstance(found, list) else [found]
+    if not all(isinstance(item, dict) for item in listed):
+        raise LoadError(f"{str(path)!r} is no shape: {key} must be a table")
+    return tuple(listed)
+
+
+def _notes(path: Path, notes: object) -> tuple[str, ...]:
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise LoadError(f"{str(path)!r} is no shape: notes must be a list of sentences")
+    return tuple(notes)
 
 
 def hint(name: str) -> str:
     """What else a person may have meant by a model's name, to end a message with; or nothing."""
     if name in shape_names():
-        return f"; `--model configs/{name}` builds its shape with random weights"
+        if find_shape(name).config:
+            return f"; `--model configs/{name}` builds its shape with random weights"
+        return f"; `attnviz params {name}` counts its shape"
     known = (*_OTHER_NAMES, *shape_names())
     close = difflib.get_close_matches(name.lower(), known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

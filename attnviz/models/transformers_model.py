@@ -67,7 +67,10 @@ class TransformersModel:
         with quietly():
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
         if not labels or labels[-1] not in self.tokenizer.all_special_ids:
-            labels = [*labels, self._start_id]  # shifting drops the last label, which is to be an end
+            labels = [
+                *labels,
+                self._start_id,
+            ]  # shifting drops the last label, which is to be an end
         return _cut(self._tokens(self._shift_right(labels)), limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:

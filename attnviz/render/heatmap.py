@@ -94,7 +94,10 @@ def _header(axes: Axes, cell: int, theme: Theme) -> list[Line]:
     def broken(label: str) -> list[str]:
         """A blank is left between neighbours, unless a wide character needs the whole column."""
         room = cell - 1 if all(width(character) < cell for character in label) else cell
-        return wrap(label, room, _HEADER_LINES, theme.ellipsis)
+        pieces = wrap(label, room, _HEADER_LINES, theme.ellipsis)
+        if len(pieces) > 1 and pieces[-1] == theme.ellipsis:  # of a name that was cut before
+            pieces = wrap(label, room, len(pieces) - 1, theme.ellipsis)
+        return pieces
 
     pieces = [broken(label) for label in axes.keys]
     height = max(map(len, pieces), default=0)

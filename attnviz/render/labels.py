@@ -45,7 +45,7 @@ def _shown(character: str, after: str) -> str:
     if character in _FLAG_LETTERS:
         return chr(ord(character) - ord(_FLAG_LETTERS[0]) + ord("Ａ"))
     category = unicodedata.category(character)
-    if category in _HIDDEN or character in _JOINERS:
+    if category in _HIDDEN or character in _JOINERS or character in _SKIN_TONES:
         return f"<U+{ord(character):04X}>"
     if category in {"Mn", "Me"} and not after:
         return f"◌{character}"

@@ -22,6 +22,7 @@ _NAMED_WIDTH = 13  # room for "duplicate .98" below a map
 _NAMED_LINES = 3  # name, trait and the empty line between layers
 _LEAST_MAP_LINES = 4
 _TALLEST = 12
+_ALMOST = 1.25
 _FEW = 24
 
 
@@ -51,6 +52,9 @@ def _maps(
     lines = height // len(layers)
     if columns >= _NAMED_WIDTH and lines >= _LEAST_MAP_LINES + _NAMED_LINES:
         room = min(lines - _NAMED_LINES, _TALLEST)
+        whole = (len(report.record.queries) + 1) // 2
+        if room < whole <= room * _ALMOST:  # better a line too many than 13 queries in 12 rows
+            room = whole
         rows = [
             beside([_named(report, entry, room, columns, theme) for entry in entries], _GAP)
             for entries in layers
@@ -87,8 +91,9 @@ def _ranking(report: HeadsReport, theme: Theme, width: int) -> tuple[Block, tupl
     columns = min(max(width // 8, _NAMED_WIDTH), 2 * lines)
     columns = max(columns, min(_NAMED_WIDTH, width))
     maps = [_named(report, entry, lines, columns, theme) for entry in report.heads]
-    title = text_line((f"heads by {str(report.sorted_by).replace('_', ' ')}", BOLD))
-    drawn = stack([Block((title,), width), flow(maps, width, _GAP)])
+    measure = str(report.sorted_by).replace("_", " ")
+    title = wrapped([(f"heads by {measure}", True)], width, theme)
+    drawn = stack([Block(tuple(title), width), flow(maps, width, _GAP)])
     return drawn, _cells(report, lines, columns, theme)
 
 

@@ -12,8 +12,14 @@ __all__ = ["DIVERGING", "PALETTES", "RGB", "STEPS", "colour_table", "contrasting
 RGB = tuple[int, int, int]
 
 PALETTES = {
-    "viridis": "440154 472d7b 3b528b 2c728e 21918c 28ae80 5ec962 addc30 fde725",
-    "magma": "000004 180f3d 440f76 721f81 9e2f7f cd4071 f1605d fd9668 feca8d fcfdbf",
+    "viridis": (
+        "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c "
+        "1f9f88 27ad81 3dbc74 5cc863 81d34d aadc32 d5e21a fde725"
+    ),
+    "magma": (
+        "000004 0a0822 1d1147 36106b 51127c 6a1c81 832681 9c2e7f b73779 "
+        "cf4070 e55064 f4695c fb8761 fea571 fec287 fde0a1 fcfdbf"
+    ),
     "blues": "0a1128 0f2557 17408a 2563b4 4a8fd4 86bce9 c2e0f6 f2faff",
     "grey": "141414 fafafa",
 }

@@ -78,7 +78,7 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
         maps = _full_maps(report, report.telling, view, theme, width)
         parts.append(stack([Block(tuple(title), width), maps]))
     if view.top is None:
-        parts.append(legend(theme, width))
+        parts.append(legend(theme, width, view.values))
     if view.explain:
         parts.append(explain(report, theme, width))
     if view.hints:

@@ -17,7 +17,7 @@ from attnviz.render.theme import Theme
 
 __all__ = ["Word", "looked_at_by", "looks_at", "token_view"]
 
-_COLUMN = 4
+_COLUMN = 5  # a byte such as <ED> and the blank beside it
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,10 @@ def _rows(
     lines = wrapped([(title, True)], room, theme)
     space = max((room - max(map(width, names)) - 1) // _COLUMN, 1)
     if len(labels) > space:
-        note = f"the {space} of {len(labels)} tokens with the most weight, in text order"
-        chosen = np.sort(np.argsort(-np.nansum(weights, 0), kind="stable")[:space])
+        seen = np.flatnonzero(~np.isnan(weights).all(0))
+        heaviest = np.argsort(-np.nansum(weights[:, seen], 0), kind="stable")[:space]
+        chosen = np.sort(seen[heaviest])
+        note = f"the {len(chosen)} of {len(labels)} tokens with the most weight, in text order"
         weights, labels = weights[:, chosen], tuple(labels[column] for column in chosen)
         lines += [text_line((line, DIM)) for line in at_blanks(note, room)]
     return heatmap(weights, Axes(names, labels), theme, lines, room, values)

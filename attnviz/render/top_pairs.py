@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnviz.records import HeadsReport
-from attnviz.render.blocks import BOLD, DIM, Block, text_line
+from attnviz.render.blocks import BOLD, DIM, Block, text_line, without_trailing_blanks
 from attnviz.render.facts import share
 from attnviz.render.labels import fit, token_labels, width
 from attnviz.render.prose import wrapped
@@ -18,6 +18,7 @@ __all__ = ["strongest_pairs", "top_pairs"]
 
 _LONGEST = 14
 _GAP = 3
+_LEAST_PAIR = 16  # a head's name gets a line of its own where less is left
 
 
 def strongest_pairs(
@@ -46,6 +47,8 @@ def top_pairs(report: HeadsReport, count: int, theme: Theme, room: int) -> Block
     """
     heads = [report.name(entry.layer, entry.head) for entry in report.heads]
     indent = max(map(width, heads)) + 2
+    narrow = room < indent + _LEAST_PAIR
+    indent = 2 if narrow else indent
     arrow = "->" if theme.ascii else "→"
     longest = max(min(_LONGEST, (room - indent - width(f" {arrow}  .00")) // 2), 3)
     axes = [
@@ -60,6 +63,9 @@ def top_pairs(report: HeadsReport, count: int, theme: Theme, room: int) -> Block
     for entry, head in zip(report.heads, heads, strict=True):
         line = text_line((head.ljust(indent), BOLD))
         used = indent
+        if narrow:
+            lines.append(line)
+            line = text_line(" " * indent)
         for query, key, weight in strongest_pairs(report, entry.layer, entry.head, count):
             pair = f"{queries[query]} {arrow} {keys[key]} "
             taken = width(pair) + width(share(weight))
@@ -69,7 +75,7 @@ def top_pairs(report: HeadsReport, count: int, theme: Theme, room: int) -> Block
             gap = _GAP if used > indent else 0
             line += text_line(" " * gap + pair, (share(weight), DIM))
             used += gap + taken
-        lines.append(line)
+        lines.append(without_trailing_blanks(line))
     return Block(tuple(lines), room)
 
 
@@ -79,6 +85,6 @@ def _names(labels: Sequence[str], longest: int, theme: Theme) -> list[str]:
     names = []
     for place, label in enumerate(labels):
         sign = f"#{place}" if counts[label] > 1 else ""
-        room = max(longest - len(sign), 1)
+        room = max(longest - len(sign), 0)
         names.append((label if width(label) <= room else fit(label, room, theme.ellipsis)) + sign)
     return names

@@ -50,6 +50,15 @@ def test_case_counts_only_where_it_helps() -> None:
     assert word_spans(tokens(" STRASSE"), "Straße") == [range(1)]
 
 
+def test_a_whole_word_is_meant_before_a_part_of_one() -> None:
+    text = tokens(" The", " m", "at", " at", " home", ".", " AT", " at", "om")
+    assert word_spans(text, "at") == [range(3, 4)]
+    assert word_spans(text, "AT") == [range(6, 7)]
+    assert word_spans(text, "m") == [range(1, 2)]  # a part is better than nothing
+    assert word_spans(tokens(" m", "at", " At"), "at") == [range(2, 3)]
+    assert word_spans(tokens("at", "home", "at", "."), "at") == [range(1), range(2, 3)]
+
+
 def test_bytes_of_any_language_make_words() -> None:
     text = tokens("<s>", *byte_tokens("나"), " ", *byte_tokens("오늘"), " ok", *byte_tokens("🎉"))
     assert word_spans(text, "나") == [range(1, 4)]
@@ -84,4 +93,5 @@ def test_however_a_word_is_cut_it_is_found(words: list[str], data: st.DataObject
         places.setdefault(word, []).append(range(start + 1, len(texts)))
     for word, spans in places.items():
         found = word_spans(tokens(*texts), word)
+        assert any(text.startswith(" ") for text in texts)
         assert set(spans) <= set(found)

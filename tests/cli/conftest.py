@@ -102,7 +102,7 @@ def refused(run: Run) -> Callable[..., str]:
         assert result.err.endswith("\n")
         assert result.err.count("\n") == 1
         assert "Traceback" not in result.err
-        assert "unexpected" not in result.err or code == 1
+        assert result.err.startswith("attnviz: unexpected") == (code == 1)
         return result.err.removeprefix("attnviz: ").rstrip("\n")
 
     return call

@@ -51,6 +51,14 @@ _LOAD = _RUN.format(
     call="""found = load_transformers(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
     found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
 )
+_DESIGN = _RUN.format(
+    imports="from attnviz.models.find_design import find_design",
+    call="""options = json.loads(sys.argv[2])
+    design = find_design(sys.argv[1], **options)
+    heavy = {"torch", "transformers", "numpy"} & set(sys.modules)
+    found = {"revision": design.revision, "source": design.source, "heavy": sorted(heavy),
+             "layers": design.design.main.depth}""",
+)
 
 
 @pytest.fixture
@@ -255,3 +263,34 @@ def test_a_cache_that_cannot_be_written(hub: Any, run: Run, tmp_path: Path) -> N
     assert answer["exit_code"] == 3
     assert "the transfer of config.json of 'some/gpt2' failed" in answer["error"]
     assert "Not a directory" in answer["error"]
+
+
+def test_of_a_model_to_count_only_the_config_is_fetched(hub: Any, run: Run) -> None:
+    first = run(_DESIGN, hub.endpoint, "some/gpt2")
+    assert (first["revision"], first["layers"]) == (stand_in_hub.COMMIT, 2)
+    assert first["heavy"] == []
+    assert Path(first["source"]).name == "config.json"
+    assert hub.fetched() == ["config.json"]
+    nobody = f"http://127.0.0.1:{free_port()}"
+    assert run(_DESIGN, nobody, "some/gpt2")["layers"] == 2
+    assert run(_DESIGN, nobody, "some/gpt2", offline=True, revision="main")["layers"] == 2
+    # A cached config does not pass for a whole checkpoint.
+    assert run(_FIND, hub.endpoint, "some/gpt2")["revision"] == stand_in_hub.COMMIT
+    assert "model.safetensors" in hub.fetched()
+
+
+def test_a_config_that_cannot_be_had(hub: Any, run: Run) -> None:
+    hub.gated.add("some/gpt2")
+    gated = run(_DESIGN, hub.endpoint, "some/gpt2")
+    assert gated["exit_code"] == 3
+    assert "is gated: accept its terms" in gated["error"]
+    offline = run(_DESIGN, hub.endpoint, "some/gpt2", offline=True)
+    assert offline["exit_code"] == 4
+    assert "cannot be used offline: it is not in the local cache" in offline["error"]
+    unreachable = run(
+        _DESIGN, f"http://127.0.0.1:{free_port()}", "some/gpt2", env={"HF_HUB_ETAG_TIMEOUT": "1"}
+    )
+    assert unreachable["exit_code"] == 4
+    assert "cannot be reached" in unreachable["error"]
+    missing = run(_DESIGN, hub.endpoint, "some/none", revision="main")
+    assert missing["exit_code"] == 3

@@ -32,7 +32,7 @@ def test_a_decoder_directory(checkpoint: Checkpoint) -> None:
         "GPT2LMHeadModel",
     )
     assert (info.layers, info.heads, info.kv_heads, info.head_dim) == (2, 3, 3, 2)
-    assert (info.dtype, info.weights, info.seed, info.notes) == ("float32", "trained", None, ())
+    assert (info.dtype, info.weights, info.seed, info.notes) == ("float32", "checkpoint", None, ())
     assert (model.kinds, model.context) == (("self",), 17)
     assert not model.model.training
     assert not any(weight.requires_grad for weight in model.model.parameters())

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models import memory
 from attnviz.models.huggingface import load_shape
 from attnviz.models.resolve import LoadOptions, load, resolve
@@ -61,8 +61,14 @@ def test_every_shape_says_where_it_comes_from() -> None:
         shape = find_shape(name)
         assert shape.name == name
         assert shape.source.startswith("https://")
-        assert shape.hub
-        assert hasattr(transformers, shape.config["architectures"][0])
+        if shape.config:
+            assert shape.hub
+            assert hasattr(transformers, shape.config["architectures"][0])
+
+
+def test_a_shape_without_a_config_is_not_built() -> None:
+    with pytest.raises(LoadError, match=r"can be counted .* but not built: transformers has no"):
+        load_shape(find_shape("openvla-7b"))
 
 
 @pytest.mark.parametrize(
@@ -127,6 +133,12 @@ def test_a_shape_writes_and_takes_decoder_text() -> None:
     assert target.texts[0] == "<0>"
 
 
+@pytest.mark.parametrize("name", ["vit-base", "whisper-tiny"])
+def test_a_shape_that_takes_no_text_is_not_built(name: str) -> None:
+    with pytest.raises(UnsupportedError, match="which takes no text"):
+        load_shape(find_shape(name))
+
+
 def test_weights_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda device: 2_000_000_000)
     with pytest.raises(LoadError, match=r"need 4\.9 GB, and 2\.0 GB are free on cpu"):
@@ -181,6 +193,7 @@ def test_hints() -> None:
     assert hint("tinny") == "; did you mean 'tiny'?"
     assert hint("GPT2-mediun") == "; did you mean 'gpt2-medium'?"
     assert hint("nothing/like-it") == ""
+    assert hint("openvla-7b") == "; `attnviz params openvla-7b` counts its shape"
 
 
 @pytest.mark.parametrize("name", ["", "x" * 5000, "a\0b"])

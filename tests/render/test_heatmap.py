@@ -130,6 +130,15 @@ def test_narrow_labels_leave_a_blank_between_columns(reports: Reports, look: Loo
         assert all(screen.rows[y][x].data == " " for x in range(axes.label_width + 1, room, 2))
 
 
+def test_no_ellipsis_stands_alone() -> None:
+    """A special token's name is cut to eight columns; one column less cuts it again."""
+    axes = Axes(["a", "b"], ["<|endof…", "b"])
+    weights = np.full((2, 2), 0.5)
+    room = axes.label_width + 2 * 8
+    header = lines_of(heatmap(weights, axes, Theme(colour=False), [], room))[:-2]
+    assert " ".join(header).split() == ["<|endo…", "b"]
+
+
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_without_colour_each_cell_has_its_glyph(
     reports: Reports, step_of: Callable[[float], int], ascii_only: bool

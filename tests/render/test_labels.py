@@ -129,6 +129,11 @@ def test_names_of_special_tokens_are_cut() -> None:
     assert token_labels(tokens, "ascii") == ("<|endof~", "unbelievable", "<s>")
 
 
+def test_a_skin_tone_without_a_skin_is_written_out() -> None:
+    assert visible("\U0001f3fb") == "<U+1F3FB>"
+    assert visible("👍\U0001f3fb") == "👍"
+
+
 @given(strange.map(visible), st.integers(0, 12), st.sampled_from(["…", "~"]))
 @example("한글", 3, "…")
 @example("🎉🎉", 1, "…")
@@ -169,6 +174,7 @@ def test_lines_broken_at_blanks_hold_every_word_that_fits(words: list[str], cell
 @pytest.mark.parametrize("text", ["[red]", ":smile:", "[/]", "[bold]x[/bold]", "\\[", "http://a.b"])
 def test_markup_stays_literal_on_a_console(text: str) -> None:
     """On a console with all of rich's readings of text switched on."""
-    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=40)
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, color_system="truecolor", width=40)
     console.print(Block((text_line(token_label(text)),), 40), end="")
-    assert console.file.getvalue() == text + "\n"  # type: ignore[attr-defined]  # it is a StringIO
+    assert stream.getvalue() == text + "\n"

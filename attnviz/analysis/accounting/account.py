@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from attnviz.analysis.accounting.cache import CacheCount, count_cache
-from attnviz.analysis.accounting.dtypes import byte_count
-from attnviz.analysis.accounting.flops import FlopCount, count_flops
+from attnviz.accounts.account import Account
+from attnviz.analysis.accounting.cache import count_cache
+from attnviz.analysis.accounting.dtypes import bits, byte_count
+from attnviz.analysis.accounting.flops import count_flops
 from attnviz.analysis.accounting.lengths import lengths
-from attnviz.analysis.accounting.maps import MapCount, count_maps
-from attnviz.analysis.accounting.parameters import ParameterCount, count_parameters
+from attnviz.analysis.accounting.maps import count_maps
+from attnviz.analysis.accounting.parameters import count_parameters
 from attnviz.designs import Design
 from attnviz.errors import UsageError
 
-__all__ = ["DEFAULT_TOKENS", "Account", "account"]
+__all__ = ["DEFAULT_TOKENS", "account"]
 
 DEFAULT_TOKENS = 2048
 """The length that is counted where none is asked for and the positions reach as far."""
-
-
-@dataclass(frozen=True)
-class Account:
-    """What a design costs.
-
-    design: what was counted.
-    tokens, source_tokens, batch: the lengths that cache, arithmetic and maps were counted for.
-    dtype, cache_dtype: of the weights and maps, and of keys and values.
-    parameters, cache, flops, maps: the counts.
-    weight_bytes: the parameters at ``dtype``; buffers apart in ``buffer_bytes``.
-    """
-
-    design: Design
-    tokens: int
-    source_tokens: int
-    batch: int
-    dtype: str
-    cache_dtype: str
-    parameters: ParameterCount
-    cache: CacheCount
-    flops: FlopCount
-    maps: MapCount
-    weight_bytes: int
-    buffer_bytes: int
 
 
 def account(
@@ -64,9 +38,7 @@ def account(
     """
     if batch < 1:
         raise UsageError(f"batch must be 1 or more, not {batch}")
-    longest = design.main.tokens or design.main.max_positions
-    length = lengths(design, tokens or min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
-                     if tokens is None else tokens, source_tokens)  # fmt: skip
+    length = lengths(design, _usual(design) if tokens is None else tokens, source_tokens)
     parameters = count_parameters(design)
     return Account(
         design=design,
@@ -75,6 +47,8 @@ def account(
         batch=batch,
         dtype=dtype,
         cache_dtype=cache_dtype or dtype,
+        bits=bits(dtype),
+        cache_bits=bits(cache_dtype or dtype),
         parameters=parameters,
         cache=count_cache(design, length, batch=batch, dtype=cache_dtype or dtype),
         flops=count_flops(design, parameters, length, batch=batch),
@@ -82,3 +56,8 @@ def account(
         weight_bytes=byte_count(parameters.total, dtype),
         buffer_bytes=byte_count(parameters.buffer_total, dtype),
     )
+
+
+def _usual(design: Design) -> int:
+    longest = design.main.tokens or design.main.max_positions
+    return min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)

@@ -2,55 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from attnviz.analysis.accounting.terms import Term, of_part, product, total
+from attnviz.accounts.parameters import AttentionCount, PerHead
+from attnviz.accounts.terms import Term
+from attnviz.analysis.accounting.terms import of_part, product, total
 from attnviz.designs import AttentionDesign, LatentDesign
 
-__all__ = ["AttentionCount", "PerHead", "count_attention"]
-
-
-@dataclass(frozen=True)
-class PerHead:
-    """What one head holds, biases left out: query and output of a query head, key and value of a
-    key/value head. Of latent attention, the parts that belong to one head alone."""
-
-    query: int
-    key: int
-    value: int
-    output: int
-
-
-@dataclass(frozen=True)
-class AttentionCount:
-    """The parameters of one attention.
-
-    query, key, value, output: the projections, without biases.
-    latent: the projections down that heads share (latent attention); 0 elsewhere.
-    bias: all biases; query_bias … output_bias are their shares, latent ones in the rest.
-    norm: norms of queries, keys and latent vectors.
-    other: sinks, gates, position bias tables.
-    total: all of these.
-    per_head: what one head holds.
-    terms: each line with its arithmetic, which add up to the total.
-    """
-
-    design: AttentionDesign
-    query: int
-    key: int
-    value: int
-    output: int
-    latent: int
-    bias: int
-    query_bias: int
-    key_bias: int
-    value_bias: int
-    output_bias: int
-    norm: int
-    other: int
-    total: int
-    per_head: PerHead
-    terms: tuple[Term, ...]
+__all__ = ["count_attention"]
 
 
 def count_attention(design: AttentionDesign) -> AttentionCount:

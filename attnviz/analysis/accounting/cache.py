@@ -3,66 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
+from attnviz.accounts.running import CacheCount, CacheKind, CacheLine
 from attnviz.analysis.accounting.dtypes import byte_count
 from attnviz.analysis.accounting.lengths import Lengths
 from attnviz.designs import AttentionDesign, Design
 
-__all__ = ["CacheCount", "CacheLine", "cached_values", "count_cache"]
-
-Kind = Literal["full", "sliding", "latent", "linear", "cross"]
-
-
-@dataclass(frozen=True)
-class CacheLine:
-    """What equal layers keep of one sequence.
-
-    kind: ``full``, ``sliding`` (at most ``window`` tokens), ``latent`` (the squeezed vector),
-        ``linear`` (a state that does not grow), ``cross`` (the source's, once).
-    layers: how many layers keep it.
-    per_token: numbers that one layer keeps of a token; of a linear layer, its whole state.
-    held: for how many tokens; 1 for a state.
-    values: numbers of all these layers and one sequence.
-    formula: the arithmetic of ``values``.
-    """
-
-    kind: Kind
-    layers: int
-    per_token: int
-    window: int | None
-    held: int
-    values: int
-    formula: str
-
-
-@dataclass(frozen=True)
-class CacheCount:
-    """The cache of a design.
-
-    tokens, source_tokens, batch, dtype: what it was counted for.
-    lines: layers that keep the same, together.
-    values_per_token, bytes_per_token: what one token more adds while no window is full.
-    bytes_per_token_late: the same once all sliding windows are full.
-    cross_bytes_per_token: what one token more of the source adds.
-    bytes: for ``tokens`` and ``batch``, everything.
-    cross_bytes: the cross attention's share of it.
-    constant_bytes: the linear layers' share of it, which does not grow.
-    """
-
-    tokens: int
-    source_tokens: int
-    batch: int
-    dtype: str
-    lines: tuple[CacheLine, ...]
-    values_per_token: int
-    bytes_per_token: int
-    bytes_per_token_late: int
-    cross_bytes_per_token: int
-    bytes: int
-    cross_bytes: int
-    constant_bytes: int
+__all__ = ["cached_values", "count_cache"]
 
 
 def count_cache(design: Design, length: Lengths, *, batch: int, dtype: str) -> CacheCount:
@@ -107,7 +54,7 @@ def cached_values(design: AttentionDesign) -> int:
 
 
 def _lines(design: Design, length: Lengths) -> Iterator[CacheLine]:
-    merged: dict[tuple[Kind, int, int | None, int], int] = {}
+    merged: dict[tuple[CacheKind, int, int | None, int], int] = {}
     for stack in design.stacks:
         if not stack.causal:
             continue
@@ -122,7 +69,7 @@ def _lines(design: Design, length: Lengths) -> Iterator[CacheLine]:
         yield CacheLine(kind, layers, per_token, window, held, values, formula)
 
 
-def _held(design: AttentionDesign, tokens: int, source: int) -> tuple[Kind, int | None, int]:
+def _held(design: AttentionDesign, tokens: int, source: int) -> tuple[CacheKind, int | None, int]:
     if design.cross:
         return "cross", None, source
     if design.linear:

@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from attnviz.analysis.accounting.terms import Term, of_part, product, total
+from attnviz.accounts.parameters import FeedForwardCount
+from attnviz.accounts.terms import Term
+from attnviz.analysis.accounting.terms import of_part, product, total
 from attnviz.designs import ExpertsDesign, FeedForwardDesign
 
-__all__ = ["FeedForwardCount", "count_feed_forward"]
-
-
-@dataclass(frozen=True)
-class FeedForwardCount:
-    """The parameters of one feed-forward part.
-
-    up, gate, down: the matrices, of all experts together, without biases.
-    bias: all biases.
-    router: the matrix that chooses the experts; 0 without experts.
-    shared: what the shared expert holds of all of these.
-    other: what is left, as a gate on the shared expert.
-    total, active: all of them, and those that one token passes through.
-    per_expert: one routed expert; 0 without experts.
-    terms: each line with its arithmetic, which add up to the total.
-    """
-
-    design: FeedForwardDesign | ExpertsDesign
-    up: int
-    gate: int
-    down: int
-    bias: int
-    router: int
-    shared: int
-    other: int
-    total: int
-    active: int
-    per_expert: int
-    terms: tuple[Term, ...]
+__all__ = ["count_feed_forward"]
 
 
 def count_feed_forward(design: FeedForwardDesign | ExpertsDesign) -> FeedForwardCount:

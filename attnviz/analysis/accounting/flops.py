@@ -8,48 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.analysis.accounting.attention import AttentionCount
-from attnviz.analysis.accounting.feed_forward import FeedForwardCount
+from attnviz.accounts.parameters import AttentionCount, FeedForwardCount, ParameterCount, StackCount
+from attnviz.accounts.running import FlopCount
+from attnviz.accounts.terms import Term
 from attnviz.analysis.accounting.lengths import Lengths
-from attnviz.analysis.accounting.parameters import ParameterCount, StackCount
-from attnviz.analysis.accounting.terms import Term
 from attnviz.designs import AttentionDesign, Dense, Design, ExpertsDesign, Part
 
-__all__ = ["FlopCount", "count_flops"]
-
-
-@dataclass(frozen=True)
-class FlopCount:
-    """Operations of one forward pass.
-
-    tokens, source_tokens, batch: what it was counted for.
-    attention_projections: 2·b·n·d·(2·H·D + 2·K·D), of all layers.
-    attention_scores: scores and mixing over all pairs, 4·b·n²·H·D: the part that grows with the
-        square of the length.
-    attention_scores_visible: the same where masked pairs are left out: half where causal, a band
-        where a window slides.
-    ffn: the feed-forward parts, of experts the active ones, with their routers.
-    head: the matrix onto the vocabulary, at every token.
-    other: embeddings that multiply, poolers, projectors.
-    total: all, with ``attention_scores``.
-    per_token: one token more, without scores.
-    scores_per_token: the scores of one token over ``tokens`` keys.
-    terms: the lines of the total.
-    """
-
-    tokens: int
-    source_tokens: int
-    batch: int
-    attention_projections: int
-    attention_scores: int
-    attention_scores_visible: int
-    ffn: int
-    head: int
-    other: int
-    total: int
-    per_token: int
-    scores_per_token: int
-    terms: tuple[Term, ...]
+__all__ = ["count_flops"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +43,7 @@ def count_flops(
     ffn = batch * sum(item.ffn for _, item in stacks)
     head = batch * sum(item.head for _, item in stacks)
     other = batch * (between + sum(item.other for _, item in stacks))
-    written = [stack for stack, _ in stacks if _grows(stack)]
+    written = [stack for stack, _ in stacks if _grows(stack)] or [stacks[-1][0]]
     return FlopCount(
         tokens=length.target,
         source_tokens=length.source,

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from attnviz.accounts.running import MapCount
 from attnviz.analysis.accounting.dtypes import byte_count
 from attnviz.analysis.accounting.lengths import Lengths
-from attnviz.analysis.accounting.terms import Term, product
+from attnviz.analysis.accounting.terms import product
 from attnviz.designs import Design
 
-__all__ = ["MapCount", "count_maps"]
-
-
-@dataclass(frozen=True)
-class MapCount:
-    """The attention maps of a pass.
-
-    values: numbers of all maps of ``batch`` sequences.
-    bytes: what they take at the dtype.
-    maps: how many maps there are, a head of a layer each, for one sequence.
-    terms: equal layers together, for one sequence.
-    """
-
-    values: int
-    bytes: int
-    maps: int
-    terms: tuple[Term, ...]
+__all__ = ["count_maps"]
 
 
 def count_maps(design: Design, length: Lengths, *, batch: int, dtype: str) -> MapCount:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
+from attnviz.accounts.running import Fit
 from attnviz.analysis.accounting.cache import count_cache
 from attnviz.analysis.accounting.dtypes import byte_count
 from attnviz.analysis.accounting.lengths import lengths
@@ -13,34 +13,7 @@ from attnviz.analysis.accounting.parameters import count_parameters
 from attnviz.designs import Design
 from attnviz.errors import UsageError
 
-__all__ = ["Fit", "longest_context"]
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What fits into a memory.
-
-    memory: its bytes.
-    weights: bytes of parameters and buffers.
-    tokens: the longest context for ``batch`` sequences; 0 where not one token fits, None where
-        nothing ends it.
-    binds: what ends it: ``weights`` (they alone do not fit), ``memory`` (the cache fills it),
-        ``positions`` (the model knows no longer ones), ``nothing`` (the cache does not grow).
-    cache: bytes of the cache at ``tokens``, or of the cache that does not grow.
-    left: bytes that stay free at ``tokens``; negative where the weights do not fit.
-    by_memory: the longest context if positions did not end it; None where the cache does not grow.
-    max_positions: the longest sequence that the design allows, or None.
-    """
-
-    memory: int
-    weights: int
-    batch: int
-    tokens: int | None
-    binds: Literal["weights", "memory", "positions", "nothing"]
-    cache: int
-    left: int
-    by_memory: int | None
-    max_positions: int | None
+__all__ = ["longest_context"]
 
 
 def longest_context(

@@ -3,125 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 
-from attnviz.analysis.accounting.attention import AttentionCount, count_attention
-from attnviz.analysis.accounting.feed_forward import FeedForwardCount, count_feed_forward
-from attnviz.analysis.accounting.terms import Term, of_part, total
+from attnviz.accounts.parameters import GroupCount, LayerCount, ParameterCount, Shares, StackCount
+from attnviz.accounts.terms import Term
+from attnviz.analysis.accounting.attention import count_attention
+from attnviz.analysis.accounting.feed_forward import count_feed_forward
+from attnviz.analysis.accounting.terms import of_part, total
 from attnviz.designs import Design, LayerDesign, LayerGroup, StackDesign
 
-__all__ = [
-    "GroupCount",
-    "LayerCount",
-    "ParameterCount",
-    "Shares",
-    "StackCount",
-    "count_layer",
-    "count_parameters",
-]
-
-
-@dataclass(frozen=True)
-class Shares:
-    """A number of parameters by what they are for; the shares add up to ``total``.
-
-    attention: projections, biases and norms inside the attentions.
-    feed_forward: matrices, biases, routers, experts.
-    embedding: token, position and type tables, patch embeddings, special tokens.
-    norm: norms outside the attentions.
-    head: the matrix onto the vocabulary where it is not the token table, with what precedes it.
-    other: poolers, projectors, scales.
-    """
-
-    attention: int = 0
-    feed_forward: int = 0
-    embedding: int = 0
-    norm: int = 0
-    head: int = 0
-    other: int = 0
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return sum(getattr(self, field.name) for field in fields(self))
-
-    def __add__(self, other: Shares) -> Shares:
-        return Shares(
-            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
-        )
-
-    def __mul__(self, times: int) -> Shares:
-        return Shares(*(getattr(self, field.name) * times for field in fields(self)))
-
-
-@dataclass(frozen=True)
-class LayerCount:
-    """The parameters of one layer.
-
-    attentions: its attentions, a decoder's own one before the cross attention.
-    feed_forward: its feed-forward part, or None.
-    shares, total, active: its parameters, and those that one token passes through.
-    terms: the lines that belong to neither: norms, scales.
-    """
-
-    design: LayerDesign
-    attentions: tuple[AttentionCount, ...]
-    feed_forward: FeedForwardCount | None
-    shares: Shares
-    total: int
-    active: int
-    terms: tuple[Term, ...]
-
-
-@dataclass(frozen=True)
-class GroupCount:
-    """Layers that are alike: one of them, how often it runs, and how many copies are stored."""
-
-    layer: LayerCount
-    repeat: int
-    stored: int
-    indices: tuple[int, ...] | None
-
-
-@dataclass(frozen=True)
-class StackCount:
-    """The parameters of one tower.
-
-    groups: its layers, equal ones together.
-    shares, total, active: layers, embeddings, norms, parts and head together.
-    layers_total: its layers alone.
-    terms: the lines outside the layers.
-    """
-
-    design: StackDesign
-    groups: tuple[GroupCount, ...]
-    shares: Shares
-    total: int
-    active: int
-    layers_total: int
-    terms: tuple[Term, ...]
-
-
-@dataclass(frozen=True)
-class ParameterCount:
-    """The parameters of a design.
-
-    stacks: its towers.
-    shares, total: everything, tied tables once.
-    active: what one token passes through: without the experts that were not chosen. Tables count
-        whole, as is usual.
-    terms: the lines outside the towers.
-    buffers: lines of numbers that are stored and not trained; not in the total.
-    buffer_total: their sum.
-    """
-
-    stacks: tuple[StackCount, ...]
-    shares: Shares
-    total: int
-    active: int
-    terms: tuple[Term, ...]
-    buffers: tuple[Term, ...]
-    buffer_total: int
+__all__ = ["count_layer", "count_parameters"]
 
 
 def count_parameters(design: Design) -> ParameterCount:

@@ -4,31 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from attnviz.accounts.terms import Term
 from attnviz.designs import Dense, Norm, Part, Table
 
-__all__ = ["Term", "of_part", "product", "total"]
-
-
-@dataclass(frozen=True)
-class Term:
-    """A number with its arithmetic.
-
-    label: what is counted, in words.
-    count: the number.
-    formula: the arithmetic with the numbers in place, as ``4096 × 4096 = 16,777,216``.
-    symbols: the same arithmetic in names, as ``d_model × heads × head_dim``; may be empty.
-    role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent``,
-        ``bias``, ``norm``, ``up``, ``gate``, ``down``, ``router``, ``embedding``, ``head``,
-        ``other``.
-    """
-
-    label: str
-    count: int
-    formula: str
-    symbols: str = ""
-    role: str = "other"
+__all__ = ["of_part", "product", "total"]
 
 
 def product(label: str, factors: Iterable[int], *, role: str = "other", symbols: str = "") -> Term:
@@ -46,14 +26,17 @@ def total(terms: Iterable[Term], *roles: str) -> int:
 
 
 def of_part(part: Part, role: str = "other") -> tuple[Term, ...]:
-    """The terms of a matrix, a table or a norm; norms and biases keep their own roles."""
+    """The terms of a matrix, a table or a norm; norms keep their own role.
+
+    A tied matrix counts where it belongs, its bias here.
+    """
     match part:
-        case Dense(tied=True):
-            return ()
         case Dense():
-            terms = [product(part.label, (part.inputs, part.outputs), role=role)]
+            terms = []
+            if not part.tied:
+                terms.append(product(part.label, (part.inputs, part.outputs), role=role))
             if part.bias:
-                terms.append(product(f"{part.label} bias", (part.outputs,), role="bias"))
+                terms.append(product(f"{part.label} bias", (part.outputs,), role=role))
             return tuple(terms)
         case Table():
             factors = (part.rows, part.width) if part.rows != 1 else (part.width,)

@@ -8,7 +8,7 @@ from attnviz.render.export.drawing import Cells, Drawing, Item, Label
 from attnviz.render.facts import share
 from attnviz.render.palette import STEPS
 
-__all__ = ["TICKS", "legend_drawing"]
+__all__ = ["TICKS", "legend_drawing", "tick_text"]
 
 TICKS = (0.0, 0.05, 0.25, 0.5, 1.0)
 """The weights that a colour bar names."""

@@ -1,0 +1,39 @@
+"""Everything that a design costs, counted for one length, batch and dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.accounts.parameters import ParameterCount
+from attnviz.accounts.running import CacheCount, FlopCount, MapCount
+from attnviz.designs import Design
+
+__all__ = ["Account"]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a design costs.
+
+    design: what was counted.
+    tokens, source_tokens, batch: the lengths that cache, arithmetic and maps were counted for.
+    dtype, cache_dtype: of the weights and maps, and of keys and values; a number of them takes
+        ``bits`` and ``cache_bits``.
+    parameters, cache, flops, maps: the counts.
+    weight_bytes: the parameters at ``dtype``; buffers apart in ``buffer_bytes``.
+    """
+
+    design: Design
+    tokens: int
+    source_tokens: int
+    batch: int
+    dtype: str
+    cache_dtype: str
+    bits: int
+    cache_bits: int
+    parameters: ParameterCount
+    cache: CacheCount
+    flops: FlopCount
+    maps: MapCount
+    weight_bytes: int
+    buffer_bytes: int

@@ -1,0 +1,159 @@
+"""What ``attnviz params`` does once its options are read: count, show, save."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnviz.accounts.built import BuiltCount
+from attnviz.cli.params_compare import compared_cases
+from attnviz.cli.params_designs import Request, requested_cases
+from attnviz.cli.streams import printing
+from attnviz.cli.terminal import ColourChoice, messages, open_console
+from attnviz.render.labels import visible
+from attnviz.render.params.built import built_sheet
+from attnviz.render.params.compare import compare_sheet
+from attnviz.render.params.explain import explanation
+from attnviz.render.params.metrics import Case
+from attnviz.render.params.screen import sheet_screen
+from attnviz.render.params.sheet import Sheet
+from attnviz.render.params.side_by_side import side_by_side_sheet
+from attnviz.render.params.single import account_sheet
+from attnviz.render.theme import Theme
+
+__all__ = ["ParamsOutput", "ParamsView", "show_params"]
+
+
+@dataclass(frozen=True)
+class ParamsView:
+    """What is to be seen; the options of the same names."""
+
+    formula: bool = False
+    per_layer: bool = False
+    explain: bool = False
+
+
+@dataclass(frozen=True)
+class ParamsOutput:
+    """Where the result goes and what it may use there; the options of the same names."""
+
+    json: bool = False
+    save: tuple[Path, ...] = ()
+    palette: str = "viridis"
+    colour: ColourChoice = "auto"
+    ascii: bool = False
+    width: int | None = None
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What was counted: cases, of which ``options`` were compared, or a model that was built."""
+
+    options: tuple[str, ...] = ()
+    cases: Sequence[Case] = ()
+    built: BuiltCount | None = None
+
+
+def show_params(
+    request: Request, compare: Sequence[str], view: ParamsView, output: ParamsOutput
+) -> None:
+    """Run the command. Files that could not be written are refused before anything is counted."""
+    if output.save:
+        from attnviz.render.export.params_save import check_params_path
+
+        for path in output.save:
+            check_params_path(path)
+    drawn = not output.json or any(path.suffix.lower() == ".txt" for path in output.save)
+    console = open_console(output.width, output.colour) if drawn else None
+    answer = _answer(request, compare)
+    sheet = _sheet(answer, view)
+    block = None
+    if console is not None:
+        theme = Theme.of(console, output.palette, output.ascii)
+        hints = () if output.quiet else _hints(request, answer, view)
+        told = _explanation(answer) if view.explain else ()
+        block = sheet_screen(sheet, console.width, theme, told, hints)
+    with printing():
+        if output.json:
+            from attnviz.render.export.params_json import write_params_json
+
+            write_params_json(_document(answer, sheet), sys.stdout)
+        elif console is not None and block is not None:
+            console.print(block, end="")
+    if output.save:
+        _save(answer, sheet, output, "" if block is None else block.plain)
+
+
+def _answer(request: Request, compare: Sequence[str]) -> _Answer:
+    if compare:
+        return _Answer(*compared_cases(request, compare))
+    asked = requested_cases(request)
+    return _Answer(built=asked) if isinstance(asked, BuiltCount) else _Answer(cases=asked)
+
+
+def _sheet(answer: _Answer, view: ParamsView) -> Sheet:
+    if answer.built is not None:
+        return built_sheet(answer.built)
+    if answer.options:
+        return compare_sheet(answer.options, answer.cases)
+    if len(answer.cases) > 1:
+        return side_by_side_sheet(answer.cases)
+    return account_sheet(answer.cases[0], formulas=view.formula, layers=view.per_layer)
+
+
+def _explanation(answer: _Answer) -> tuple[str, ...]:
+    accounts = [case.account for case in answer.cases if case.account is not None]
+    return explanation(accounts[0]) if accounts else ()
+
+
+def _document(answer: _Answer, sheet: Sheet) -> dict[str, Any]:
+    from attnviz.render.export import params_json
+
+    if answer.built is not None:
+        return params_json.built_document(answer.built)
+    if answer.options:
+        return params_json.compare_document(answer.options, answer.cases, sheet.sentences)
+    if len(answer.cases) > 1:
+        return params_json.models_document(answer.cases)
+    return params_json.account_document(answer.cases[0])
+
+
+def _save(answer: _Answer, sheet: Sheet, output: ParamsOutput, screen: str) -> None:
+    from attnviz.render.export.params_save import Answer, save_params
+
+    saved = Answer(
+        sheet,
+        _document(answer, sheet),
+        answer.options,
+        answer.cases,
+        answer.built,
+        output.palette,
+        screen,
+    )
+    notices = messages(output.quiet or output.json)
+    for path in output.save:
+        save_params(saved, path)
+        notices.print(f"saved {visible(str(path))}", soft_wrap=True)
+
+
+def _hints(request: Request, answer: _Answer, view: ParamsView) -> tuple[str, ...]:
+    """What to try next, on the plain screen of one design only."""
+    if len(answer.cases) != 1 or view.formula or view.per_layer or view.explain:
+        return ()
+    if request.named:
+        return (
+            "next: --formula shows the arithmetic",
+            "--memory 24GB says what fits",
+            "--compare tokens=1024,4096 what grows",
+            "--explain reads it for you",
+        )
+    return (
+        "next: --compare heads=8,16,32 shows the trade-off",
+        "--formula the arithmetic",
+        "--layers, --d-ff, --vocab make a whole model",
+        "--explain reads it for you",
+    )

@@ -1,0 +1,1 @@
+"""Reads a Hugging Face config into a design, a module per family, without transformers."""

@@ -1,0 +1,138 @@
+"""A decoder of the table into a design: rotary positions, and a norm before each part."""
+
+from __future__ import annotations
+
+from attnviz.designs import (
+    AttentionDesign,
+    Dense,
+    Design,
+    LatentDesign,
+    LayerDesign,
+    LayerGroup,
+    Norm,
+    Part,
+    StackDesign,
+    Table,
+    group_layers,
+)
+from attnviz.models.config_design.experts import feed_forward, sparse_layers
+from attnviz.models.config_design.fields import Fields, UnclaimedError
+from attnviz.models.config_design.row import NormKind, Row
+from attnviz.models.config_design.windows import windows
+
+__all__ = ["decoder", "head_dim"]
+
+
+def decoder(fields: Fields, row: Row, *, with_head: bool) -> Design:
+    """The design of a decoder; ``with_head`` for the class that predicts tokens."""
+    width, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
+    stack = StackDesign(
+        name="decoder",
+        groups=_groups(fields, row),
+        embeddings=(Table("token embedding", vocab, width),),
+        norms=(_norm("final norm", width, row.norm),),
+        head=_head(fields, row, width, vocab) if with_head else None,
+        max_positions=fields.optional("max_position_embeddings"),
+    )
+    return Design(name=fields.name, source="", stacks=(stack,))
+
+
+def head_dim(fields: Fields, width: int, heads: int) -> int:
+    """The width of a head: its own field, else the model's width divided by the heads."""
+    own = fields.optional("head_dim")
+    if own is None and width % heads:
+        raise UnclaimedError  # the library may round, or refuse
+    return own or width // heads
+
+
+def _groups(fields: Fields, row: Row) -> tuple[LayerGroup, ...]:
+    layers = fields.whole("num_hidden_layers")
+    slide, sparse = windows(fields, row, layers), sparse_layers(fields, row, layers)
+    if slide is None and isinstance(sparse, bool):
+        return (LayerGroup(_layer(fields, row, None, sparse), layers),)
+    every = [sparse] * layers if isinstance(sparse, bool) else sparse
+    each = slide or [None] * layers
+    kinds = {
+        kind: _layer(fields, row, *kind) for kind in dict.fromkeys(zip(each, every, strict=True))
+    }
+    return group_layers([kinds[kind] for kind in zip(each, every, strict=True)])
+
+
+def _layer(fields: Fields, row: Row, window: int | None, sparse: bool) -> LayerDesign:
+    width = fields.whole("hidden_size")
+    count = row.layer_norms
+    if count == "parallel":
+        count = 1 if fields.flag("use_parallel_residual") else 2
+    labels = ("attention norm", "feed-forward norm", "after attention", "after feed-forward")
+    return LayerDesign(
+        attentions=(_latent(fields) if row.latent else _attention(fields, row, window),),
+        feed_forward=feed_forward(fields, row, sparse),
+        norms=tuple(_norm(label, width, row.norm) for label in labels[:count]),
+    )
+
+
+def _attention(fields: Fields, row: Row, window: int | None) -> AttentionDesign:
+    width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
+    dim = head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
+    bias = fields.flag(row.qkv_bias)
+    parts: list[Part] = []
+    if fields.flag(row.query_norm):
+        parts += _query_norms(row, heads, kv_heads, dim)
+    if row.sinks:
+        parts.append(Table("sinks", 1, heads))
+    return AttentionDesign(
+        d_model=width,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=dim,
+        value_dim=dim,
+        query_bias=bias,
+        key_bias=bias,
+        value_bias=bias,
+        output_bias=fields.flag(row.output_bias),
+        window=window,
+        parts=tuple(parts),
+    )
+
+
+def _query_norms(row: Row, heads: int, kv_heads: int, dim: int) -> list[Part]:
+    spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, kv_heads * dim))
+    labels = ("query norm", "key norm")
+    return [
+        _norm(label, span, row.query_norm_kind) for label, span in zip(labels, spans, strict=True)
+    ]
+
+
+def _latent(fields: Fields) -> AttentionDesign:
+    width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    bias = fields.flag("attention_bias")
+    latent = LatentDesign(
+        kv_lora=fields.whole("kv_lora_rank"),
+        rope_dim=fields.whole("qk_rope_head_dim", least=0),
+        nope_dim=fields.whole("qk_nope_head_dim", least=0),
+        q_lora=fields.optional("q_lora_rank"),
+        down_bias=bias,
+    )
+    norms = [Norm("key and value norm", latent.kv_lora)]
+    if latent.q_lora is not None:
+        norms.append(Norm("query norm", latent.q_lora))
+    return AttentionDesign(
+        d_model=width,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=latent.rope_dim + latent.nope_dim,
+        value_dim=fields.whole("v_head_dim"),
+        output_bias=bias,
+        latent=latent,
+        parts=tuple(norms),
+    )
+
+
+def _head(fields: Fields, row: Row, width: int, vocab: int) -> Dense:
+    tied = fields.flag("tie_word_embeddings")
+    return Dense("head", width, vocab, bias=fields.flag(row.head_bias), tied=tied)
+
+
+def _norm(label: str, width: int, kind: NormKind) -> Norm:
+    return Norm(label, width, scale=kind != "none", shift=kind == "layer")

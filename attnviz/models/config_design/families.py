@@ -1,0 +1,41 @@
+"""Which model types the arithmetic claims, with the classes whose weights it can count."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attnviz.models.config_design.decoder import decoder
+from attnviz.models.config_design.encoder_families import ENCODER_FAMILIES
+from attnviz.models.config_design.family import Family
+from attnviz.models.config_design.gpt_families import GPT_FAMILIES
+from attnviz.models.config_design.pair_families import PAIR_FAMILIES
+from attnviz.models.config_design.row import Row
+from attnviz.models.config_design.rows import ROWS
+from attnviz.models.config_design.vision_families import VISION_FAMILIES
+
+__all__ = ["FAMILIES"]
+
+
+def _row(row: Row) -> Family:
+    bare, causal = f"{row.prefix}Model", f"{row.prefix}ForCausalLM"
+    if row.prefix == "Gemma3":
+        bare = "Gemma3TextModel"
+    classes = {
+        bare: partial(decoder, row=row, with_head=False),
+        causal: partial(decoder, row=row, with_head=True),
+    }
+    spellings = {
+        "num_experts": ("num_local_experts",),
+        "num_local_experts": ("num_experts",),
+        "sliding_window_pattern": ("_sliding_window_pattern",),
+    }
+    return Family(classes, causal, row.defaults, spellings)
+
+
+FAMILIES: dict[str, Family] = {
+    **{name: _row(row) for name, row in ROWS.items()},
+    **GPT_FAMILIES,
+    **ENCODER_FAMILIES,
+    **PAIR_FAMILIES,
+    **VISION_FAMILIES,
+}

@@ -1,0 +1,83 @@
+"""The design that a model's name stands for, without torch: what ``attnviz params NAME`` counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attnviz.designs import Design
+from attnviz.models.config_design.read import design_from_config
+from attnviz.models.config_file import find_config_file
+from attnviz.models.design_options import design_from_options
+from attnviz.models.resolve import resolve
+from attnviz.models.shape_design import design_from_shape
+from attnviz.models.shapes import Shape, find_shape, shape_names
+
+__all__ = ["FoundDesign", "design_of_shape", "find_design"]
+
+_BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny"
+
+
+@dataclass(frozen=True)
+class FoundDesign:
+    """What a name stands for.
+
+    name: how it was asked for.
+    source: where its numbers come from: a URL, a paper, a path.
+    revision: the commit of a hub id.
+    config: the fields of its Hugging Face config; empty where it has none.
+    design: its design, or None where the arithmetic does not claim its class; then
+        ``meta_count.count_on_meta`` counts ``config``.
+    architecture: the class to count where it is not the config's own.
+    """
+
+    name: str
+    source: str
+    revision: str | None
+    config: Mapping[str, Any]
+    design: Design | None
+    architecture: str | None = None
+
+
+def design_of_shape(name: str) -> FoundDesign:
+    """A named shape, whether or not a hub id is called the same.
+
+    Raises:
+        LoadError: no shape of this name, or one that cannot be read.
+    """
+    return _shape(find_shape(name.removeprefix("configs/").removesuffix(".toml")), name)
+
+
+def find_design(
+    name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
+) -> FoundDesign:
+    """What ``--model NAME`` stands for, from its config alone.
+
+    shapes_first: a bare name of a shape means the shape even where it is a hub id as well.
+
+    Raises:
+        LoadError: no such model, no access to it, or a config that cannot be read.
+        OfflineError: not in the cache, and the network is not to be used or does not answer.
+        UsageError: a revision of a directory.
+    """
+    if shapes_first and name in shape_names():
+        return design_of_shape(name)
+    source = resolve(name)
+    if source.kind == "shape" and source.shape is not None:
+        return _shape(source.shape, name)
+    if source.kind == "own":
+        return FoundDesign(name, "", None, {}, design_from_options(name=name, d_model=64, heads=8))
+    where = str(_BUNDLED) if source.kind == "bundled" else name
+    found = find_config_file(where, revision=revision, offline=offline)
+    origin = "" if source.kind == "bundled" else str(found.path)
+    design = design_from_config(found.fields, name=name, source=origin)
+    return FoundDesign(name, origin, found.revision, found.fields, design)
+
+
+def _shape(shape: Shape, name: str) -> FoundDesign:
+    design = design_from_shape(shape)
+    if design is not None:
+        design = replace(design, name=name)
+    return FoundDesign(name, shape.source, None, shape.config, design, shape.counts or None)

@@ -1,0 +1,39 @@
+"""A reading of the screen for someone new to attention."""
+
+from __future__ import annotations
+
+from attnviz.accounts.account import Account
+from attnviz.render.params.numbers import count
+from attnviz.render.params.subject import attention_only, main_attention
+
+__all__ = ["explanation"]
+
+
+def explanation(account: Account) -> tuple[str, ...]:
+    """What each section counts, in plain words."""
+    design = main_attention(account).design
+    width = count(design.d_model)
+    texts = [
+        "How to read this: a parameter is one learned number. A share says how much of all "
+        "parameters a line holds; indented lines are parts of the line above.",
+        f"query, key, value: three matrices turn each token's {width} numbers into what it looks "
+        f"for, what it offers, and what it hands on. Each head owns {count(design.head_dim)} "
+        "columns of them.",
+        f"output: one matrix mixes what all heads found back into {width} numbers a token.",
+        "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so "
+        "that they are not computed again. It grows with the length; fewer key/value heads make "
+        "it smaller.",
+        "floating-point operations: additions and multiplications. Projections cost the same for "
+        "every token; scores compare each token with every other one, so twice the length costs "
+        "four times as much.",
+        "attention maps: the weights of every head, one number for each pair of tokens. Fast "
+        "programs never hold them all at once; to see them, as with attnviz heads, they are kept.",
+        "units: GB is 1,000,000,000 bytes, M a million, G (or billion) a thousand millions.",
+    ]
+    if not attention_only(account):
+        texts.insert(
+            3,
+            "feed-forward: the part of a layer that works on each token alone; in most models it "
+            "holds more parameters than attention.",
+        )
+    return tuple(texts)

@@ -1,0 +1,61 @@
+"""Facts of several kinds under headings: a label, a value, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.segment import Segment
+
+from attnviz.render.blocks import BOLD, DIM, Block, Line, stack, text_line
+from attnviz.render.labels import at_blanks, width
+from attnviz.render.params.sheet import Fact
+from attnviz.render.params.table import INDENT
+from attnviz.render.theme import Theme
+
+__all__ = ["fact_sections"]
+
+_GAP = 2
+_LEAST_NOTE = 24
+
+
+def fact_sections(sections: Mapping[str, Sequence[Fact]], room: int, theme: Theme) -> Block:
+    """The facts of each heading below each other, values in one column through all of them."""
+    facts = [fact for section in sections.values() for fact in section]
+    labels = max(width(_label(fact)) for fact in facts)
+    values = max(width(fact.value) for fact in facts)
+    blocks = []
+    for heading, section in sections.items():
+        lines = [text_line((piece, BOLD)) for piece in at_blanks(heading, room)]
+        for fact in section:
+            lines += _lines(fact, labels, values, room, theme)
+        blocks.append(Block(tuple(lines), room))
+    return stack(blocks)
+
+
+def _label(fact: Fact) -> str:
+    return INDENT * (fact.depth + 1) + fact.label
+
+
+def _lines(fact: Fact, labels: int, values: int, room: int, theme: Theme) -> list[Line]:
+    """One fact; the note stands beside the value where it has room, else below."""
+    label, value = _label(fact), Segment(fact.value, BOLD)
+    note = fact.note.replace("²", "^2") if theme.ascii else fact.note
+    spread = labels + _GAP + values
+    if spread <= room:
+        blanks = spread - width(label) - width(fact.value)
+        lines: list[Line] = [[Segment(label + " " * blanks), value]]
+    elif width(label) + _GAP + width(fact.value) <= room:
+        lines = [[Segment(label + " " * _GAP), value]]
+    else:
+        lines = [[Segment(piece)] for piece in at_blanks(label, room - 2, INDENT, theme.ellipsis)]
+        lines = [[Segment(INDENT), *line] for line in lines]
+        lines.append([Segment(2 * INDENT), value])
+    if not note:
+        return lines
+    start = spread + _GAP
+    if room - start < _LEAST_NOTE:
+        below = at_blanks(note, room - 2 * len(INDENT), "", theme.ellipsis)
+        return lines + [[Segment(2 * INDENT), Segment(piece, DIM)] for piece in below]
+    first, *rest = at_blanks(note, room - start, "", theme.ellipsis)
+    lines[0] += [Segment(" " * _GAP), Segment(first, DIM)]
+    return lines + [[Segment(" " * start), Segment(piece, DIM)] for piece in rest]

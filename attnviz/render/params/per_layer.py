@@ -1,0 +1,60 @@
+"""Every kind of layer of a design, equal ones together."""
+
+from __future__ import annotations
+
+from attnviz.accounts.account import Account
+from attnviz.accounts.parameters import AttentionCount, GroupCount
+from attnviz.designs import ExpertsDesign
+from attnviz.render.params.numbers import count
+from attnviz.render.params.sheet import Column, Grid, Row
+from attnviz.render.params.subject import layer_span
+
+__all__ = ["layer_grid", "layer_kind"]
+
+
+def layer_grid(account: Account) -> Grid:
+    """One row for each kind of layer: which they are, what they do, what one of them holds."""
+    columns = (
+        Column("layers", right=False),
+        Column("kind", right=False, keep=4),
+        Column("attention"),
+        Column("feed-forward"),
+        Column("norms", keep=3, tone="faint"),
+        Column("one layer", tone="strong"),
+    )
+    towers = len(account.parameters.stacks) > 1
+    rows = []
+    for stack in account.parameters.stacks:
+        for group in stack.groups:
+            shares = group.layer.shares
+            span = layer_span(group)
+            cells = (
+                f"{stack.design.name}: {span}" if towers else span,
+                layer_kind(group),
+                count(shares.attention),
+                count(shares.feed_forward),
+                count(shares.norm + shares.other),
+                count(group.layer.total),
+            )
+            rows.append(Row(cells))
+    return Grid(columns, tuple(rows), "Layers")
+
+
+def layer_kind(group: GroupCount) -> str:
+    """What the layers of a kind have in common, in a few words."""
+    words = [_attention_kind(item) for item in group.layer.attentions]
+    forward = group.layer.design.feed_forward
+    if isinstance(forward, ExpertsDesign):
+        words.append(f"{count(forward.active)} of {count(forward.experts)} experts")
+    return ", ".join(words)
+
+
+def _attention_kind(attention: AttentionCount) -> str:
+    design = attention.design
+    if design.cross:
+        return "cross"
+    if design.linear:
+        return "linear"
+    if design.window is not None:
+        return f"sliding {count(design.window)}"
+    return "latent" if design.latent is not None else "full"

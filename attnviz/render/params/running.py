@@ -1,0 +1,162 @@
+"""What a design costs when it runs: its weights' bytes, its cache, its arithmetic, its maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.accounts.account import Account
+from attnviz.accounts.running import CacheLine
+from attnviz.accounts.terms import Term
+from attnviz.render.params.numbers import bytes_text, count, share, short
+from attnviz.render.params.sheet import Fact
+from attnviz.render.params.subject import main_attention
+
+__all__ = ["run_words", "running"]
+
+_EXACT_BESIDE = 100_000
+_ENDS = {
+    "projections": "attention projections",
+    "scores": "attention scores and mixing",
+    "feed-forward": "feed-forward",
+    "head": "head",
+    "other": "other",
+}
+"""How the terms of each line of the forward pass end, whatever their tower."""
+
+
+def running(account: Account, formulas: bool = False) -> dict[str, list[Fact]]:
+    """Memory of the weights, the cache, operations of a forward pass, the attention maps."""
+    sections = {
+        "Weights": _weights(account),
+        "KV cache": _cache(account) if account.cache.lines else [],
+        "Forward pass, floating-point operations": _flops(account, formulas),
+        "Attention maps": [_maps(account)] if account.maps.values else [],
+    }
+    return {name: facts for name, facts in sections.items() if facts}
+
+
+def run_words(account: Account) -> str:
+    """The length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
+    words = f"{count(account.tokens)} token{'s' * (account.tokens > 1)}"
+    return words if account.batch == 1 else f"{count(account.batch)} × {words}"
+
+
+def _size(bits: int) -> str:
+    """How much memory a number takes."""
+    return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
+
+
+def _weights(account: Account) -> list[Fact]:
+    made = f"{count(account.parameters.total)} × {_size(account.bits)} ({account.dtype})"
+    facts = [Fact("all parameters", bytes_text(account.weight_bytes), made)]
+    if account.buffer_bytes:
+        size, note = bytes_text(account.buffer_bytes), "stored beside them, not trained"
+        facts.append(Fact("buffers, apart", size, note))
+    return facts
+
+
+def _cache(account: Account) -> list[Fact]:
+    cache = account.cache
+    facts = []
+    if cache.bytes_per_token:
+        growing = [line for line in cache.lines if line.kind not in ("cross", "linear")]
+        made = " + ".join(_kept(line, account) for line in growing)
+        made = f"({made})" if len(growing) > 1 else made
+        made += f" × {_size(account.cache_bits)}"
+        facts.append(Fact("one token", bytes_text(cache.bytes_per_token), made))
+    if cache.bytes_per_token_late != cache.bytes_per_token:
+        late = bytes_text(cache.bytes_per_token_late)
+        facts.append(Fact("one token later on", late, "once all sliding windows are full"))
+    if cache.cross_bytes_per_token:
+        size = bytes_text(cache.cross_bytes_per_token)
+        facts.append(Fact("one source token", size, "kept by the cross attention"))
+    if cache.constant_bytes:
+        size = bytes_text(cache.constant_bytes)
+        facts.append(Fact("constant", size, "state of the linear layers, at any length"))
+    notes = [f"{count(cache.bytes)} bytes"] if cache.bytes >= _EXACT_BESIDE else []
+    if cache.cross_bytes:
+        source = f"{count(cache.source_tokens)} source tokens"
+        notes.append(f"{bytes_text(cache.cross_bytes)} of it for {source}")
+    facts.append(Fact(run_words(account), bytes_text(cache.bytes), ", ".join(notes)))
+    return facts
+
+
+def _kept(line: CacheLine, account: Account) -> str:
+    """What equal layers keep of a token, as a product."""
+    layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
+    design = main_attention(account).design
+    inner = count(line.per_token)
+    if line.kind == "latent" and design.latent is not None:
+        inner = f"({count(design.latent.kv_lora)} + {count(design.latent.rope_dim)})"
+    elif line.per_token == design.kv_heads * (design.head_dim + design.value_dim):
+        pair = f"({count(design.head_dim)} + {count(design.value_dim)})"
+        if design.head_dim == design.value_dim:
+            pair = f"2 × {count(design.head_dim)}"
+        inner = f"{count(design.kv_heads)} kv head{'s' * (design.kv_heads > 1)} × {pair}"
+    window = f" (at most {count(line.window)} tokens)" if line.window is not None else ""
+    return f"{layers}{inner}{window}"
+
+
+def _flops(account: Account, formulas: bool) -> list[Fact]:
+    flops = account.flops
+    facts = []
+    if flops.per_token:
+        scores = short(flops.scores_per_token)
+        note = f"+ {scores} of scores over {count(account.tokens)} tokens"
+        facts.append(Fact("one token", short(flops.per_token), note))
+    facts.append(Fact(run_words(account), short(flops.total), "a multiply-add is two"))
+    lines = [
+        ("projections", flops.attention_projections, ""),
+        ("scores", flops.attention_scores, _square(account)),
+        ("feed-forward", flops.ffn, ""),
+        ("head", flops.head, ""),
+        ("other", flops.other, ""),
+    ]
+    for label, number, note in lines:
+        if number:
+            note = share(number, flops.total) + note
+            if formulas:
+                written = [
+                    term.formula for term in flops.terms if term.label.endswith(_ENDS[label])
+                ]
+                note = "; ".join([note, *written])
+            facts.append(Fact(label, short(number), note, 1))
+    return facts
+
+
+def _square(account: Account) -> str:
+    """What is to be said of the part that grows with the square of the length."""
+    flops = account.flops
+    if main_attention(account).design.linear:
+        return ""
+    if flops.attention_scores_visible == flops.attention_scores:
+        return ", the part that grows with n²"
+    seen = short(flops.attention_scores_visible)
+    skipped = "causal" if main_attention(account).design.window is None else "masks are used"
+    return f", grows with n²; {seen} if {skipped}"
+
+
+def _maps(account: Account) -> Fact:
+    maps = account.maps
+    made = _map_words(maps.terms)
+    if account.batch > 1:
+        made = f"{count(account.batch)} × {made}"
+    label = f"{count(maps.maps)} map{'s' * (maps.maps > 1)}, if kept"
+    return Fact(label, bytes_text(maps.bytes), f"{made} × {_size(account.bits)}")
+
+
+def _map_words(terms: Sequence[Term]) -> str:
+    """``80 × 64 × 4096 × 4096 = …`` as layers, heads, queries and keys; equal layers together."""
+    depths: dict[tuple[int, int, int], int] = {}
+    for term in terms:
+        factors = [int(number) for number in term.formula.partition(" = ")[0].split(" × ")]
+        layers, heads, queries, keys = factors
+        place = heads, queries, keys
+        depths[place] = depths.get(place, 0) + layers
+    products = []
+    for (heads, queries, keys), layers in depths.items():
+        size = f"{count(queries)}²" if queries == keys else f"{count(queries)} × {count(keys)}"
+        depth = f"{count(layers)} layers × " if layers > 1 else ""
+        products.append(f"{depth}{count(heads)} head{'s' * (heads > 1)} × {size}")
+    made = " + ".join(products)
+    return f"({made})" if len(products) > 1 else made

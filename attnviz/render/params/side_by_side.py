@@ -1,0 +1,125 @@
+"""Several designs beside each other: a column for each, a row for each number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.accounts.account import Account
+from attnviz.designs import ExpertsDesign
+from attnviz.render.params.metrics import Case, cell, telling_metrics
+from attnviz.render.params.numbers import count, share, times
+from attnviz.render.params.running import run_words
+from attnviz.render.params.sheet import Column, Grid, Row, Sheet
+from attnviz.render.params.subject import main_attention, main_group
+
+__all__ = ["side_by_side_sheet"]
+
+_SHARES = (
+    ("attention", "attention"),
+    ("feed-forward", "feed_forward"),
+    ("embedding", "embedding"),
+    ("norms", "norm"),
+    ("head", "head"),
+    ("other", "other"),
+)
+
+
+def side_by_side_sheet(cases: Sequence[Case]) -> Sheet:
+    """The designs of all cases, which must all have been counted."""
+    accounts = [case.account for case in cases if case.account is not None]
+    columns = (Column("", right=False), *(Column(case.name) for case in cases))
+    lines = [
+        f"{case.name}: {case.account.design.source}"
+        for case in cases
+        if case.account is not None and case.account.design.source
+    ]
+    return Sheet(
+        (f"{len(cases)} models", *sorted({account.dtype for account in accounts})),
+        tuple(lines),
+        (
+            Grid(
+                columns,
+                (
+                    *_shape_rows(accounts),
+                    _heading("Parameters", cases),
+                    *_share_rows(accounts),
+                    _heading("Running", cases),
+                    *_running_rows(cases, accounts),
+                ),
+            ),
+        ),
+        {},
+        tuple(_sentences(cases, accounts)),
+    )
+
+
+def _heading(text: str, cases: Sequence[Case]) -> Row:
+    return Row((text, *("" for _ in cases)), "strong", ruled=True)
+
+
+def _shape_rows(accounts: Sequence[Account]) -> list[Row]:
+    """The shapes."""
+    rows = {
+        "layers": [" + ".join(count(s.depth) for s in a.design.stacks) for a in accounts],
+        "d_model": [count(main_attention(a).design.d_model) for a in accounts],
+        "heads": [count(main_attention(a).design.heads) for a in accounts],
+        "key/value heads": [count(main_attention(a).design.kv_heads) for a in accounts],
+        "head_dim": [count(main_attention(a).design.head_dim) for a in accounts],
+        "d_ff": [_inner_width(a) for a in accounts],
+    }
+    return [Row((label, *cells)) for label, cells in rows.items()]
+
+
+def _inner_width(account: Account) -> str:
+    forward = main_group(account).layer.design.feed_forward
+    if forward is None:
+        return "–"
+    if isinstance(forward, ExpertsDesign):
+        return f"{count(forward.experts)} × {count(forward.expert.d_ff)}"
+    return count(forward.d_ff)
+
+
+def _share_rows(accounts: Sequence[Account]) -> list[Row]:
+    """Counts by role, each with its share below; the counts add up to the total."""
+    rows = []
+    for label, name in _SHARES:
+        numbers = [getattr(account.parameters.shares, name) for account in accounts]
+        if not any(numbers):
+            continue
+        wholes = [account.parameters.total for account in accounts]
+        shares = [
+            share(part, whole) if part else "" for part, whole in zip(numbers, wholes, strict=True)
+        ]
+        rows.append(Row((label, *(count(number) if number else "–" for number in numbers))))
+        rows.append(Row(("", *shares), "faint"))
+    totals = [account.parameters.total for account in accounts]
+    rows.append(Row(("total", *map(count, totals)), "strong"))
+    active = [account.parameters.active for account in accounts]
+    if active != totals:
+        rows.append(Row(("active a token", *map(count, active)), "strong"))
+    return rows
+
+
+def _running_rows(cases: Sequence[Case], accounts: Sequence[Account]) -> list[Row]:
+    rows = [Row(("counted for", *map(run_words, accounts)), "faint")]
+    for metric in telling_metrics(cases):
+        if not metric.shape:
+            rows.append(Row((metric.title, *(cell(metric, case) for case in cases))))
+    return rows
+
+
+def _sentences(cases: Sequence[Case], accounts: Sequence[Account]) -> list[str]:
+    """How the largest compares with the smallest."""
+    pairs = list(zip(cases, accounts, strict=True))
+    small, few = min(pairs, key=lambda pair: pair[1].parameters.total)
+    large, many = max(pairs, key=lambda pair: pair[1].parameters.total)
+    if few.parameters.total == many.parameters.total:
+        return []
+    text = (
+        f"{large.name} has {times(many.parameters.total, few.parameters.total)} the parameters "
+        f"of {small.name}"
+    )
+    before, after = few.cache.bytes_per_token, many.cache.bytes_per_token
+    if before and after:
+        text += f" and keeps {times(after, before)} the cache of a token"
+    return [f"{text}."]

@@ -1,0 +1,159 @@
+"""The cache, by hand and against what the library really keeps after a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from attnviz.accounts.running import CacheCount
+from attnviz.analysis.accounting.cache import count_cache
+from attnviz.analysis.accounting.lengths import Lengths
+from attnviz.designs import AttentionDesign, Design, LayerDesign, LayerGroup, StackDesign
+from attnviz.models.config_design.read import design_from_config
+
+TOKENS, SOURCE, BATCH = 13, 7, 3
+
+
+def cache(
+    *attentions: AttentionDesign, tokens: int, batch: int = 1, dtype: str = "bfloat16"
+) -> CacheCount:
+    groups = tuple(LayerGroup(LayerDesign((attention,)), 1) for attention in attentions)
+    design = Design("test", "", (StackDesign("decoder", groups),))
+    return count_cache(design, Lengths(tokens, SOURCE), batch=batch, dtype=dtype)
+
+
+def test_grouped_heads_keep_their_groups() -> None:
+    grouped = AttentionDesign(12, 6, 2, 2, 3)
+    count = cache(grouped, grouped, tokens=5, batch=7)
+    assert count.values_per_token == 2 * 2 * (2 + 3)
+    assert count.bytes_per_token == count.bytes_per_token_late == 40
+    assert count.bytes == 5 * 7 * 40
+    assert len(count.lines) == 1
+    assert count.lines[0].formula == "2 × 10 × 5 = 100"
+
+
+@pytest.mark.parametrize(("tokens", "held"), [(3, 3), (4, 4), (5, 4), (100, 4)])
+def test_a_sliding_layer_keeps_its_window(tokens: int, held: int) -> None:
+    sliding = AttentionDesign(8, 2, 1, 4, 4, window=4)
+    full = AttentionDesign(8, 2, 1, 4, 4)
+    count = cache(sliding, full, tokens=tokens, dtype="int8")
+    assert count.bytes == 8 * held + 8 * tokens
+    assert (count.bytes_per_token, count.bytes_per_token_late) == (16, 8)
+
+
+def test_linear_attention_keeps_a_state_that_does_not_grow() -> None:
+    linear = AttentionDesign(8, 2, 2, 4, 3, linear=True)
+    short, long = (cache(linear, tokens=tokens, dtype="float32") for tokens in (1, 10**9))
+    assert short.bytes == long.bytes == short.constant_bytes == 2 * 4 * 3 * 4
+    assert short.bytes_per_token == 0
+
+
+def test_half_bytes_are_rounded_only_at_the_end() -> None:
+    odd = AttentionDesign(3, 1, 1, 1, 2)
+    assert cache(odd, tokens=1, dtype="int4").bytes == 2
+    assert cache(odd, tokens=2, dtype="int4").bytes == 3
+    assert cache(odd, tokens=10**30, batch=3, dtype="int4").bytes == 45 * 10**29
+
+
+def test_an_encoder_keeps_nothing() -> None:
+    group = LayerGroup(LayerDesign((AttentionDesign(4, 2, 2, 2, 2),)), 3)
+    design = Design("test", "", (StackDesign("encoder", (group,), causal=False),))
+    count = count_cache(design, Lengths(5, 5), batch=1, dtype="float16")
+    assert (count.bytes, count.bytes_per_token, count.lines) == (0, 0, ())
+
+
+SMALL = {
+    "vocab_size": 29,
+    "hidden_size": 48,
+    "intermediate_size": 17,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 37,
+    "pad_token_id": 0,
+}
+LATENT = {
+    "num_key_value_heads": 6,
+    "moe_intermediate_size": 13,
+    "n_routed_experts": 4,
+    "n_group": 2,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1,
+    "kv_lora_rank": 11,
+    "q_lora_rank": 13,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 5,
+}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": (
+        "GPT2LMHeadModel",
+        {"vocab_size": 29, "n_positions": 37, "n_embd": 30, "n_layer": 3, "n_head": 5},
+    ),
+    "llama": ("LlamaForCausalLM", {**SMALL, "head_dim": 12}),
+    "mistral": ("MistralForCausalLM", {**SMALL, "sliding_window": 5}),
+    "gemma2": ("Gemma2ForCausalLM", {**SMALL, "head_dim": 12, "sliding_window": 5}),
+    "falcon": ("FalconForCausalLM", SMALL),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", {**SMALL, **LATENT}),
+    "t5": (
+        "T5ForConditionalGeneration",
+        {
+            "vocab_size": 29,
+            "d_model": 30,
+            "d_kv": 7,
+            "d_ff": 17,
+            "num_layers": 3,
+            "num_decoder_layers": 2,
+            "num_heads": 5,
+        },
+    ),
+}
+
+
+def kept(layers: Iterable[Any]) -> int:
+    """Bytes of the tensors in a library's cache."""
+    tensors = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def run(kind: str) -> Any:
+    """The library's own cache after one forward pass."""
+    name, fields = MODELS[kind]
+    torch.manual_seed(3)
+    config = transformers.AutoConfig.for_model(kind, **fields)
+    config._experts_implementation = "eager"
+    model = getattr(transformers, name)(config).eval()
+    inputs = {"input_ids": torch.randint(0, 29, (BATCH, TOKENS))}
+    if kind == "t5":
+        inputs = {
+            "input_ids": torch.randint(0, 29, (BATCH, SOURCE)),
+            "decoder_input_ids": torch.randint(0, 29, (BATCH, TOKENS)),
+        }
+    with torch.no_grad():
+        return model(**inputs, use_cache=True).past_key_values
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_library_keeps_as_many_bytes(kind: str) -> None:
+    name, fields = MODELS[kind]
+    design = design_from_config({"model_type": kind, "architectures": [name], **fields})
+    assert design is not None
+    count = count_cache(design, Lengths(TOKENS, SOURCE), batch=BATCH, dtype="float32")
+    past = run(kind)
+    if kind == "t5":
+        assert count.cross_bytes == kept(past.cross_attention_cache.layers)
+        assert count.bytes - count.cross_bytes == kept(past.self_attention_cache.layers)
+        return
+    # Between two steps the library has dropped the oldest token of a full window already.
+    dropped = sum(
+        BATCH * line.layers * line.per_token * 4
+        for line in count.lines
+        if line.kind == "sliding" and line.held == line.window
+    )
+    assert bool(dropped) == (kind in ("mistral", "gemma2"))
+    assert count.bytes - dropped == kept(past.layers)

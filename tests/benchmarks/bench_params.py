@@ -1,0 +1,53 @@
+"""Prints the time of ``attnviz params --d-model 4096 --heads 32`` against that of ``import torch``.
+
+Whole processes, one after the other in turn, so that a busy machine slows both. Run it as
+``python tests/benchmarks/bench_params.py [ROUNDS]``; the target is a ratio below 0.25.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from statistics import median
+
+PROGRAM = (sys.executable, "-c", "from attnviz.cli.main import main; main()")
+RUNS = {
+    "params of a shape": (*PROGRAM, "params", "--d-model", "4096", "--heads", "32"),
+    "params of a name": (*PROGRAM, "params", "llama-2-70b", "--tokens", "4096"),
+    "import torch": (sys.executable, "-c", "import torch"),
+}
+TARGET = 0.25
+
+
+def seconds(command: tuple[str, ...], environment: dict[str, str]) -> float:
+    """The wall-clock time of one process that must succeed."""
+    start = time.perf_counter()
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - start
+
+
+def measure(rounds: int) -> dict[str, float]:
+    """The median seconds of each run; a first round, not counted, fills the caches."""
+    environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program has its bytecode
+    times: dict[str, list[float]] = {name: [] for name in RUNS}
+    for counted in range(-1, rounds):
+        for name, command in RUNS.items():
+            took = seconds(command, environment)
+            if counted >= 0:
+                times[name].append(took)
+    return {name: median(taken) for name, taken in times.items()}
+
+
+def main() -> None:
+    medians = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 15)
+    for name, took in medians.items():
+        ratio = took / medians["import torch"]
+        print(f"{name:<18} {1000 * took:6.0f} ms   ratio {ratio:.3f}")
+    print(f"target for a shape: a ratio below {TARGET}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Whatever is wrong: one line on standard error, nothing on standard output, the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz import errors
+from attnviz.cli import heads_run
+
+SENTENCE = "The cat sat on the mat."
+Refused = Callable[..., str]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], 'expected a text: attnviz heads "The cat sat on the mat.", --file PATH, or -'),
+        ([""], "the text is empty"),
+        ([" \n "], "the text is empty"),
+        (["-"], "the text is empty"),
+        (["a", "b"], "unexpected extra argument(s) (b) (put the text in quotes)"),
+        (["a", "--file", "b"], "give TEXT or --file, not both"),
+        (["a\udcff"], "the text is not UTF-8: byte 2 is 0xff"),
+        (["a", "--token", "\udcff"], "--token is not UTF-8"),
+        (["a", "--layer", "4"], "no layer 4: this model has layers 0 to 3"),
+        (["a", "--layer", "-5"], "no layer -5: this model has layers 0 to 3 (or -4 to -1"),
+        (["a", "--layer", "0", "--index-base", "1"], "no layer 0: this model has layers 1 to 4"),
+        (["a", "--head", "L0H4"], "no head 4: this model has heads 0 to 3"),
+        (["a", "--head", "9.1"], "no layer 9: this model has layers 0 to 3"),
+        (["a", "--head", "one"], "cannot read 'one' as a head: expected a number, a range"),
+        (["a", "--head", "L0H1", "--layer", "2"], "--head L0H1 names no head of --layer 2"),
+        (["a", "--index-base", "2"], "'--index-base'"),
+        (["a", "--width", "10"], "--width is 10 columns: a map needs 20 to 1000"),
+        (["a", "--width", "10000"], "--width is 10000 columns: a map needs 20 to 1000"),
+        (["a", "--width", "wide"], "'--width'"),
+        (["a", "--top", "0"], "'--top'"),
+        (["a", "--seed", "-1"], "'--seed'"),
+        (["a", "--palette", "jet"], "'jet' is not one of 'viridis', 'magma', 'blues', 'grey'"),
+        (["a", "--color", "no"], "'no' is not one of 'auto', 'always', 'never'"),
+        (["a", "--dtype", "int8"], "'int8' is not one of 'auto', 'float32'"),
+        (["a", "--dtype", "float16"], "computes in float32 or float64, got float16"),
+        (["a", "--sort", "size"], "'size' is not one of 'previous', 'first'"),
+        (["a", "--sort", "duplicate"], "duplicate cannot be measured here: the text repeats no"),
+        (["a", "--reverse"], "add --sort MEASURE"),
+        (["a", "--token", "zebra"], "no token 'zebra' in the text: give a word of it, or an index"),
+        (["a", "--token", "7"], "an index from 0 to 1"),
+        (["a", "--kind", "cross"], "'tiny' has no cross attention: expected --kind self"),
+        (["a", "--kind", "both"], "'both' is not one of 'self', 'encoder'"),
+        (["a", "--target", "b"], "add --kind decoder or --kind cross"),
+        (["a", "--heads", "4"], "--heads shapes the library's own attention: add --model mha"),
+        (["a", "--no-causal"], "--causal shapes the library's own attention: add --model mha"),
+        (["a", "--device", "cuda"], "'tiny' runs in NumPy on the cpu"),
+        (["a", "--revision", "main"], "'tiny' is built in"),
+        (["a", "--model", "mha", "--heads", "7"], "heads that divide it: 1, 2, 4, 8, 16, 32, 64"),
+        (["a", "--model", "mha", "--heads", "0"], "heads must be at least 1, got 0"),
+        (["a", "--model", "mha", "--d-model", "-4"], "d_model must be at least 1, got -4"),
+        (["a", "--model", "mha", "--kv-heads", "3"], "kv_heads that divide 8: 1, 2, 4, 8"),
+        (["a", "--model", "mha", "--dtype", "float64"], "'mha' computes in float32"),
+        (["a", "--model", "mha", "--device", "mps"], "'mha' runs in NumPy on the cpu"),
+        (["a", "--model", "mha", "--head", "L1H0"], "no layer 1: this model has layers 0 to 0"),
+        (["a", "--save", "map.bmp"], "cannot tell from the name map.bmp what to save"),
+        (["a", "--save", "map"], "end it in one of .json, .csv"),
+        (["a", "--layer"], "'--layer' requires an argument"),
+    ],
+)
+def test_usage_ends_with_2(refused: Refused, arguments: list[str], line: str) -> None:
+    assert line in refused(2, "heads", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--file", "absent.txt"], "cannot read absent.txt: No such file or directory"),
+        (["--file", "."], "cannot read .: Is a directory"),
+        (["--file", "latin.txt"], "latin.txt is not UTF-8: byte 6 is 0xe4; convert it first"),
+        (["SENTENCE", "--model", "./absent"], "no directory './absent' here"),
+        (["SENTENCE", "--model", "absent.toml"], "no file 'absent.toml' here"),
+        (["SENTENCE", "--model", "configs/gpt3"], "no shape 'gpt3' among the named ones: "),
+        (["SENTENCE", "--model", "broken.toml"], "broken.toml' cannot be read as a shape"),
+        (["SENTENCE", "--save", "absent/map.json"], "there is no directory absent; make it first"),
+    ],
+)
+def test_what_cannot_be_loaded_ends_with_3(
+    refused: Refused, tmp_path: Path, arguments: list[str], line: str
+) -> None:
+    (tmp_path / "latin.txt").write_bytes("Das Mädchen".encode("latin-1"))
+    (tmp_path / "broken.toml").write_text("[config")
+    arguments = [SENTENCE if word == "SENTENCE" else word for word in arguments]
+    assert line in refused(3, "heads", *arguments)
+
+
+def test_standard_input_that_is_not_utf8(refused: Refused) -> None:
+    assert "standard input is not UTF-8: byte 2 is 0xff" in refused(3, "heads", "-", stdin=b"a\xff")
+
+
+def test_saving_where_it_cannot_be_written(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    line = refused(2, "heads", SENTENCE, "--save", "folder.json")
+    assert "cannot save to folder.json: it is a directory" in line
+    refused(2, "heads", SENTENCE, "--save", "good.json", "--save", "bad.bmp")
+    assert not (tmp_path / "good.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("tinny", "tiny"), ("mah", "mha"), ("bert-bas", "bert-base")]
+)
+def test_a_mistyped_model_offline_ends_with_4(refused: Refused, name: str, meant: str) -> None:
+    line = refused(4, "heads", SENTENCE, "--model", name, "--offline")
+    assert f"{name!r} cannot be used offline: it is not in the local cache" in line
+    assert line.endswith(f"did you mean {meant!r}?")
+
+
+def test_an_architecture_that_cannot_be_observed_ends_with_5(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: Any) -> None:
+        raise errors.UnsupportedError("the attention of 'odd' cannot be observed")
+
+    monkeypatch.setattr(heads_run, "load", load)
+    assert refused(5, "heads", SENTENCE) == "the attention of 'odd' cannot be observed"
+
+
+def test_the_unexpected_ends_with_1_and_shows_where_on_demand(
+    run: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: Any) -> None:
+        raise RuntimeError("first line\nsecond \x1b line")
+
+    monkeypatch.setattr(heads_run, "load", load)
+    line = refused(1, "heads", SENTENCE)
+    assert line == (
+        "unexpected RuntimeError: first line second ␛ line (ATTNVIZ_TRACEBACK=1 shows where)"
+    )
+    with pytest.raises(RuntimeError, match="first line"):
+        run("heads", SENTENCE, env={"ATTNVIZ_TRACEBACK": "1"})
+
+
+def test_hostile_names_cannot_act(refused: Refused) -> None:
+    for arguments in (
+        ("--file", "a\x1b[2Jb\n"),
+        ("a", "--model", "./a\x1b[2Jb"),
+        ("a", "--save", "\x1b[2J\u202e.bmp"),
+        ("a", "--token", "\x1b[2J"),
+        ("a", "--head", "\x1b[2J"),
+        ("a", "--palette", "\x1b[2J"),
+        ("a", "--\x1b[2J"),
+    ):
+        code = 3 if arguments[0] == "--file" or "--model" in arguments else 2
+        line = refused(code, "heads", *arguments)
+        assert "\x1b" not in line
+        assert "\u202e" not in line
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_messages_fit_the_stream(refused: Refused, encoding: str) -> None:
+    assert r"\uac14\ub2e4" in refused(3, "heads", "--file", "갔다", encoding=encoding)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["head", "a"], "No such command 'head'. Did you mean 'heads'?; see 'attnviz --help'"),
+        (["nothing"], "No such command 'nothing'; see 'attnviz --help'"),
+        (["heads", "a", "--modle", "tiny"], "No such option: --modle"),
+        (["heads", "a", "--modle", "tiny"], "--model"),
+        (["heads", "a", "--pallete", "grey"], "--palette"),
+        (["--versoin"], "--version"),
+    ],
+)
+def test_typing_errors_get_a_suggestion(refused: Refused, arguments: list[str], line: str) -> None:
+    assert line in refused(2, *arguments)

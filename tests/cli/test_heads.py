@@ -1,0 +1,213 @@
+"""``attnviz heads`` on the bundled model, as a pipe sees it: plain text at a fixed width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SENTENCE = "The cat sat on the mat because it was tired."
+NAMES = [f"L{layer}H{head}" for layer in range(4) for head in range(4)]
+
+
+def titles(out: str) -> list[str]:
+    """The names of the heads whose full maps were drawn, in their order."""
+    starts = (line.split(" · ")[0] for line in out.splitlines() if " · " in line)
+    return [start for start in starts if start in NAMES]
+
+
+def test_the_whole_answer(run: Any) -> None:
+    result = run("heads", SENTENCE, "--width", "100")
+    assert (result.code, result.err) == (0, "")
+    assert result.lines[0].startswith("tiny · revision ")
+    assert "trained weights · float32 · 4 layers × 4 heads" in result.lines[0]
+    assert all(name in result.out for name in NAMES)
+    assert "The most telling heads" in result.out
+    assert len(titles(result.out)) == 3
+    assert "\x1b" not in result.out
+    assert max(map(len, result.lines)) <= 100
+    assert "next: --head" in result.out
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120, 300, 1000])
+def test_no_line_is_wider_than_asked(run: Any, width: int) -> None:
+    result = run("heads", SENTENCE, "--width", str(width))
+    assert (result.code, result.err) == (0, "")
+    assert max(map(len, result.lines)) <= width
+
+
+def test_the_width_of_the_surroundings(run: Any) -> None:
+    narrow = run("heads", SENTENCE, env={"COLUMNS": "60"})
+    assert narrow.out == run("heads", SENTENCE, "--width", "60").out
+
+
+def test_the_same_run_gives_the_same_screen(run: Any) -> None:
+    assert run("heads", SENTENCE) == run("heads", SENTENCE)
+
+
+def test_one_head_in_full(run: Any) -> None:
+    result = run("heads", SENTENCE, "--head", "L1H2")
+    assert titles(result.out) == ["L1H2"]
+    assert "telling" not in result.out
+    assert "next:" not in result.out
+    for word in ("cat", "sat", "because", "tired"):
+        assert any(line.strip().startswith(word) for line in result.lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--layer", "2"], NAMES[8:12]),
+        (["-l", "-1"], NAMES[12:]),
+        (["--head", "3"], ["L0H3", "L1H3", "L2H3", "L3H3"]),
+        (["-H", "L0H1", "-H", "2.0"], ["L0H1", "L2H0"]),
+        (["--layer", "1", "--head", "0,2"], ["L1H0", "L1H2"]),
+    ],
+)
+def test_chosen_heads(document: Callable[..., Any], options: list[str], expected: Any) -> None:
+    heads = document(SENTENCE, *options)["heads"]
+    assert [f"L{head['layer']}H{head['head']}" for head in heads] == expected
+
+
+def test_names_from_one(run: Any, document: Callable[..., Any]) -> None:
+    options = ("--head", "L1H1", "--index-base", "1")
+    assert titles(run("heads", SENTENCE, *options).out) == ["L1H1"]
+    head = document(SENTENCE, *options)["heads"][0]
+    assert (head["layer"], head["head"]) == (0, 0)
+
+
+def test_values_stand_in_the_cells(run: Any, document: Callable[..., Any]) -> None:
+    options = (SENTENCE, "--head", "L1H0")
+    out = run("heads", *options, "--values").out
+    weights = document(*options)["heads"][0]["weights"]
+    for row in weights:
+        written = f"{max(row):.2f}".lstrip("0")
+        assert written[:2] in out
+    assert out != run("heads", *options).out
+
+
+def test_the_strongest_pairs(run: Any, document: Callable[..., Any]) -> None:
+    result = run("heads", SENTENCE, "--head", "L0H2", "--top", "2")
+    drawn = document(SENTENCE, "--head", "L0H2")
+    tokens, weights = drawn["tokens"], drawn["heads"][0]["weights"]
+    pairs = [
+        (weight, query, key)
+        for query, row in enumerate(weights)
+        for key, weight in enumerate(row[: query + 1])
+        if query
+    ]
+    row = next(line for line in result.lines if line.startswith("L0H2"))
+    for weight, query, key in sorted(pairs, reverse=True)[:2]:
+        pair = f"{tokens[query].strip()} → {tokens[key].strip()} "
+        assert float(row.split(pair)[1].split()[0]) == pytest.approx(weight, abs=0.006)
+
+
+@pytest.mark.parametrize("wanted", ["cat", "2", "-11"])
+def test_a_word_through_all_heads(run: Any, wanted: str) -> None:
+    result = run("heads", SENTENCE, "--token", wanted)
+    assert (result.code, result.err) == (0, "")
+    assert "cat" in result.out
+    assert all(name in result.out for name in NAMES)
+    assert result.out == run("heads", SENTENCE, "--token", "cat").out
+
+
+@pytest.mark.parametrize("measure", ["entropy", "distance", "first", "previous", "confidence"])
+def test_sorting(document: Callable[..., Any], measure: str) -> None:
+    found = document(SENTENCE, "--sort", measure)
+    scores = [head[measure] for head in found["heads"]]
+    assert found["sorted_by"] == measure
+    assert scores == sorted(scores, reverse=True)
+    turned = document(SENTENCE, "--sort", measure, "--reverse")
+    assert [head[measure] for head in turned["heads"]] == sorted(scores)
+
+
+def test_the_first_of_the_order_are_drawn(run: Any, document: Callable[..., Any]) -> None:
+    heads = document(SENTENCE, "--sort", "entropy")["heads"][:3]
+    drawn = titles(run("heads", SENTENCE, "--sort", "entropy").out)
+    assert drawn == [f"L{head['layer']}H{head['head']}" for head in heads]
+
+
+def test_a_reading_for_newcomers(run: Any) -> None:
+    plain, explained = run("heads", SENTENCE).out, run("heads", SENTENCE, "--explain").out
+    assert len(explained) > len(plain) + 200
+
+
+def test_quiet_leaves_out_the_hints(run: Any) -> None:
+    assert "next:" not in run("heads", SENTENCE, "--quiet").out
+    assert "next:" not in run("heads", SENTENCE, "-q").out
+
+
+def test_text_from_a_file_and_from_standard_input(run: Any, tmp_path: Path) -> None:
+    expected = run("heads", SENTENCE).out
+    (tmp_path / "story.txt").write_text(SENTENCE + "\n")
+    assert run("heads", "--file", "story.txt").out == expected
+    assert run("heads", "-", stdin=SENTENCE.encode() + b"\r\n").out == expected
+
+
+def test_a_text_too_long_is_refused_or_cut(run: Any, refused: Any, document: Any) -> None:
+    text = "tired " * 1500
+    line = refused(2, "heads", text)
+    assert "takes at most 1,024: shorten it, or add --truncate to cut it there" in line
+    assert "the text has 1,50" in line
+    found = document(text, "--truncate", "--head", "L0H0")
+    assert len(found["tokens"]) == 1024
+    assert len(run("heads", text, "--truncate", "--head", "L0H0").lines) < 200
+
+
+def test_ascii_only(run: Any) -> None:
+    result = run("heads", SENTENCE, "--ascii", "--explain")
+    assert result.code == 0
+    assert result.out.isascii()
+
+
+@pytest.mark.parametrize("palette", ["viridis", "magma", "blues", "grey"])
+def test_palettes_colour_the_same_map(run: Any, palette: str) -> None:
+    plain = run("heads", SENTENCE, "--color", "always")
+    result = run("heads", SENTENCE, "--color", "always", "--palette", palette)
+    assert result.code == 0
+    assert "\x1b[38;2;" in result.out
+    assert (result.out == plain.out) == (palette == "viridis")
+
+
+def test_colour_in_a_pipe_only_when_forced(run: Any) -> None:
+    plain = run("heads", SENTENCE).out
+    assert run("heads", SENTENCE, env={"FORCE_COLOR": "0"}).out == plain
+    assert "\x1b[38;2;" in run("heads", SENTENCE, env={"FORCE_COLOR": "1"}).out
+    forced = {"FORCE_COLOR": "1", "NO_COLOR": "1"}
+    assert "▀" not in run("heads", SENTENCE, env=forced).out
+    assert run("heads", SENTENCE, "--color", "never", env={"FORCE_COLOR": "1"}).out == plain
+
+
+def test_double_precision(document: Callable[..., Any]) -> None:
+    assert document(SENTENCE, "--dtype", "float64")["model"]["dtype"] == "float64"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
+def test_streams_that_carry_less(run: Any, encoding: str) -> None:
+    text = "나는 오늘 “학교”에 갔다 ."
+    for arguments in (
+        ("heads", text, "--model", "mha"),
+        ("heads", text),
+        ("heads", text, "--explain"),
+        ("heads", text, "--token", "갔다", "--model", "mha"),
+        ("heads", text, "--top", "2", "--model", "mha"),
+        ("heads", "--help"),
+        ("--help",),
+    ):
+        result = run(*arguments, encoding=encoding)
+        assert (result.code, result.err) == (0, ""), arguments
+        assert result.out.strip()
+
+
+HOSTILE = "a \x1b[31mred\x1b[0m \x07 [bold]b[/bold] [/] :smile: \u202eabc\u202c \x9b2J \u200b end"
+
+
+def test_a_hostile_text_does_nothing_to_the_screen(run: Any) -> None:
+    for options in ((), ("--model", "mha"), ("--top", "3"), ("--token", "end"), ("--explain",)):
+        out = run("heads", HOSTILE, *options).out
+        assert out
+        assert not {c for c in out if (c < " " and c != "\n") or "\x7f" <= c <= "\x9f"}
+        assert not {"\u202e", "\u202c", "\u200b"} & set(out)
+    assert "[bold]b[/bold]" in run("heads", HOSTILE, "--model", "mha", "--width", "200").out

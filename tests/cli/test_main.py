@@ -1,0 +1,57 @@
+"""The entry point: exit codes reach the system, and Ctrl-C ends in a line even during imports."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from attnviz.cli import boundary
+from attnviz.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _collecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "freeze", lambda: None)  # this process goes on
+
+
+def code_of(call: Callable[[], None]) -> object:
+    with pytest.raises(SystemExit) as end:
+        call()
+    return end.value.code
+
+
+@pytest.mark.parametrize("code", [0, 2, 5])
+def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(boundary, "run", lambda: code)
+    assert code_of(main) == code
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(boundary, "run", interrupted)
+    assert code_of(main) == 130
+    assert capsys.readouterr() == ("", "attnviz: interrupted\n")
+
+
+def test_ctrl_c_during_imports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "attnviz.cli.boundary":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "attnviz.cli.boundary")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert code_of(main) == 130
+    assert capsys.readouterr() == ("", "attnviz: interrupted\n")
+
+
+def test_numpy_is_held_to_one_thread() -> None:
+    assert os.environ["OPENBLAS_NUM_THREADS"]

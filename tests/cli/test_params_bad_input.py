@@ -1,0 +1,85 @@
+"""Whatever is wrong with a shape or a name: one line on standard error, nothing printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Refused = Callable[..., str]
+SHAPE = ("--d-model", "64", "--heads", "8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((), "expected a shape or a model: attnviz params --d-model 4096 --heads 32"),
+        (("--d-model", "64"), "--heads is missing: a shape needs --d-model and --heads"),
+        (("--heads", "4"), "--d-model is missing"),
+        (("--d-model", "64", "--heads", "7"), "1, 2, 4, 8, 16, 32, 64 do; or give the width of a"),
+        ((*SHAPE, "--kv-heads", "3"), "--kv-heads 3 does not divide --heads 8: 1, 2, 4, 8 do"),
+        ((*SHAPE, "--kv-heads", "16"), "--kv-heads 16 does not divide --heads 8"),
+        (("--d-model", "0", "--heads", "8"), "--d-model must be 1 or more, not 0"),
+        (("--d-model", "-64", "--heads", "8"), "--d-model must be 1 or more, not -64"),
+        (("--d-model", "many", "--heads", "8"), "'--d-model'"),
+        (("--d-model", "6.5", "--heads", "8"), "'--d-model'"),
+        (("--d-model", "9" * 30, "--heads", "8"), "--d-model is more than 1,000,000,000,000,000"),
+        (("--d-model", "9" * 5000, "--heads", "8"), "'--d-model'"),
+        ((*SHAPE, "--tokens", "9" * 30), "--tokens is more than"),
+        ((*SHAPE, "--ffn", "relu"), "--ffn needs --d-ff or --d-expert beside it"),
+        ((*SHAPE, "--d-ff", "5", "--ffn", "tanh"), "must be one of relu, gelu, swiglu, geglu"),
+        ((*SHAPE, "--untied"), "--tied needs --vocab beside it"),
+        ((*SHAPE, "--experts", "4", "--d-expert", "8"), "--experts needs --active-experts"),
+        ((*SHAPE, "--kv-lora", "4"), "--kv-lora needs --rope-dim and --nope-dim"),
+        ((*SHAPE, "--tokens", "0"), "--tokens must be 1 or more, not 0"),
+        ((*SHAPE, "--batch", "-1"), "--batch must be 1 or more, not -1"),
+        ((*SHAPE, "--dtype", "int3"), "'int3' is not one of 'auto', 'float32'"),
+        ((*SHAPE, "--memory", "lots"), "cannot read --memory 'lots': expected a size such as 24GB"),
+        ((*SHAPE, "--memory", "-1GB"), "cannot read --memory '-1GB'"),
+        ((*SHAPE, "--memory", "0GB"), "--memory 0GB is nothing"),
+        ((*SHAPE, "--revision", "main"), "--revision is for models of the hub"),
+        (("gpt2", "--revision", "main"), "--revision is for models of the hub: 'gpt2' has none"),
+        (("gpt2", "--d-model", "64"), "--d-model describes a shape, and 'gpt2' has its own"),
+        (("gpt2", "--linear"), "--linear describes a shape, and 'gpt2' has its own"),
+        ((*SHAPE, "--compare", "head=1,2"), "no such option; did you mean 'heads'?"),
+        ((*SHAPE, "--compare", "heads=3,5"), "--heads 3 does not divide --d-model 64"),
+        ((*SHAPE, "--compare", "heads"), "expected OPTION=VALUE,VALUE,… such as heads=1,2,4,8"),
+        ((*SHAPE, "--compare", "heads=4"), "has one value: expected at least two"),
+        ((*SHAPE, "--compare", "heads=a,b"), "--heads must be a whole number, not 'a'"),
+        ((*SHAPE, "--compare", "heads=1,2", "--compare", "heads=4,8"), "names an option twice"),
+        (
+            (*SHAPE, *(f"--compare={name}={','.join(map(str, range(1, 40)))}" for name in
+                       ("tokens", "batch"))),
+            "more than 500 rows",
+        ),
+        (("gpt2", "--compare", "heads=1,2"), "changes a shape, and 'gpt2' has its own: compare"),
+        (("gpt2", "t5-base", "--compare", "tokens=1,2"), "--compare takes one design"),
+        (("gpt2", "--d-model", "6", "--compare", "tokens=1,2"), "give one of the two"),
+        ((*SHAPE, "--save", "x.pdf"), "end it in one of .json, .csv, .md, .svg, .html, .txt"),
+        ((*SHAPE, "--width", "5"), "--width is 5 columns"),
+        ((*SHAPE, "--wide"), "--wide"),
+    ],
+)  # fmt: skip
+def test_usage_ends_with_2(refused: Refused, arguments: tuple[str, ...], line: str) -> None:
+    assert line in refused(2, "params", *arguments)
+
+
+def test_missing_things_end_with_3(refused: Refused, tmp_path: Path) -> None:
+    assert "no directory './none' here" in refused(3, "params", "./none")
+    assert "no shape 'gpt3'" in refused(3, "params", "configs/gpt3")
+    assert "there is no directory" in refused(3, "params", *SHAPE, "--save", "none/x.md")
+    (tmp_path / "a.toml").write_text('name = "a"\nsorce = "b"\n')
+    assert "unknown key 'sorce'; did you mean 'source'?" in refused(3, "params", "./a.toml")
+    (tmp_path / "b.toml").write_text("[shape]\nd_model = 64\nheads = 8\nkvheads = 2\n")
+    assert "unknown key 'kvheads'; did you mean 'kv_heads'?" in refused(3, "params", "./b.toml")
+
+
+def test_an_unknown_name_offers_the_nearest(refused: Refused) -> None:
+    line = refused(4, "params", "llama2-70b", "--offline")
+    assert "did you mean 'llama-2-70b'?" in line
+
+
+def test_nothing_is_saved_where_something_is_wrong(refused: Refused, tmp_path: Path) -> None:
+    refused(2, "params", "--d-model", "64", "--heads", "7", "--save", "x.json")
+    assert not (tmp_path / "x.json").exists()

@@ -1,0 +1,134 @@
+"""``attnviz params --save``: every format holds the numbers and stands alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+Run = Callable[..., Any]
+REQUESTS = {
+    "one": ("gpt2", "--memory", "1GB"),
+    "several": ("gpt2", "t5-base"),
+    "compared": ("--d-model", "64", "--heads", "8", "--compare", "kv-heads=8,3,1"),
+}
+TOTAL = {"one": 124_439_808, "several": 124_439_808, "compared": 16_384}
+
+
+@pytest.fixture
+def saved(run: Run, tmp_path: Path) -> Callable[..., str]:
+    """The content of a file that was saved: ``saved("one", ".md")``."""
+
+    def save(name: str, ending: str) -> str:
+        result = run("params", *REQUESTS[name], "--save", f"x{ending}", "--json")
+        assert (result.code, result.err) == (0, "")
+        assert [path.name for path in tmp_path.iterdir()] == [f"x{ending}"]
+        return (tmp_path / f"x{ending}").read_text(encoding="utf-8")
+
+    return save
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_json_is_what_is_printed(run: Run, tmp_path: Path, name: str) -> None:
+    result = run("params", *REQUESTS[name], "--save", "x.json", "--json")
+    assert json.loads((tmp_path / "x.json").read_text()) == result.document
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("ending", [".csv", ".md", ".svg", ".html", ".txt"])
+def test_the_total_is_in_every_file(saved: Any, name: str, ending: str) -> None:
+    text = saved(name, ending)
+    assert (str(TOTAL[name]) if ending == ".csv" else f"{TOTAL[name]:,}") in text
+    assert text.endswith("\n")
+
+
+def test_csv_adds_up(saved: Any) -> None:
+    rows = list(csv.DictReader(saved("one", ".csv").splitlines()))
+    parts = [row for row in rows if row["section"] == "parameters"]
+    assert sum(int(row["value"]) for row in parts if not row["detail"]) == TOTAL["one"]
+    (total,) = [row for row in parts if row["item"] == "total"]
+    assert int(total["value"]) == TOTAL["one"]
+
+
+def test_csv_of_a_comparison_has_the_option(saved: Any) -> None:
+    rows = list(csv.DictReader(saved("compared", ".csv").splitlines()))
+    assert {row["kv_heads"] for row in rows} == {"8", "3", "1"}
+    (refused,) = [row for row in rows if row["section"] == "refused"]
+    assert "does not divide" in refused["item"] + refused["detail"]
+
+
+def test_markdown_tables_have_equal_rows(saved: Any) -> None:
+    for name in REQUESTS:
+        tables = re.findall(r"(?:^\|.*\|\n)+", saved(name, ".md"), re.MULTILINE)
+        assert tables
+        for table in tables:
+            assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_svg_stands_alone(saved: Any, name: str) -> None:
+    root = ElementTree.fromstring(saved(name, ".svg"))
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for element in root.iter():
+        assert element.tag.rpartition("}")[2] in {"svg", "title", "style", "rect", "text", "line"}
+        assert not {key for key in element.attrib if key.rpartition("}")[2] in ("href", "src")}
+        if element.tag.endswith("text"):
+            assert 0 <= float(element.attrib["x"]) <= width
+            assert 0 <= float(element.attrib["y"]) <= height
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_html_stands_alone(saved: Any, name: str) -> None:
+    seen: list[str] = []
+    open_tags: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            seen.append(tag)
+            assert not {key for key, _ in attributes} & {"src", "href", "onclick"}
+            if tag != "meta":
+                open_tags.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert open_tags.pop() == tag
+
+        def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            assert tag == "meta"
+
+    text = saved(name, ".html")
+    Reader().feed(text)
+    assert not open_tags
+    assert "script" not in seen
+    assert "Content-Security-Policy" in text
+
+
+def test_names_of_strangers_are_harmless(run: Run, tmp_path: Path) -> None:
+    shape = tmp_path / "odd.toml"
+    shape.write_text(
+        'name = "odd"\nsource = "<script>|`*\\u001b[31m"\nnotes = ["a|b <b>"]\n'
+        "[shape]\nd_model = 64\nheads = 8\n",
+        encoding="utf-8",
+    )
+    files = [f"x{ending}" for ending in (".md", ".svg", ".html", ".csv", ".txt")]
+    saves = [word for file in files for word in ("--save", file)]
+    result = run("params", "./odd.toml", *saves)
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.out
+    for file in files:
+        text = (tmp_path / file).read_text(encoding="utf-8")
+        assert "\x1b" not in text, file
+        if not file.endswith((".txt", ".csv")):
+            assert "<script>" not in text, file
+
+
+def test_saving_says_so(run: Run) -> None:
+    result = run("params", "gpt2", "--save", "x.md")
+    assert result.err == "saved x.md\n"
+    assert run("params", "gpt2", "--save", "x.md", "--quiet").err == ""

@@ -1,0 +1,109 @@
+"""Real processes in pipes: readers that leave, closed and full streams, narrow encodings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+SENTENCE = "The cat sat on the mat because it was tired."
+
+
+@pytest.fixture
+def shell(program: Sequence[str], environment: dict[str, str], tmp_path: Path):
+    """Runs a line of shell in which ``attnviz`` is the command line."""
+    script = tmp_path / "attnviz"
+    script.write_text(f'#!/bin/sh\nexec "{program[0]}" {program[1]} "{program[2]}" "$@"\n')
+    script.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{environment['PATH']}"
+
+    def run(line: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", line],
+            env=environment | {"PATH": path} | env,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        f'heads "{SENTENCE}"',
+        f'heads "{SENTENCE}" --json',
+        f'heads "{SENTENCE}" --color always --top 20',
+        "heads --help",
+        "--version",
+    ],
+)
+@pytest.mark.parametrize("reader", ["head -1", "true"])
+def test_a_reader_that_leaves(shell, arguments: str, reader: str) -> None:
+    done = shell(f'attnviz {arguments} | {reader}; echo "${{PIPESTATUS[0]}}"')
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "0"
+
+
+def test_a_long_result_whose_reader_leaves(shell) -> None:
+    words = "cat " * 300  # more than a pipe holds
+    done = shell(f'attnviz heads "{words}" --json | head -c 10; echo " ${{PIPESTATUS[0]}}"')
+    assert (done.stdout, done.stderr) == ('{"schema": 0\n', "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_a_full_disk(shell, option: str) -> None:
+    done = shell(f'attnviz heads "{SENTENCE}" {option} > /dev/full')
+    assert done.returncode == 3
+    assert done.stderr == "attnviz: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("arguments", [f'heads "{SENTENCE}"', "heads a --json", "--help"])
+def test_closed_standard_output(shell, arguments: str) -> None:
+    done = shell(f"attnviz {arguments} >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_closed_standard_error_and_input(shell) -> None:
+    assert shell("attnviz heads a --layer 9 2>&-").returncode == 2
+    done = shell("attnviz heads - <&-")
+    assert done.returncode == 2
+    assert done.stderr.startswith("attnviz: standard input is closed")
+
+
+def test_a_pipe_is_80_columns_wide_and_without_colour(shell) -> None:
+    done = shell(f'attnviz heads "{SENTENCE}" --explain')
+    assert max(map(len, done.stdout.splitlines())) in range(60, 81)
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"LANG": "C", "LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "cp1252"},
+    ],
+)
+def test_poor_locales(shell, env: dict[str, str]) -> None:
+    line = 'attnviz heads "나는 오늘 학교에 갔다 ." --model mha --token "갔다"'
+    done = shell(line, **env)
+    assert (done.returncode, done.stderr) == (0, "")
+    carried = "LANG" in env
+    assert ("갔다" in done.stdout) == carried
+    assert (r"\uac14\ub2e4" in done.stdout) == (not carried)
+
+
+def test_undecodable_arguments(shell) -> None:
+    done = shell(r"attnviz heads $'a\xff'")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "the text is not UTF-8: byte 2 is 0xff" in done.stderr

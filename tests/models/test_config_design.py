@@ -1,0 +1,198 @@
+"""Designs from configs: what is assumed, what is refused, and what is left to the library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.analysis.accounting.parameters import count_parameters
+from attnviz.errors import LoadError
+from attnviz.models.config_design.read import design_from_config, misspelt_field
+from attnviz.models.find_design import find_design
+from attnviz.models.meta_count import count_on_meta
+
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
+
+
+def test_a_config_without_a_class_is_counted_with_its_usual_one() -> None:
+    causal = design_from_config({"model_type": "llama"})
+    assert causal is not None
+    assert causal.architecture == "LlamaForCausalLM"
+    assert causal.notes == ("the config names no class; counted as LlamaForCausalLM",)
+    encoder = design_from_config({"model_type": "bert"})
+    assert encoder is not None
+    assert encoder.architecture == "BertModel"
+
+
+def test_what_a_checkpoint_is_stored_in() -> None:
+    for key in ("torch_dtype", "dtype"):
+        found = design_from_config({**GPT2, key: "bfloat16"})
+        assert found is not None
+        assert found.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
+        {"model_type": "llama", "architectures": ["LlamaForSequenceClassification"]},
+        {"model_type": "llama", "architectures": ["SomebodysOwnLlama"]},
+        {**GPT2, "add_cross_attention": True},
+        {"model_type": "bert", "is_decoder": True},
+        {"model_type": "albert", "num_hidden_groups": 2},
+        {"model_type": "dinov2", "use_swiglu_ffn": True},
+        {"model_type": "vit", "image_size": [224, 224]},
+        {"model_type": "bart", "tie_word_embeddings": False},
+        {"model_type": "marian", "share_encoder_decoder_embeddings": False},
+        {"model_type": "mpt", "attn_config": {"qk_ln": True}},
+        {"model_type": "gemma2", "num_hidden_layers": 1, "layer_types": ["linear_attention"]},
+        {"model_type": "llama", "hidden_size": 10, "num_attention_heads": 3},
+        {},
+    ],
+)
+def test_what_the_arithmetic_does_not_claim(config: dict[str, Any]) -> None:
+    assert design_from_config(config) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"n_head": 7}, "the config of 'x' has 7 heads, which do not divide its width 768"),
+        ({"n_layer": 0}, "num_hidden_layers = 0: expected a whole number of 1 or more"),
+        ({"n_embd": -768}, "hidden_size = -768: expected"),
+        ({"vocab_size": "many"}, "vocab_size = 'many': expected"),
+        ({"n_positions": 1.5}, "max_position_embeddings = 1.5: expected"),
+        ({"n_head": True}, "num_attention_heads = True: expected"),
+    ],
+)
+def test_numbers_that_do_not_fit(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        design_from_config({**GPT2, **fields}, name="x")
+    assert says in str(caught.value)
+
+
+def test_groups_that_do_not_divide() -> None:
+    fields = {"num_attention_heads": 6, "num_key_value_heads": 4, "hidden_size": 12}
+    with pytest.raises(LoadError, match="4 key/value heads, which do not divide its 6 heads"):
+        design_from_config({"model_type": "llama", **fields}, name="x")
+
+
+def test_lists_that_are_too_short() -> None:
+    with pytest.raises(LoadError, match=r"layer_types = \['full_attention'\]: expected a list of"):
+        design_from_config({"model_type": "gemma2", "layer_types": ["full_attention"]}, name="x")
+
+
+def test_misspelt_fields() -> None:
+    assert misspelt_field({**GPT2, "n_embed": 3}) == ("n_embed", "n_embd")
+    assert misspelt_field({**GPT2, "n_ctx": 1024, "resid_pdrop": 0.1}) is None
+    assert misspelt_field({"model_type": "mamba", "n_embed": 3}) is None
+
+
+def test_both_spellings_of_a_field() -> None:
+    ours = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
+    theirs = {"n_embd": 12, "n_layer": 2, "n_head": 3}
+    assert design_from_config({**GPT2, **ours}) == design_from_config({**GPT2, **theirs})
+
+
+def test_an_absurd_number_of_layers() -> None:
+    found = design_from_config({**GPT2, "n_layer": 10**30})
+    assert found is not None
+    assert count_parameters(found).total > 10**36
+    mixed = {"model_type": "gemma2", "num_hidden_layers": 10**30}
+    assert design_from_config(mixed) is None  # one entry per layer would be needed
+
+
+def test_what_is_not_claimed_is_built_on_the_meta_device() -> None:
+    config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
+    assert design_from_config(config) is None
+    built = count_on_meta(config, name="x")
+    assert built.total == 109_482_240 + 2 * 768 + 2
+    assert built.architecture == "BertForSequenceClassification"
+    assert [part for part in built.parts if part[1]] == [
+        ("bert", 109_482_240),
+        ("classifier", 1538),
+    ]
+    assert count_on_meta({"model_type": "xlnet"}, name="x").architecture == "XLNetModel"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"torch_dtype": "bfloat16"},
+        {"_attn_implementation": "flash_attention_2"},
+        {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+    ],
+)
+def test_fields_that_change_no_parameter(extra: dict[str, Any]) -> None:
+    built = count_on_meta({"model_type": "bert", "architectures": ["BertModel"], **extra}, name="x")
+    assert built.total == 109_482_240
+
+
+def test_tied_parts_count_in_the_first() -> None:
+    built = count_on_meta(GPT2, name="x")
+    assert built.parts == (("transformer", 124_439_808), ("lm_head", 0))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"model_type": "nothing"}, "has the model_type 'nothing', which neither"),
+        ({}, "has the model_type None, which neither the arithmetic nor transformers"),
+        ({"model_type": "bert", "architectures": ["logging"]}, "'x' is a logging, which neither"),
+        ({"model_type": "bert", "architectures": ["Nothing"]}, "'x' is a Nothing, which neither"),
+        (
+            {"model_type": "bert", "architectures": ["BertLMHeadModel"], "hidden_size": "wide"},
+            "'x' is no model that transformers",
+        ),
+        (
+            {"model_type": "xlnet", "n_layer": 10**30},
+            "n_layer = 1,000,000,000,000,000,000,000,000,000,000: too many to build",
+        ),
+    ],
+)
+def test_what_nobody_can_build(config: dict[str, Any], says: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        count_on_meta(config, name="x")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
+    found = find_design(str(tmp_path))
+    assert found.design is not None
+    assert found.source == str(tmp_path / "config.json")
+    assert count_parameters(found.design).total == 124_439_808
+
+
+def test_built_in_models() -> None:
+    tiny, own = find_design("tiny").design, find_design("mha").design
+    assert tiny is not None
+    assert own is not None
+    table, norms = 4096 * 128, 9 * 128
+    assert count_parameters(tiny).total == table + norms + 4 * (4 * 128**2 + 3 * 128 * 344)
+    assert count_parameters(own).total == 4 * 64**2
+
+
+def test_counting_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
+    script = (
+        "import sys\n"
+        "from attnviz.analysis.accounting.account import account\n"
+        "from attnviz.analysis.accounting.memory import longest_context\n"
+        "from attnviz.models.design_options import design_from_options\n"
+        "from attnviz.models.find_design import find_design\n"
+        "for design in (design_from_options(d_model=4096, heads=32),"
+        " find_design('llama-2-7b').design, find_design(sys.argv[1]).design):\n"
+        "    longest_context(account(design).design, 10**12)\n"
+        "print({'torch', 'numpy', 'transformers', 'huggingface_hub'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"

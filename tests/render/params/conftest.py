@@ -1,0 +1,122 @@
+"""Designs of small primes, counted, and their sheets on a console without colour."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from attnviz.analysis.accounting.account import account
+from attnviz.designs import (
+    AttentionDesign,
+    Dense,
+    Design,
+    ExpertsDesign,
+    FeedForwardDesign,
+    LayerDesign,
+    LayerGroup,
+    Norm,
+    StackDesign,
+    Table,
+)
+from attnviz.models.design_options import design_from_options
+from attnviz.render.params.metrics import Case
+from attnviz.render.params.screen import sheet_screen
+from attnviz.render.params.sheet import Sheet
+from attnviz.render.theme import Theme
+
+FORWARD = FeedForwardDesign(14, 17, gated=True)
+MIXTURE = ExpertsDesign(FORWARD, experts=5, active=2, shared=FORWARD)
+
+
+def attention(**more: Any) -> AttentionDesign:
+    return AttentionDesign(14, 7, 7, 2, 2, **more)
+
+
+def decoder() -> Design:
+    """Two kinds of layers: full with a feed-forward part, sliding with experts."""
+    norms = (Norm("attention norm", 14), Norm("feed-forward norm", 14))
+    full = LayerDesign((attention(query_bias=True),), FORWARD, norms)
+    sliding = LayerDesign((attention(window=3),), MIXTURE, norms)
+    groups = (LayerGroup(full, 2, (0, 2)), LayerGroup(sliding, 3, (1, 3, 4)))
+    stack = StackDesign(
+        "decoder",
+        groups,
+        embeddings=(Table("token embedding", 19, 14), Dense("patch embedding", 3, 14, bias=True)),
+        norms=(Norm("final norm", 14, shift=True),),
+        head=Dense("head", 14, 19),
+        max_positions=23,
+    )
+    return Design("two kinds", "a paper", (stack,), notes=("made up",))
+
+
+def pair() -> Design:
+    """An encoder and a decoder that reads it, with a shared table."""
+    plain = FeedForwardDesign(14, 17)
+    norm = (Norm("norm", 14),)
+    encoder = StackDesign(
+        "encoder", (LayerGroup(LayerDesign((attention(),), plain, norm), 2),), causal=False,
+        reads="source",
+    )  # fmt: skip
+    both = (attention(), attention(cross=True, source_width=14))
+    decoder = StackDesign("decoder", (LayerGroup(LayerDesign(both, plain, norm), 3),))
+    return Design("pair", "", (encoder, decoder), embeddings=(Table("token embedding", 19, 14),))
+
+
+DESIGNS: dict[str, Callable[[], Design]] = {
+    "attention": lambda: design_from_options(d_model=14, heads=7),
+    "biased": lambda: design_from_options(d_model=14, heads=7, kv_heads=1, bias=True),
+    "whole": lambda: design_from_options(
+        d_model=14, heads=7, layers=3, d_ff=17, ffn="swiglu", vocab=19, norm="rmsnorm", tied=False
+    ),
+    "tied": lambda: design_from_options(
+        d_model=14, heads=7, head_dim=5, layers=2, d_ff=17, vocab=19, bias=True
+    ),
+    "latent": lambda: design_from_options(
+        d_model=14, heads=7, layers=2, q_lora=5, kv_lora=11, rope_dim=3, nope_dim=2
+    ),
+    "linear": lambda: design_from_options(d_model=14, heads=7, layers=2, linear=True),
+    "huge": lambda: design_from_options(d_model=10**15 - 10**5, heads=10, layers=10**15),
+    "decoder": decoder,
+    "pair": pair,
+}
+
+
+@pytest.fixture(params=DESIGNS)
+def any_case(request: pytest.FixtureRequest) -> Case:
+    """Each of the designs, counted for eleven tokens."""
+    design = DESIGNS[request.param]()
+    return Case(design.name, account=account(design, tokens=11))
+
+
+@pytest.fixture
+def case() -> Callable[..., Case]:
+    """A design by its name here, counted: ``case("whole", tokens=5)``."""
+
+    def make(name: str, **more: Any) -> Case:
+        design = DESIGNS[name]()
+        return Case(design.name, account=account(design, **more))
+
+    return make
+
+
+@pytest.fixture
+def drawn() -> Callable[..., list[str]]:
+    """The lines of a sheet: ``drawn(sheet, 80, ascii_only=True)``."""
+
+    def draw(sheet: Sheet, width: int = 80, *, ascii_only: bool = False, **more: Any) -> list[str]:
+        console = Console(
+            file=io.TextIOWrapper(io.BytesIO(), "utf-8"), width=width, soft_wrap=True, markup=False,
+            highlight=False, emoji=False,
+        )  # fmt: skip
+        theme = Theme.of(console, "viridis", ascii_only)
+        block = sheet_screen(sheet, width, theme, **more)
+        console.print(block, end="")
+        console.file.flush()
+        assert console.file.buffer.getvalue().decode().splitlines() == block.plain.splitlines()
+        return block.plain.splitlines()
+
+    return draw

@@ -1,0 +1,160 @@
+"""Screens at every width: nothing too wide, and every printed column adds up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.accounts.built import BuiltCount
+from attnviz.render.params.built import built_sheet
+from attnviz.render.params.compare import MARK, compare_sheet
+from attnviz.render.params.explain import explanation
+from attnviz.render.params.metrics import Case
+from attnviz.render.params.sheet import Sheet
+from attnviz.render.params.side_by_side import side_by_side_sheet
+from attnviz.render.params.single import account_sheet
+
+Drawn = Callable[..., list[str]]
+MakeCase = Callable[..., Case]
+WIDTHS = (20, 31, 47, 80, 120, 200, 1000)
+
+
+def total_of(case: Case) -> int:
+    assert case.account is not None
+    return case.account.parameters.total
+
+
+def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
+    """Label, count and share of each line of the parameter table, up to the total."""
+    for line in lines:
+        match = re.match(r"( *\S.*?)\s{2,}(?:.*\s)?([\d,]+)\s+<?([\d.]+) %", line)
+        if match:
+            yield match[1], int(match[2].replace(",", "")), float(match[3])
+            if match[1] == "total":
+                return
+
+
+def test_no_line_is_wider_than_the_room(any_case: Case, drawn: Drawn) -> None:
+    assert any_case.account is not None
+    told = explanation(any_case.account)
+    for formulas in (False, True):
+        sheet = account_sheet(any_case, formulas=formulas, layers=True)
+        for width in WIDTHS:
+            for ascii_only in (False, True):
+                lines = drawn(sheet, width, ascii_only=ascii_only, explanation=told, hints=("a b",))
+                widest = max(map(cell_len, lines))
+                longest_number = max(len(word) for line in lines for word in line.split())
+                assert widest <= max(width, longest_number + 6), (width, formulas)
+                assert not [line for line in lines if line != line.rstrip()]
+                if ascii_only:
+                    assert all(line.isascii() for line in lines)
+
+
+@pytest.mark.parametrize("formulas", [False, True])
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_printed_column_adds_up(
+    any_case: Case, drawn: Drawn, width: int, formulas: bool
+) -> None:
+    if total_of(any_case) > 10**40:
+        width = 200  # numbers of 60 digits leave no room for the shares
+    rows = list(table_of(drawn(account_sheet(any_case, formulas=formulas), width)))
+    *parts, (label, total, whole) = rows
+    assert (label, total, whole) == ("total", total_of(any_case), 100.0)
+    assert any_case.account is not None
+    towers = len(any_case.account.parameters.stacks) > 1
+    details = formulas or not towers
+    step = "  " if towers else ""
+    kept = [row for row in parts if not details or not row[0].startswith(f"{step}  ")]
+    assert sum(row[1] for row in kept) == total
+    assert abs(sum(row[2] for row in kept) - 100) <= 0.1 * len(kept)
+
+
+def test_formulas_are_true(any_case: Case, drawn: Drawn) -> None:
+    """Every ``a × b = c`` and ``a + b = c`` on the screen is computed again."""
+    text = "\n".join(drawn(account_sheet(any_case, formulas=True), 1000))
+    found = re.findall(
+        r"(?<![\w(^])((?:[\d,]+ [×+] )+[\d,]+)(?: layers)? = ([\d,]+)\b(?! [×+])", text
+    )
+    assert found
+    for left, right in found:
+        wanted = int(right.replace(",", ""))
+        assert eval(left.replace(",", "").replace("×", "*")) == wanted, (left, right)
+
+
+def compared(case: MakeCase, *names: str) -> list[Case]:
+    return [
+        Case("", (str(place),), account=case(name, tokens=11).account)
+        for place, name in enumerate(names)
+    ]
+
+
+def test_changed_columns_are_marked(case: MakeCase, drawn: Drawn) -> None:
+    cases = compared(case, "attention", "biased")
+    cases.append(Case("", ("3",), refusal="it does not divide"))
+    lines = drawn(compare_sheet(["kv-heads"], cases), 300)
+    text = "\n".join(lines)
+    assert f"attention {MARK}" in text
+    assert f"cache/token {MARK}" in text
+    assert re.search(r"maps(?! \*)", text)
+    assert "not possible: it does not divide" in text
+    assert f"{MARK} changes from row to row" in text
+    (what,) = [line for line in lines if line.startswith("kv-heads 0 → 1:")]
+    assert "cache/token 56 bytes → 8 bytes (÷ 7)" in what
+
+
+def test_a_comparison_without_change_says_so(case: MakeCase, drawn: Drawn) -> None:
+    text = "\n".join(drawn(compare_sheet(["vocab"], compared(case, "whole", "whole")), 200))
+    assert "vocab 0 → 1: nothing of this changes." in text
+    assert MARK not in text
+
+
+def test_no_comparison_is_too_wide(case: MakeCase, drawn: Drawn) -> None:
+    sheet = compare_sheet(["layers"], compared(case, "whole", "tied"))
+    for width in WIDTHS:
+        assert max(map(cell_len, drawn(sheet, width))) <= width
+
+
+def test_models_stand_side_by_side(case: MakeCase, drawn: Drawn) -> None:
+    cases = [case(name, tokens=5) for name in ("decoder", "pair")]
+    lines = drawn(side_by_side_sheet(cases), 100)
+    start = lines.index("Parameters")
+    columns: list[list[int]] = [[], []]
+    for line in lines[start + 1 :]:
+        words = line.split()
+        numbers = [word for word in words if re.fullmatch(r"[\d,]+|–", word)]
+        if line.startswith("total"):
+            assert [sum(column) for column in columns] == [
+                int(word.replace(",", "")) for word in numbers
+            ]
+            break
+        if len(numbers) == 2 and "%" not in line:
+            for column, word in zip(columns, numbers, strict=True):
+                column.append(0 if word == "–" else int(word.replace(",", "")))
+    else:
+        pytest.fail("no total")
+    for width in WIDTHS:
+        assert max(map(cell_len, drawn(side_by_side_sheet(cases), width))) <= max(width, 24)
+
+
+def test_a_model_that_was_built(drawn: Drawn) -> None:
+    built = BuiltCount("x", "", None, "Odd", 21, 3, (("body", 13), ("tail", 7)), "float32", 84)
+    lines = drawn(built_sheet(built), 80)
+    assert list(table_of(lines)) == [
+        ("body", 13, 61.9),
+        ("tail", 7, 33.3),
+        ("outside these", 1, 4.8),
+        ("total", 21, 100.0),
+    ]
+    assert any("Counted by building Odd" in line for line in lines)
+
+
+def test_nothing_of_a_stranger_acts_on_the_terminal(drawn: Drawn) -> None:
+    sheet = Sheet(("\x1b[31mred", "[bold]"), ("source: \x9b2J\u202e",))
+    text = "\n".join(drawn(sheet, 80))
+    assert "\x1b" not in text
+    assert "\x9b" not in text
+    assert "\u202e" not in text
+    assert "[bold]" in text

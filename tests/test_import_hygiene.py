@@ -1,0 +1,83 @@
+"""What a start does not import, proven in fresh processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib", "sympy", "pandas"}
+SENTENCE = "The cat sat on the mat because it was tired."
+
+PROGRAM = """
+import contextlib, io, json, sys
+arguments = json.loads(sys.argv.pop())
+sys.argv[:] = ["attnviz", *arguments]
+from attnviz.cli.boundary import run
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    code = run()
+print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})]))
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
+    """The top-level packages and the modules that a run has imported at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    packages, modules = done.stdout.splitlines()
+    ended, names = json.loads(packages)
+    assert ended == code, done.stderr
+    return set(names), set(json.loads(modules))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["heads", SENTENCE],
+        ["heads", SENTENCE, "--json"],
+        ["heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--causal", "--explain"],
+        ["heads", SENTENCE, "--token", "cat", "--sort", "entropy", "--values"],
+    ],
+    ids=["tiny", "json", "mha", "views"],
+)
+def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
+    packages, modules = imported(*arguments)
+    assert not packages & HEAVY
+    assert "rich.progress" not in modules
+
+
+def test_saving_arrays_and_drawings_needs_no_matplotlib(tmp_path) -> None:
+    files = [f"{tmp_path}/map{ending}" for ending in (".json", ".csv", ".npz", ".svg", ".html")]
+    options = [word for file in files for word in ("--save", file)]
+    packages, _ = imported("heads", SENTENCE, *options)
+    assert not packages & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["heads", "--help"], 0),
+        ([], 0),
+        (["head"], 2),
+        (["heads", "a", "--modle", "tiny"], 2),
+        (["heads", "a", "b"], 2),
+    ],
+    ids=["help", "version", "help of heads", "nothing", "command", "option", "words"],
+)
+def test_help_and_slips_need_no_numpy(arguments: list[str], code: int) -> None:
+    packages, _ = imported(*arguments, code=code)
+    assert not packages & (HEAVY | {"numpy", "tokenizers", "safetensors"})
+
+
+def test_a_view_without_saving_imports_no_exporter() -> None:
+    _, modules = imported("heads", SENTENCE)
+    assert not {name for name in modules if name.startswith("attnviz.render.export")}

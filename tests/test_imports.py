@@ -1,0 +1,195 @@
+"""The layers of the package, read from its imports: they point downwards only.
+
+Every import counts, also inside a function or under ``TYPE_CHECKING``: a layer that needs a name
+from above only to annotate with it depends on it all the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import attnviz
+
+ROOT = Path(attnviz.__file__).parent
+
+GROUND = {"records", "designs", "accounts", "errors"}
+"""What crosses the layers: plain data and the exceptions."""
+
+MAY_IMPORT = {
+    "cli": {"render", "analysis", "capture", "models", "attention"} | GROUND,
+    "render": GROUND,
+    "analysis": {"capture"} | GROUND,
+    "capture": {"models", "attention"} | GROUND,
+    "models": {"attention"} | GROUND,
+    "attention": {"errors"},
+    **{name: set() for name in GROUND},
+    "accounts": {"designs"},
+}
+"""What each layer may import beside itself."""
+
+LIBRARIES = {
+    "render": {"numpy", "rich", "safetensors", "matplotlib"},
+    "analysis": {"numpy"},
+    "attention": {"numpy", "torch", "array_api_compat", "safetensors"},
+    "records": {"numpy"},
+    "designs": set(),
+    "accounts": set(),
+    "errors": set(),
+}
+"""The only third-party libraries of the layers that must stay small."""
+
+TRANSFORMERS = {
+    "attnviz.models.attention_interface",
+    "attnviz.models.huggingface",
+    "attnviz.models.meta_count",
+}
+"""The only modules that import transformers."""
+
+STANDARD = sys.stdlib_module_names | {"_typeshed"}
+
+DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "tools"}
+"""Names of modules that say nothing about what is inside."""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+PATHS = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+PACKAGES = [name for name, path in PATHS.items() if path.name == "__init__.py"]
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(PATHS[module].read_text(encoding="utf-8"))
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """The modules that a module imports anywhere; ``from a import b`` is ``a.b`` if that is one."""
+    return frozenset(_imports(module))
+
+
+def _imports(module: str) -> Iterator[str]:
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            assert node.module is not None
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in PATHS else node.module
+
+
+def layer(module: str) -> str:
+    """``attnviz.cli.heads`` is of the layer ``cli``; the package itself is of none."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def test_the_layers_are_those_that_are_there() -> None:
+    assert {layer(module) for module in PATHS} - {""} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("module", PATHS)
+def test_imports_point_downwards(module: str) -> None:
+    own = {name for name in imports(module) if name.split(".")[0] == "attnviz"}
+    allowed = MAY_IMPORT.get(layer(module), set()) | {layer(module), ""}
+    assert {name for name in own if layer(name) not in allowed} == set()
+
+
+def test_the_layers_have_an_order() -> None:
+    """The table itself allows no way back up."""
+    below = {name: set(direct) for name, direct in MAY_IMPORT.items()}
+    for _ in below:
+        for name, reached in below.items():
+            below[name] = reached.union(*(below[other] for other in reached), set())
+    assert not [name for name, reached in below.items() if name in reached]
+
+
+@pytest.mark.parametrize("module", PATHS)
+def test_small_layers_stay_small(module: str) -> None:
+    allowed = LIBRARIES.get(layer(module))
+    if allowed is None:
+        return
+    tops = {name.split(".")[0] for name in imports(module)}
+    assert tops - STANDARD - {"attnviz"} <= allowed
+
+
+def test_few_modules_import_transformers() -> None:
+    found = {
+        module
+        for module in PATHS
+        if any(name.split(".")[0] == "transformers" for name in imports(module))
+    }
+    assert found == TRANSFORMERS
+
+
+def test_no_import_returns_to_where_it_began() -> None:
+    """No cycle, counting the imports inside functions as well."""
+    done: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " -> ".join((*way[way.index(module) :], module))
+        if module in done:
+            return
+        for name in sorted(imports(module) & PATHS.keys()):
+            visit(name, (*way, module))
+        done.add(module)
+
+    for module in PATHS:
+        visit(module, ())
+
+
+def test_no_module_is_a_drawer() -> None:
+    assert not [module for module in PATHS if DRAWERS & set(module.split(".")[-1].split("_"))]
+
+
+@pytest.mark.parametrize("module", PATHS)
+def test_every_module_says_what_it_is(module: str) -> None:
+    text = ast.get_docstring(tree(module))
+    assert text, f"{module} does not open with a sentence"
+    assert text.split("\n\n")[0].rstrip().endswith((".", ":", "?"))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_nothing(package: str) -> None:
+    """One that re-exported a torch module would make every sibling pay for torch."""
+    assert imports(package) <= {"__future__"}
+
+
+@pytest.mark.parametrize("module", [name for name in PATHS if name not in PACKAGES])
+def test_the_public_names_exist(module: str) -> None:
+    loaded = importlib.import_module(module)
+    names = loaded.__all__
+    assert sorted(set(names)) == sorted(names)
+    assert not [name for name in names if not hasattr(loaded, name)]
+    assert not [name for name in names if name.startswith("_")]
+    assert {name for name in _defined(module) if not name.startswith("_")} <= set(names)
+
+
+def _defined(module: str) -> Iterator[str]:
+    """The functions and classes at the top of a module."""
+    for node in tree(module).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def _constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+@pytest.mark.parametrize("module", PATHS)
+def test_all_is_a_plain_sorted_list(module: str) -> None:
+    for node in tree(module).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            assert isinstance(node.value, ast.List)
+            assert all(_constant(name) for name in node.value.elts)

@@ -1,0 +1,69 @@
+"""What belongs to the package beside its code: the version, the model's files, the named shapes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import attnviz
+
+PACKAGE = Path(attnviz.__file__).parent
+MODEL = PACKAGE / "data" / "tiny"
+LARGEST_MODEL = 16 * 2**20
+
+
+def project() -> dict:
+    """The project's description; the tests of an installed wheel have none beside them."""
+    return tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+
+
+def test_one_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(?:[a-z.]+\d+)?", attnviz.__version__)
+    assert metadata.version("attnviz") == attnviz.__version__
+
+
+def test_the_command() -> None:
+    (script,) = metadata.entry_points(group="console_scripts", name="attnviz")
+    assert script.value == "attnviz.cli.main:main"
+    assert callable(script.load())
+
+
+def test_the_promised_ranges() -> None:
+    needed = project()["dependencies"]
+    assert "torch>=2.6,<2.14" in needed
+    assert "transformers>=5.0,<6" in needed
+    assert project()["requires-python"] == ">=3.11"
+    assert set(project()["optional-dependencies"]) == {"plot", "test"}
+
+
+def test_types_are_offered() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_the_bundled_model_is_whole_and_small() -> None:
+    names = {path.name for path in MODEL.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) <= LARGEST_MODEL
+
+
+def test_the_top_level_stays_small() -> None:
+    if shutil.which("git") is None or not (PACKAGE.parent / ".git").exists():
+        pytest.skip("no git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    tops = {name.split("/")[0] for name in listed if not name.startswith(".")}
+    assert tops <= {"pyproject.toml", "attnviz", "tests", "README.md", "configs", "LICENSE"}
+
+
+def test_the_licence() -> None:
+    text = (PACKAGE.parent / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "Version 2.0" in text
+    assert project()["license"] == "Apache-2.0"

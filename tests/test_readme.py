@@ -1,0 +1,269 @@
+"""The README's commands print what it says.
+
+In a ``console`` block a line that starts with ``$ `` is a command and the lines up to the next one
+are its output, standard error included. Every block runs in an empty folder of its own, 100
+columns wide and without colour, and its output must be the README's; blanks at line ends aside, and
+a line that is only ``…`` stands for any lines left out. A block is skipped only where the line
+above it says why: ``<!-- not run: reason -->``. ``python`` blocks run as well.
+
+``ATTNVIZ_UPDATE_README=1 python -m pytest tests/test_readme.py`` writes the real outputs into the
+README; where lines were left out, as many stay at both ends as before.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+UPDATE = "ATTNVIZ_UPDATE_README"
+LEFT_OUT = "…"
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>.+?) -->\n)?```(?P<kind>console|python)\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command, which may go on over lines that end in a backslash, and its printed output."""
+
+    command: str
+    output: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: where its body starts, what stands there, and why it is not run."""
+
+    start: int
+    kind: str
+    body: str
+    reason: str | None
+
+    @property
+    def steps(self) -> list[Step]:
+        lines = self.body.splitlines()
+        assert lines, "a console block is empty"
+        assert lines[0].startswith("$ "), f"a console block starts with {lines[0]!r}, not a command"
+        steps: list[Step] = []
+        command, output = "", []
+        for line in lines:
+            if command.endswith("\\"):
+                command += f"\n{line}"
+            elif line.startswith("$ "):
+                if command:
+                    steps.append(Step(command, tuple(output)))
+                command, output = line.removeprefix("$ "), []
+            else:
+                output.append(line)
+        return [*steps, Step(command, tuple(output))]
+
+
+def blocks(text: str) -> list[Block]:
+    return [
+        Block(match.start("body"), match["kind"], match["body"], match["reason"])
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+def agrees(printed: Sequence[str], real: Sequence[str]) -> bool:
+    """Whether the real lines are the printed ones, where ``…`` may stand for any lines."""
+    pattern = "".join(
+        "(?:.*\n)*?" if line.strip() == LEFT_OUT else re.escape(line.rstrip()) + "\n"
+        for line in printed
+    )
+    return re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in real)) is not None
+
+
+def renewed(printed: Sequence[str], real: Sequence[str]) -> list[str]:
+    """The real lines, shortened as the printed ones were: what agrees stays as it is."""
+    if agrees(printed, real):
+        return list(printed)
+    real = [line.rstrip() for line in real]
+    marks = [place for place, line in enumerate(printed) if line.strip() == LEFT_OUT]
+    if not marks:
+        return real
+    head, tail = marks[0], len(printed) - marks[-1] - 1
+    return [*real[:head], LEFT_OUT, *real[len(real) - tail :]]
+
+
+def execute(command: str, folder: Path) -> list[str]:
+    """The lines that a command prints, both streams together, as in a plain terminal."""
+    speaking = ("NO_COLOR", "FORCE_COLOR", "LINES", "TERM")
+    kept = {name: value for name, value in os.environ.items() if name not in speaking}
+    scripts = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=kept | {"COLUMNS": "100", "PATH": scripts, "PYTHONUTF8": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        check=False,
+        timeout=120,
+    )
+    return done.stdout.splitlines()
+
+
+def rewrite(text: str, block: Block, outputs: Sequence[Sequence[str]]) -> str:
+    """The text with new outputs in one of its blocks."""
+    lines: list[str] = []
+    for step, output in zip(block.steps, outputs, strict=True):
+        lines += [f"$ {step.command}", *output]
+    end = block.start + len(block.body)
+    return text[: block.start] + "".join(f"{line}\n" for line in lines) + text[end:]
+
+
+def found(kind: str) -> list[object]:
+    """The blocks of the README that are run, by their place in it."""
+    return [
+        pytest.param(place, id=block.body.splitlines()[0][:60])
+        for place, block in enumerate(blocks(README.read_text(encoding="utf-8")))
+        if block.kind == kind and block.reason is None
+    ]
+
+
+@pytest.mark.parametrize("place", found("console"))
+def test_commands_print_what_the_readme_says(place: int, tmp_path: Path) -> None:
+    text = README.read_text(encoding="utf-8")
+    block = blocks(text)[place]
+    real = [execute(step.command, tmp_path) for step in block.steps]
+    if os.environ.get(UPDATE):
+        new = [renewed(step.output, lines) for step, lines in zip(block.steps, real, strict=True)]
+        README.write_text(rewrite(text, block, new), encoding="utf-8")
+        return
+    for step, lines in zip(block.steps, real, strict=True):
+        if not agrees(step.output, lines):
+            assert list(step.output) == [line.rstrip() for line in lines], step.command
+
+
+@pytest.mark.parametrize("place", found("python"))
+def test_python_runs(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(blocks(README.read_text(encoding="utf-8"))[place].body, {"__name__": "readme"})
+
+
+def test_what_the_readme_points_at_is_there() -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", README.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (README.parent / target).exists()] == []
+
+
+SAMPLE = """\
+Some words.
+
+```console
+$ echo one; echo two
+one
+two
+$ printf 'a\\n\\nb \\n'
+a
+
+b
+```
+
+<!-- not run: it would take a day -->
+```console
+$ sleep 86400
+```
+
+```python
+print("$ not a command")
+```
+
+```console
+$ echo a \\
+  b; seq 5
+a b
+1
+…
+5
+```
+"""
+
+
+def test_blocks_of_a_sample() -> None:
+    first, second, third, fourth = blocks(SAMPLE)
+    assert [block.kind for block in (first, second, third, fourth)] == [
+        *("console", "console", "python", "console")
+    ]
+    assert [block.reason for block in (first, second, fourth)] == [
+        *(None, "it would take a day", None)
+    ]
+    assert first.steps == [
+        Step("echo one; echo two", ("one", "two")),
+        Step("printf 'a\\n\\nb \\n'", ("a", "", "b")),
+    ]
+    assert fourth.steps == [Step("echo a \\\n  b; seq 5", ("a b", "1", "…", "5"))]
+
+
+def test_a_block_without_a_command_is_a_mistake() -> None:
+    (block,) = blocks("```console\noutput alone\n```\n")
+    with pytest.raises(AssertionError, match="starts with 'output alone'"):
+        assert block.steps
+
+
+def test_the_sample_runs(tmp_path: Path) -> None:
+    for block in blocks(SAMPLE):
+        if block.kind == "console" and block.reason is None:
+            assert all(agrees(step.output, execute(step.command, tmp_path)) for step in block.steps)
+
+
+@pytest.mark.parametrize(
+    ("printed", "real", "expected"),
+    [
+        ([], [], True),
+        ([], ["a"], False),
+        (["a"], ["a  "], True),
+        (["a"], [" a"], False),
+        (["a.c"], ["abc"], False),
+        (["a"], ["a", "b"], False),
+        (["…"], [], True),
+        (["…"], ["a", "b"], True),
+        (["a", "…", "d"], ["a", "b", "c", "d"], True),
+        (["a", "…", "d"], ["a", "d"], True),
+        (["a", "…", "d"], ["a", "b", "c"], False),
+        (["…", "c", "…"], ["a", "b", "c", "d"], True),
+        (["a…"], ["abc"], False),
+    ],
+)
+def test_agreement(printed: list[str], real: list[str], expected: bool) -> None:
+    assert agrees(printed, real) == expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "real", "expected"),
+    [
+        ([], ["a ", "b"], ["a", "b"]),
+        (["a", "…", "d"], ["a", "b", "c", "d"], ["a", "…", "d"]),
+        (["x", "…", "y", "z"], ["a", "b", "c", "d", "e"], ["a", "…", "d", "e"]),
+        (["x", "…"], ["a", "b", "c"], ["a", "…"]),
+    ],
+)
+def test_renewal(printed: list[str], real: list[str], expected: list[str]) -> None:
+    assert renewed(printed, real) == expected
+
+
+def test_rewriting_leaves_the_rest_alone() -> None:
+    first, *_, last = blocks(SAMPLE)
+    same = [step.output for step in first.steps]
+    assert rewrite(SAMPLE, first, same) == SAMPLE
+    changed = rewrite(SAMPLE, last, [["new"]])
+    assert changed == SAMPLE.replace("a b\n1\n…\n5\n", "new\n")
+
+
+def test_commands_see_a_plain_terminal_of_100_columns(tmp_path: Path) -> None:
+    (line,) = execute("echo $COLUMNS/$NO_COLOR$FORCE_COLOR$TERM; echo >&2", tmp_path)[:1]
+    assert line == "100/"
+    (line,) = execute("attnviz --nothing", tmp_path)
+    assert line.startswith("attnviz: No such option")
