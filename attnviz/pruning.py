@@ -55,6 +55,7 @@ class PrunedModel:
     path: where it was written; None where it was only planned.
     difference: largest absolute difference of its outputs and those of the whole model with the
         same heads switched off; None where it was only planned.
+    shrinks: whether its architecture can have fewer heads at all.
     note: why it is not smaller, or stored otherwise than the whole model; empty where there is
         nothing to say.
     """
@@ -67,6 +68,7 @@ class PrunedModel:
     zeroed: tuple[Head, ...] = ()
     path: str | None = None
     difference: float | None = None
+    shrinks: bool = True
     note: str = ""
 
 

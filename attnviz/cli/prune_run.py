@@ -84,7 +84,8 @@ def _hints(report: PruneReport, wish: PruneWish) -> Sequence[str]:
     hints = []
     if report.steps and wish.out is None:
         hints.append("--out DIR writes the pruned model")
-    if report.pruned.form == "masked" and not wish.uniform and not wish.heads:
+    masked = report.pruned.form == "masked" and report.pruned.shrinks
+    if masked and not wish.uniform and not wish.heads:
         hints.append("--uniform takes as many from every layer, so that they can be cut")
     if not wish.rerank:
         hints.append("--rerank ranks again after each removal")

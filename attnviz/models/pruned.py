@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,14 @@ Difference = Callable[[Any], tuple[float, float]]
 and the largest that is allowed."""
 
 _SCHEMA = "attnviz.pruned/1"
+_NO_CONFIG = "the config of {} cannot say that it has fewer heads of that width"
 
 
 def plan_pruned(
     model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
 ) -> PrunedModel:
     """What ``write_pruned`` will most likely make; nothing is written or run."""
-    # Only shapes are needed here: no tensor is read or copied.
-    state = {name: tensor.to("meta") for name, tensor in model.model.state_dict().items()}
+    state = _shapes_only(model)  # no tensor is read or copied
     for smaller in smaller_models(model.model, state, removed, projections, _shape(model)):
         return _cut_record(model, smaller, removed)
     return _masked_record(model, removed, projections)
@@ -91,7 +91,7 @@ def write_pruned(
         if off:
             cut = type(shell).__name__
             why = f"{cut} with fewer heads computes something else (off by {off:.1g})"
-            record = replace(record, note=why)
+            record = replace(record, note=why, shrinks=False)
         return _finished(draft, directory, record, removed, None, found)
 
 
@@ -126,9 +126,9 @@ def _cut_record(model: TransformersModel, smaller: Smaller, removed: Removed) ->
 
 
 def _masked_record(
-    model: TransformersModel, removed: Removed, layers: Iterable[int]
+    model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
 ) -> PrunedModel:
-    info = model.info
+    info, shrinks = model.info, _shrinks(model, projections)
     zeroed = tuple((layer, head) for layer in sorted(removed) for head in sorted(removed[layer]))
     return PrunedModel(
         "masked",
@@ -137,14 +137,29 @@ def _masked_record(
         info.architecture,
         count_parameters(model.model),
         zeroed,
-        note=_why_masked(info, removed, layers),
+        note=_why_masked(info, removed, tuple(projections))
+        if shrinks
+        else _NO_CONFIG.format(info.architecture),
+        shrinks=shrinks,
     )
 
 
-def _why_masked(info: ModelInfo, removed: Removed, layers: Iterable[int]) -> str:
-    layers = tuple(layers)
+def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> bool:
+    """Whether the architecture can have fewer heads of the same width at all."""
+    shape = _shape(model)
+    first = range(max(shape.heads // shape.kv_heads, 1))
+    state = _shapes_only(model)
+    ways = smaller_models(model.model, state, dict.fromkeys(projections, first), projections, shape)
+    return next(ways, None) is not None
+
+
+def _shapes_only(model: TransformersModel) -> dict[str, Tensor]:
+    return {name: tensor.to("meta") for name, tensor in model.model.state_dict().items()}
+
+
+def _why_masked(info: ModelInfo, removed: Removed, layers: tuple[int, ...]) -> str:
     if cut_plans(removed, layers, info.heads, info.kv_heads):
-        return f"the config of {info.architecture} cannot say that it has fewer heads of that width"
+        return f"the config of {info.architecture} has no room for such a shape"
     whole = [layer for layer in layers if not removed.get(layer)]
     if whole and info.kv_heads == info.heads:
         return (
@@ -218,6 +233,8 @@ def _finished(
     if plan is not None:
         facts["kept"] = {str(layer): list(heads) for layer, heads in sorted(plan.query.items())}
     (draft / "heads.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    for file in draft.iterdir():  # safetensors makes its files private
+        shutil.copymode(draft / "heads.json", file)
     return replace(record, path=str(directory), difference=difference)
 
 

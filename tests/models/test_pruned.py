@@ -161,6 +161,9 @@ def test_a_pruned_checkpoint_is_the_masked_model(name: str, tmp_path: Path) -> N
     listed = json.loads((directory / "heads.json").read_text())
     assert listed["removed"] == {str(layer): sorted(gone) for layer, gone in removed.items()}
     assert (listed["form"], listed["parameters"]) == (form, numbers)
+    assert pruned.shrinks == (form == "cut")
+    modes = {entry.stat().st_mode for entry in directory.iterdir()}
+    assert len(modes) == 1
     # the model in memory is as it was
     assert all(torch.equal(before[key], found) for key, found in model.model.state_dict().items())
 
@@ -219,6 +222,7 @@ def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path: Pat
     pruned = write_pruned(model, {0: {1}}, projections, tmp_path / "new", _against(expected))
     assert (pruned.form, pruned.zeroed) == ("masked", ((0, 1),))
     assert "1 of 2 layers keep all 4" in pruned.note
+    assert pruned.shrinks
     assert pruned.parameters == sum(p.numel() for p in model.model.parameters())
 
 

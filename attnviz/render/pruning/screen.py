@@ -159,10 +159,13 @@ def _result(report: PruneReport) -> list[str]:
     share = (before - model.parameters) / before
     if model.form == "cut":
         verb = "cut" if model.path is not None else "can be cut"
-        kv = "" if model.kv_heads == model.heads else f" on {model.kv_heads} key/value heads"
+        whole = report.model
+        kept = f"{model.heads} of {whole.heads} heads"
+        if whole.kv_heads != whole.heads:
+            kept += f" and {model.kv_heads} of {whole.kv_heads} key/value heads"
         lines = [
             f"Parameters: {before:,} to {model.parameters:,} (−{share:.1%}); every layer {verb} to "
-            f"{count(model.heads, 'head')}{kv} of {report.model.heads}"
+            f"{kept}"
         ]
         if model.zeroed:
             stay = "removed head stays" if len(model.zeroed) == 1 else "removed heads stay"

@@ -170,7 +170,7 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     text = " ".join(prune_screen(_report(), _PLAIN, 200).plain.split())
     assert "without 4 of 15 heads (27%) the loss goes from 2.0000 to 2.4000" in text
     assert "(×1.200); in random order to 2.8000 (2.4000 to 7.2000 in 5 draws)" in text
-    assert "1,000 to 900 (−10.0%); every layer can be cut to 4 heads of 5, 1 removed head" in text
+    assert "1,000 to 900 (−10.0%); every layer can be cut to 4 of 5 heads, 1 removed head" in text
     masked = PrunedModel("masked", 5, 5, "M", 1000, path="out", difference=2e-7, note="the reason")
     text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
     assert "1,000, nothing got smaller: the reason" in text
