@@ -10,9 +10,9 @@ from attnviz import __version__
 from attnviz.cli.ablate import EXAMPLES as ABLATE_EXAMPLES
 from attnviz.cli.ablate import ablate
 from attnviz.cli.heads import EXAMPLES, heads
+from attnviz.cli.params import PARAMS_EXAMPLES, params
 from attnviz.cli.prune import EXAMPLES as PRUNE_EXAMPLES
 from attnviz.cli.prune import prune
-from attnviz.cli.params import PARAMS_EXAMPLES, params
 
 __all__ = ["app"]
 
