@@ -23,13 +23,16 @@ class Scanner(Protocol):
         """The ``wanted`` removals over one text, in pieces."""
         ...
 
+    def gradients(self, removed: Collection[Head] = ()) -> Mapping[Head, float]:
+        """First-order importance of every head over all texts, some heads removed already."""
+        ...
+
 
 class ScanMeter:
     """A ``Meter`` over a scanner.
 
     texts: how many there are; each counts as much as another.
     probe: any head, measured where only the whole model's loss is wanted.
-    gradients: first-order importance of every head while some are out.
     on_measured: told after each piece how many removals it had, as a share of all texts.
     """
 
@@ -38,13 +41,11 @@ class ScanMeter:
         scanner: Scanner,
         texts: int,
         probe: Head,
-        gradients: Callable[[Collection[Head]], Mapping[Head, float]],
         on_measured: Callable[[float], None] = lambda removals: None,
     ) -> None:
         self._scanner = scanner
         self._texts = texts
         self._probe = probe
-        self._gradients = gradients
         self._on_measured = on_measured
         self._baseline: float | None = None
 
@@ -72,7 +73,7 @@ class ScanMeter:
 
     def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
         """First-order importance of every head while ``removed`` are out."""
-        return self._gradients(removed)
+        return self._scanner.gradients(removed)
 
     def _measure(self, variants: Sequence[Variant]) -> list[float]:
         """The mean loss of each removal, and on the way that of the whole model."""

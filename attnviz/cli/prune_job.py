@@ -6,16 +6,18 @@ import math
 import time
 from collections.abc import Callable
 
+from attnviz.capture.prune_meter import ScanMeter
 from attnviz.capture.pruning import Bounds, Goal, prune, random_losses
-from attnviz.capture.scan_options import ScanOptions
+from attnviz.capture.scan import ScanOptions, open_scan
 from attnviz.cli.measured_texts import encode_texts
-from attnviz.cli.prune_scan import open_meter
+from attnviz.cli.observe import Choice, target_tokens
 from attnviz.cli.prune_store import PruneStore
 from attnviz.cli.prune_wish import PruneWish, goal_of
 from attnviz.cli.texts_input import Texts
 from attnviz.errors import UsageError
-from attnviz.models.model import Model
+from attnviz.models.model import Model, TwoStackModel
 from attnviz.pruning import PruneReport, PruneStep
+from attnviz.records import Tokens
 
 __all__ = ["prune_model"]
 
@@ -46,9 +48,9 @@ def prune_model(
     if not wish.until_loss:
         goal_of(wish, bounds, info, 0.0)  # refused before anything is measured
     work = _Work(advance)
-    probe = bounds.all_heads()[0]
-    options = ScanOptions(seed=wish.seed, max_memory=wish.memory)
-    meter = open_meter(model, tokens, probe, options, work.add)
+    targets = _targets(model, tokens)
+    scan = open_scan(model, tokens, ScanOptions(max_memory=wish.memory), targets=targets)
+    meter = ScanMeter(scan, len(tokens), bounds.all_heads()[0], work.add)
     goal = goal_of(wish, bounds, info, meter.baseline)
     if not math.isfinite(meter.baseline):
         raise UsageError(
@@ -86,8 +88,15 @@ def prune_model(
         pruned=pruned,
         seconds=seconds,
         index_base=wish.index_base,
-        notes=_notes(wish, steps, texts),
+        notes=(*_notes(wish, steps, texts), *scan.notes),
     )
+
+
+def _targets(model: Model, tokens: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
+    """What the decoder of an encoder–decoder writes for each text; empty for other models."""
+    if not isinstance(model, TwoStackModel) or len(model.kinds) == 1:
+        return ()
+    return tuple(target_tokens(model, text, Choice()) for text in tokens)
 
 
 def _none(wish: PruneWish) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -31,6 +31,9 @@ class _Scanner:
             deltas = np.array([price * len(variants[index].heads) for index in chosen])
             yield Scores(text, chosen, {"loss_delta": deltas}, {"loss": _CLEAN[text]})
 
+    def gradients(self, removed: Collection[tuple[int, int]] = ()) -> dict[tuple[int, int], float]:
+        return {(0, 1): float(len(removed))}
+
 
 class _Headless:
     def scan(
@@ -38,10 +41,13 @@ class _Headless:
     ) -> Iterator[Scores]:
         yield Scores(text, tuple(wanted), {"output_mse": np.zeros(len(wanted))}, {})
 
+    def gradients(self, removed: Collection[tuple[int, int]] = ()) -> dict[tuple[int, int], float]:
+        return {}
+
 
 def test_losses_are_means_over_the_texts() -> None:
     shares: list[float] = []
-    meter = ScanMeter(_Scanner(), 2, (0, 0), lambda removed: {}, shares.append)
+    meter = ScanMeter(_Scanner(), 2, (0, 0), shares.append)
     one, two, three, again = meter.losses([[(0, 1)], [(1, 0), (0, 1)], [(0, 0)], [(0, 1), (1, 0)]])
     assert one == three == pytest.approx(2.0 + 0.3)
     assert two == again == pytest.approx(2.0 + 0.6)
@@ -51,18 +57,18 @@ def test_losses_are_means_over_the_texts() -> None:
 
 def test_the_whole_model_is_measured_once() -> None:
     scanner = _Scanner()
-    meter = ScanMeter(scanner, 2, (4, 2), lambda removed: {})
+    meter = ScanMeter(scanner, 2, (4, 2))
     assert meter.losses([()]) == [meter.baseline] == [pytest.approx(2.0)]
     assert scanner.measured == [Variant(((4, 2),))] * 2
 
 
 def test_gradients_are_passed_on() -> None:
-    meter = ScanMeter(_Scanner(), 1, (0, 0), lambda removed: {(0, 1): float(len(removed))})
+    meter = ScanMeter(_Scanner(), 1, (0, 0))
     assert meter.gradients([(0, 0)]) == {(0, 1): 1.0}
 
 
 def test_a_model_without_predictions_is_refused() -> None:
-    meter = ScanMeter(_Headless(), 1, (0, 0), lambda removed: {})
+    meter = ScanMeter(_Headless(), 1, (0, 0))
     with pytest.raises(UsageError, match="predicts no tokens"):
         meter.losses([[(0, 1)]])
     with pytest.raises(UsageError, match="predicts no tokens"):
