@@ -16,8 +16,8 @@ from attnviz.pruning import Head
 __all__ = ["difference_from_masked"]
 
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-_ROUGH = 0.02
-"""What half precision may be off by, for outputs near one: its sums run in another order."""
+_STEPS = 4
+"""Of half precision that outputs may be off by: shorter sums are rounded otherwise."""
 
 
 @torch.inference_mode()
@@ -29,7 +29,7 @@ def difference_from_masked(
     heads: (layer, head) pairs of the model's default kind of attention.
 
     The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
-    float32, times the largest output where that is above one.
+    float32 and four rounding steps in half precision, times the largest output above one.
     """
     passage = Passage(ids, ids[: len(ids) // 2 + 1] if len(model.kinds) > 1 else None)
     subject = transformers_subject(model.model, model.kinds[0], passage)
@@ -37,7 +37,8 @@ def difference_from_masked(
     with removing(subject, heads):
         expected = _answer(model.model(**inputs))
     scale = max(float(expected.abs().max()), 1.0)
-    allowed = scale * _TOLERANCE.get(model.model.dtype, _ROUGH)
+    dtype = model.model.dtype
+    allowed = scale * _TOLERANCE.get(dtype, _STEPS * torch.finfo(dtype).eps)
 
     @torch.inference_mode()
     def difference(other: Any) -> tuple[float, float]:

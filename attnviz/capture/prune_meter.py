@@ -83,8 +83,8 @@ class ScanMeter:
             for scores in self._scanner.scan(text, variants, range(len(variants))):
                 if "loss_delta" not in scores.metrics:
                     raise UsageError(
-                        "this model predicts no tokens, so that there is no loss to prune by: "
-                        "choose one with a language-model head"
+                        "this model has no loss to prune by: expected a language-model head, and a "
+                        "mask token where it reads both ways"
                     )
                 deltas[text, list(scores.variants)] = scores.metrics["loss_delta"]
                 clean[text] = scores.baseline["loss"]

@@ -124,7 +124,7 @@ def prune(
         typer.Option(
             metavar="N",
             min=0,
-            help="Random orders to compare with (5).",
+            help="Random orders to compare with; 0 for none.",
             rich_help_panel=_MEASURE,
         ),
     ] = 5,
@@ -139,7 +139,15 @@ def prune(
     ] = None,
     index_base: opt.IndexBase = 0,
     model: opt.Model = "tiny",
-    seed: opt.Seed = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Of the random orders, and of random weights.",
+            min=0,
+            rich_help_panel=_MEASURE,
+        ),
+    ] = 0,
     device: opt.Device = "cpu",
     dtype: opt.Dtype = "auto",
     revision: opt.Revision = None,
@@ -147,7 +155,15 @@ def prune(
     trust_remote_code: opt.RemoteCode = False,
     allow_pickle: opt.Pickle = False,
     json: opt.Json = False,
-    save: opt.Save = None,
+    save: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Write a file by its ending: .json .csv .txt; may be repeated.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
     palette: opt.Palette = "viridis",
     color: opt.Colour = "auto",
     ascii: opt.Ascii = False,

@@ -88,7 +88,7 @@ def prune_model(
         pruned=pruned,
         seconds=seconds,
         index_base=wish.index_base,
-        notes=(*_notes(wish, steps, texts), *scan.notes),
+        notes=(*scan.notes, *_notes(model, wish, steps, texts)),
     )
 
 
@@ -103,8 +103,15 @@ def _none(wish: PruneWish) -> str:
     return f"no head can go without passing {wish.until_loss:g} times the loss"
 
 
-def _notes(wish: PruneWish, steps: tuple[PruneStep, ...], texts: Texts) -> tuple[str, ...]:
+def _notes(
+    model: Model, wish: PruneWish, steps: tuple[PruneStep, ...], texts: Texts
+) -> tuple[str, ...]:
     notes = []
+    if len(model.kinds) > 1:
+        notes.append(
+            f"only the {model.kinds[0]}'s heads are pruned; the loss is that of the text which the "
+            "model itself writes"
+        )
     if len(texts.texts) == 1:
         notes.append(
             "one text decides here which heads matter: --texts FILE takes many, as a model that is "

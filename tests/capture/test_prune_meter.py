@@ -69,7 +69,7 @@ def test_gradients_are_passed_on() -> None:
 
 def test_a_model_without_predictions_is_refused() -> None:
     meter = ScanMeter(_Headless(), 1, (0, 0))
-    with pytest.raises(UsageError, match="predicts no tokens"):
+    with pytest.raises(UsageError, match="no loss to prune by"):
         meter.losses([[(0, 1)]])
-    with pytest.raises(UsageError, match="predicts no tokens"):
+    with pytest.raises(UsageError, match="no loss to prune by"):
         _ = meter.baseline

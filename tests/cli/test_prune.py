@@ -150,6 +150,7 @@ def test_an_encoder_decoder_is_pruned_in_its_encoder(
     )
     assert document["pruned"]["form"] == "masked"
     assert len(document["removed"]) == 1
+    assert any("only the encoder's heads" in note for note in document["notes"])
     assert (tmp_path / "d" / "model.safetensors").is_file()
 
 

@@ -65,7 +65,8 @@ def loss_curve(report: PruneReport, theme: Theme, room: int) -> Block:
     labels = [f"{tick:.{digits}f}" for tick in ticks]
     gutter = max(map(len, labels)) + 2
     width = max(min(room - gutter, _WIDEST), _LEAST)
-    least = min(point.heads_left for point in (*report.steps, *report.random))
+    left = [step.heads_left for step in report.steps]
+    least = min([*left, *(point.heads_left for point in report.random)])
     axes = _Axes(low, high, report.total - least, width)
     canvas = _Canvas(axes)
     if report.limit is not None:

@@ -178,6 +178,7 @@ def _result(report: PruneReport) -> list[str]:
         kind = "cut" if model.form == "cut" else "masked, with zeroed output rows"
         lines.append(
             f"Written: {model.path} ({kind}; {model.architecture}); its outputs equal those of "
-            f"the whole model with these heads off (largest difference {model.difference:.1g})"
+            f"the whole model with these heads off (largest difference {model.difference:.1g} in "
+            f"{report.model.dtype})"
         )
     return lines

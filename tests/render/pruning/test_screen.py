@@ -175,7 +175,7 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
     assert "1,000, nothing got smaller: the reason" in text
     assert "Written: out (masked, with zeroed output rows; M)" in text
-    assert "(largest difference 2e-07)" in text
+    assert "(largest difference 2e-07 in float32)" in text
 
 
 def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:
