@@ -85,8 +85,8 @@ class Job:
         Raises UsageError for heads, texts or tokens that do not fit the model.
         """
         choice = Choice(kind=wish.kind, target=wish.target, truncate=wish.truncate)
-        kind = attention_kind(model, choice)
-        two_stacks = isinstance(model, TwoStackModel)
+        kind = attention_kind(model, Choice(kind=wish.kind))
+        two_stacks = "decoder" in model.kinds
         if wish.target is not None and (not two_stacks or len(texts.texts) > 1):
             why = "has one stack and writes none" if not two_stacks else "is to read several texts"
             raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
@@ -146,7 +146,7 @@ class Job:
             replace(self.options, control=control, token_losses=losses),
             kind=self.kind,
             targets=self.targets,
-            reference=self.references,
+            references=self.references,
             reference_targets=self.reference_targets,
         )
 
@@ -208,7 +208,7 @@ def _references(
     if reference.texts is None:
         if len(texts.texts) > 1:
             other = "another of " if wish.mode == "resample" else ""
-        return tokens, f"{other}the {len(tokens)} measured texts"
+            return tokens, f"{other}the {len(tokens)} measured texts"
         return tokens, "the measured text itself"
     place = f"the reference {reference.texts.source}: "
     encoded = encode_texts(model, reference.texts, wish.truncate, 1, place)
@@ -247,6 +247,6 @@ def _with_partners(
 
 def _targets(model: Model, tokens: Sequence[Tokens], choice: Choice) -> tuple[Tokens, ...]:
     """What a decoder writes for each text; empty for models without one."""
-    if not isinstance(model, TwoStackModel):
+    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         return ()
     return tuple(target_tokens(model, one, choice) for one in tokens)

@@ -1,0 +1,324 @@
+"""``attnviz ablate`` on small models, as a pipe and as a program see it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.cli.texts_input import BUILT_IN_TEXT
+
+SENTENCE = "When Mary and John went out, John gave a book to Mary."
+NAMES = [f"L{layer}H{head}" for layer in range(4) for head in range(4)]
+TEXTS = ("The cat sat on the mat.", "Then the old man said so.", "Mary saw John, and John saw her.")
+
+
+@pytest.fixture
+def scan(run: Any) -> Callable[..., Any]:
+    """The JSON object of ``attnviz ablate ARGUMENTS --json``."""
+    return lambda *arguments: run("ablate", *arguments, "--json").document
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> str:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def names(document: Any) -> list[str]:
+    return [entry["name"] for entry in document["heads"]]
+
+
+def test_the_first_answer(run: Any) -> None:
+    result = run("ablate", "--width", "100")
+    assert (result.code, result.err) == (0, "")
+    assert result.lines[0].startswith("tiny · revision ")
+    assert "built in: no text was given" in result.out
+    assert "each head set to zero · exact · loss 3." in result.out
+    assert "What is lost when one head is removed: loss delta" in result.out
+    assert "The heads that matter most" in result.out
+    assert "\x1b" not in result.out
+    assert not any(line.endswith(" ") for line in result.lines)
+    assert max(map(len, result.lines)) <= 100
+
+
+def test_the_same_run_gives_the_same_screen(run: Any) -> None:
+    assert run("ablate", SENTENCE) == run("ablate", SENTENCE)
+
+
+def test_the_built_in_text_and_all_heads(scan: Any) -> None:
+    document = scan()
+    assert document["schema"] == "attnviz.ablate/1"
+    assert document["text"] == BUILT_IN_TEXT
+    assert names(document) == NAMES
+    assert (document["mode"], document["metric"], document["unit"]) == (
+        "zero",
+        "loss_delta",
+        "head",
+    )
+    assert document["baseline"]["loss"] > 1
+    assert document["complete"] is True
+    assert all(entry["trait"]["name"] for entry in document["heads"])
+
+
+def loss(hooked: dict[int, list[int]]) -> tuple[float, list[float]]:
+    """The mean loss and that of each token, with heads zeroed by plain hooks on a torch model."""
+    import torch
+
+    from attnviz.attention.checkpoint import open_checkpoint
+    from attnviz.attention.torch_decoder import TorchDecoder
+    from attnviz.models import bundled
+
+    checkpoint = open_checkpoint(Path(bundled.__file__).parents[1] / "data" / "tiny")
+    decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors).eval()
+    for layer, heads in hooked.items():
+        projection = decoder.layers[layer].self_attn.output_projection
+
+        def zero(module: Any, args: Any, heads: list[int] = heads) -> Any:
+            merged = args[0].clone()
+            for head in heads:
+                merged[..., 32 * head : 32 * (head + 1)] = 0
+            return (merged,)
+
+        projection.register_forward_pre_hook(zero)
+    ids = torch.tensor([bundled.Bundled().encode(SENTENCE).ids])
+    with torch.no_grad():
+        chances = decoder(ids)[0].log_softmax(-1)
+    each = -chances[:-1].gather(1, ids[0, 1:, None])[:, 0].double()
+    return float(each.mean()), each.tolist()
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_removal_equals_plain_hooks(scan: Any, layer: int) -> None:
+    document = scan(SENTENCE, "--head", f"L{layer}H1", "--by-token")
+    (entry,) = document["heads"]
+    clean, clean_tokens = loss({})
+    removed, removed_tokens = loss({layer: [1]})
+    assert document["baseline"]["loss"] == pytest.approx(clean, abs=1e-5)
+    assert entry["loss_delta"] == pytest.approx(removed - clean, abs=1e-5)
+    by_token = entry["token_loss_deltas"][0]
+    assert by_token[0] is None
+    expected = np.subtract(removed_tokens, clean_tokens)
+    assert by_token[1:] == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_a_head_of_every_layer_alone_and_together(scan: Any, run: Any) -> None:
+    document = scan(SENTENCE, "--head", "3")
+    assert names(document) == ["L0H3", "L1H3", "L2H3", "L3H3"]
+    (joint,) = document["together"]
+    assert joint["name"] == "head 3 of every layer"
+    assert joint["removed"] == [[0, 3], [1, 3], [2, 3], [3, 3]]
+    removed, _ = loss({layer: [3] for layer in range(4)})
+    assert joint["loss_delta"] == pytest.approx(removed - loss({})[0], abs=1e-5)
+    screen = run("ablate", SENTENCE, "--head", "3").out
+    assert "Removed together" in screen
+    assert "head 3 of every layer: one at a time they add up to" in screen
+
+
+def test_together(scan: Any) -> None:
+    document = scan(SENTENCE, "--head", "L0H1", "--head", "2.0,3", "--together")
+    assert document["heads"] == []
+    (joint,) = document["together"]
+    assert joint["removed"] == [[0, 1], [2, 0], [2, 3]]
+
+
+def test_layers_and_key_value_heads(scan: Any, checkpoint: Any) -> None:
+    assert names(scan(SENTENCE, "--unit", "layer")) == ["L0", "L1", "L2", "L3"]
+    llama = str(checkpoint("llama"))
+    document = scan("the cat sat on the mat", "-m", llama, "--unit", "kv-head")
+    assert names(document) == ["L0KV0", "L0KV1", "L1KV0", "L1KV1"]
+    assert document["heads"][1]["removed"] == [[0, 3], [0, 4], [0, 5]]
+
+
+def test_names_from_one(run: Any, scan: Any) -> None:
+    options = (SENTENCE, "--head", "L1H2", "--index-base", "1")
+    assert "L1H2" in run("ablate", *options).out
+    assert (scan(*options)["heads"][0]["layer"], scan(*options)["heads"][0]["head"]) == (0, 1)
+
+
+def test_the_screen_shows_the_numbers_of_the_json(run: Any, scan: Any) -> None:
+    screen = run("ablate", SENTENCE, "--width", "120").out
+    for entry in scan(SENTENCE)["heads"]:
+        assert f"{entry['loss_delta']:+.3f}" in screen
+
+
+def test_many_texts_have_intervals_and_a_control(run: Any, scan: Any, texts: str) -> None:
+    document = scan("--texts", texts)
+    assert document["text_count"] == 3
+    assert ["".join(entry["tokens"][1:]) for entry in document["texts"]] == list(TEXTS)
+    singles = [scan(text)["heads"] for text in TEXTS]
+    controls = 0
+    for place, entry in enumerate(document["heads"]):
+        alone = [heads[place]["loss_delta"] for heads in singles]
+        assert entry["loss_delta"] == pytest.approx(np.mean(alone), abs=1e-5)
+        assert min(alone) - 1e-5 <= entry["ci_low"] <= entry["loss_delta"] + 1e-5
+        assert entry["loss_delta"] - 1e-5 <= entry["ci_high"] <= max(alone) + 1e-5
+        controls += "random_direction" in entry
+    assert controls >= 8
+    screen = run("ablate", "--texts", texts, "--width", "120").out
+    assert "3 texts from" in screen
+    assert "95 % interval" in screen
+    assert "random direction of equal norm" in screen
+
+
+def test_json_lines(scan: Any, tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    assert scan("--texts", str(path), "--head", "L0H0")["text_count"] == 3
+
+
+def test_mean_names_its_reference(run: Any, scan: Any, texts: str) -> None:
+    assert scan(SENTENCE, "--mode", "mean")["reference"] == "the measured text itself"
+    document = scan(SENTENCE, "--mode", "mean", "--reference", texts)
+    assert document["reference"].startswith("3 texts of ")
+    screen = run("ablate", SENTENCE, "--mode", "mean", "--reference", texts, "--width", "200").out
+    assert "each head set to its mean over 3 texts of " in screen
+
+
+def test_resample_says_what_it_did_with_unequal_lengths(run: Any, scan: Any, texts: str) -> None:
+    document = scan("--texts", texts, "--mode", "resample", "--draws", "2")
+    assert document["text_count"] == 2
+    assert any("1 of 3 texts was left out" in note for note in document["notes"])
+    assert any("cut to its length" in note for note in document["notes"])
+    assert document["draws"] == 2
+    assert "left out" in run("ablate", "--texts", texts, "--mode", "resample").out
+
+
+def test_answer_and_foil(run: Any, scan: Any) -> None:
+    options = ("When Mary and John went out, John gave a book to", "--answer", "Mary", "--foil")
+    document = scan(*options, "John")
+    assert (document["answer"], document["foil"], document["metric"]) == (
+        " Mary",
+        " John",
+        "logit_diff",
+    )
+    assert "logit_diff" in document["baseline"]
+    screen = run("ablate", *options, "John").out
+    assert 'answer " Mary" against foil " John"' in screen
+    assert "speak most for the answer" in screen
+
+
+def test_the_last_position_is_another_metric_and_says_so(run: Any, scan: Any) -> None:
+    assert scan(SENTENCE, "--positions", "last")["positions"] == "last"
+    assert "last prediction of each text only" in run("ablate", SENTENCE, "--positions", "last").out
+
+
+@pytest.mark.parametrize("metric", ["kl", "flip_rate", "output_mse", "output_cosine"])
+def test_another_metric_ranks(scan: Any, run: Any, metric: str) -> None:
+    document = scan(SENTENCE, "--metric", metric)
+    assert document["metric"] == metric
+    best = max(document["heads"], key=lambda entry: entry[metric])["name"]
+    screen = run("ablate", SENTENCE, "--metric", metric).lines
+    title = next(place for place, line in enumerate(screen) if line.startswith("The heads whose"))
+    assert screen[title + 2].startswith(best)
+
+
+def test_gradients_are_called_a_hint(run: Any, scan: Any) -> None:
+    document = scan(SENTENCE, "--method", "gradient")
+    assert len(document["heads"]) == 16
+    assert all(entry["gradient"] >= 0 for entry in document["heads"])
+    assert "loss_delta" not in document["heads"][0]
+    screen = run("ablate", SENTENCE, "--method", "gradient").out
+    assert "first-order estimate" in screen
+    assert "each head set to" not in screen
+
+
+def test_a_budget_measures_the_top_of_the_gradient(run: Any, scan: Any) -> None:
+    ranked = sorted(
+        scan(SENTENCE, "--method", "gradient")["heads"], key=lambda entry: -entry["gradient"]
+    )
+    document = scan(SENTENCE, "--budget", "5")
+    measured = [entry for entry in document["heads"] if "loss_delta" in entry]
+    assert {entry["name"] for entry in measured} == {
+        f"L{entry['layer']}H{entry['head']}" for entry in ranked[:5]
+    }
+    assert len(document["heads"]) == 16
+    assert -1 <= document["rank_correlation"] <= 1
+    screen = run("ablate", SENTENCE, "--budget", "5", "--width", "100").out
+    assert "rank correlation of gradient and exact, 5 removals" in screen
+    assert "measured: 5 of 16 heads" in screen
+
+
+def test_a_budget_of_time_measures_something(scan: Any) -> None:
+    document = scan(SENTENCE, "--budget", "0.01s")
+    measured = [entry for entry in document["heads"] if "loss_delta" in entry]
+    assert 1 <= len(measured) < 16
+
+
+def test_where_in_the_text(run: Any) -> None:
+    result = run("ablate", SENTENCE, "--head", "L1H0", "--by-token", "--width", "100")
+    assert "Where in the text it is missed" in result.out
+    assert "When Mary and John went out, John gave a book to Mary." in result.out
+    assert "hurts most at: " in result.out
+
+
+def test_explain(run: Any) -> None:
+    result = run("ablate", SENTENCE, "--explain", "--width", "100")
+    assert "How to read this:" in result.out
+    assert re.search(r"here: L\dH\d matters most, \+\d\.\d+ nats per token", result.out)
+
+
+def test_quiet_gives_no_hints(run: Any) -> None:
+    assert "next: " in run("ablate", SENTENCE).out
+    assert "next: " not in run("ablate", SENTENCE, "--quiet").out
+
+
+def test_the_own_attention(run: Any, scan: Any) -> None:
+    options = ("a b c a b", "--model", "mha", "--heads", "4", "--d-model", "20")
+    document = scan(*options)
+    assert document["metric"] == "output_mse"
+    assert document["heads"][0]["loss_delta"] is None
+    assert document["heads"][0]["output_mse"] > 0
+    assert "by output MSE" in run("ablate", *options).out
+    assert "no loss for each token" in run("ablate", *options, "--by-token").out
+
+
+def test_a_directory(scan: Any, checkpoint: Any) -> None:
+    document = scan("the cat sat on the mat", "--model", str(checkpoint("gpt2")))
+    assert names(document) == [f"L{layer}H{head}" for layer in range(2) for head in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_an_encoder_decoder(scan: Any, checkpoint: Any, kind: str) -> None:
+    options = ("the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat", "--kind")
+    document = scan(*options, kind)
+    assert document["kind"] == kind
+    assert document["targets"][0]["tokens"]
+    assert document["heads"][0]["loss_delta"] is not None
+
+
+@pytest.mark.parametrize("ending", ["json", "csv", "svg", "html", "txt"])
+def test_files(run: Any, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"scan.{ending}"
+    result = run("ablate", SENTENCE, "--save", str(path), "--width", "100")
+    assert result.code == 0
+    assert result.err == f"saved {path}\n"
+    content = path.read_text(encoding="utf-8")
+    assert ("L1H0" if ending != "txt" else "The heads that matter") in content
+    if ending == "txt":
+        assert content == run("ablate", SENTENCE, "--width", "100").out
+    if ending == "csv":
+        assert len(list(csv.DictReader(content.splitlines()))) == 16
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_line_is_wider_than_asked(run: Any, texts: str, width: int) -> None:
+    options = ("--by-token", "--explain", "--width", str(width))
+    for source in ((SENTENCE, "--head", "3"), ("--texts", texts)):
+        result = run("ablate", *source, *options)
+        assert (result.code, result.err) == (0, "")
+        assert max(map(len, result.lines)) <= width
+
+
+def test_ascii(run: Any) -> None:
+    result = run("ablate", SENTENCE, "--ascii", "--by-token", "--explain")
+    assert result.out.isascii()
+    latin = run("ablate", SENTENCE, encoding="latin-1")
+    assert latin.code == 0
