@@ -95,7 +95,8 @@ def _gradient(
             logits = subject.run(run)
             if logits is None:
                 raise UsageError("this model puts out no logits: there is no loss")
-            rows = logits[0, at].float()
+            rows = logits[0, at]
+            rows = rows if rows.dtype == torch.float64 else rows.float()
             loss = functional.cross_entropy(rows, torch.tensor(wanted, device=rows.device))
             found = torch.autograd.grad(loss, gates.all, allow_unused=True)
             total += torch.cat(

@@ -71,7 +71,8 @@ def open_scan(
     kind: the attention whose heads are removed, None for the model's default.
     targets: of an encoder–decoder the decoder's text of each text; without them only its encoder
         can be scanned, and has no loss.
-    references: the texts of mean and resample, None for ``texts``; ``reference_targets`` are theirs.
+    references: the texts of mean and resample, None for ``texts``.
+    reference_targets: their decoder texts.
     Raises UsageError where these do not fit together, UnsupportedError where the heads of the
     architecture cannot be removed.
     """

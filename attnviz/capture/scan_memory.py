@@ -90,6 +90,11 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types
             for tensor in (*module.parameters(), *module.buffers()):
                 self._known.add(tensor.untyped_storage())
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: to be passed over by the compiler, torch would first load it for a second."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Any,

@@ -113,7 +113,7 @@ class OwnScan:
         length = len(tokens)
         longer = [text for text in self._reference if len(text) >= length]
         if self._options.mode == "resample":
-            others = [text for text in longer if text != tokens]
+            others = [text for text in longer if text.ids != tokens.ids]
             if not others:
                 raise UsageError(
                     f"no other text of at least {length} tokens to take a head's output from: "

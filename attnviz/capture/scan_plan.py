@@ -6,20 +6,20 @@ Every shortcut is tried against the plain way, and taken only where the numbers 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from attnviz.ablation import Variant
-from attnviz.capture.removal import RowRemoval
+from attnviz.capture.removal import RowRemoval, StandIns
 from attnviz.capture.removal_sites import LostTrackError
 from attnviz.capture.removal_subject import Passage, Subject
 from attnviz.capture.scan_growth import STRATEGIES, BlockCall, Growth, RecordBlocks, Strategy
 from attnviz.capture.scan_pass import Answer, replaced_head_input, run_pass
 from attnviz.capture.scan_readout import Readout
 
-__all__ = ["ScanPlan", "added_rows", "is_causal", "make_plan", "ordered"]
+__all__ = ["ScanPlan", "added_rows", "is_causal", "is_void", "make_plan", "ordered"]
 
 # What a batch of another shape may raise in a model that is not made for it.
 _MISFITS = (LostTrackError, RuntimeError, ValueError, IndexError, TypeError)
@@ -39,6 +39,8 @@ class ScanPlan:
     calls: the block calls of a pass. entries: the one around each site of the pass.
     readout: how logits come from hidden states; None without a language model's head.
     causal: whether a token's hidden state sees no later token.
+    probe: the few tokens it was tried on. hidden: the final hidden states of these.
+    void: which removals were found to change nothing, or something.
     """
 
     strategy: Strategy | None
@@ -46,6 +48,9 @@ class ScanPlan:
     entries: tuple[int, ...]
     readout: Readout | None
     causal: bool
+    probe: Passage
+    hidden: Tensor
+    void: dict[Variant, bool] = field(default_factory=dict)
 
 
 def make_plan(subject: Subject, passage: Passage) -> ScanPlan:
@@ -59,7 +64,8 @@ def make_plan(subject: Subject, passage: Passage) -> ScanPlan:
     except LostTrackError:
         clean, blocks = run_pass(subject, probe, _Untouched(), project_all=True), ((), ())
     causal = is_causal(subject, probe)
-    plan = ScanPlan(None, *blocks, _readout(subject, probe, clean), causal)
+    readout = _readout(subject, probe, clean)
+    plan = ScanPlan(None, *blocks, readout, causal, probe, clean.hidden)
     return replace(plan, strategy=_strategy(subject, probe, plan) if plan.entries else None)
 
 
@@ -76,6 +82,18 @@ def added_rows(subject: Subject, plan: ScanPlan, variants: Sequence[Variant]) ->
         call = plan.entries[_first_site(subject, variant)]
         added[call] = added.get(call, 0) + 1
     return added
+
+
+def is_void(subject: Subject, plan: ScanPlan, variant: Variant) -> bool:
+    """Whether nothing of the removed heads is read: whatever they put out, not a bit changes.
+
+    Rows of a batch round differently, so that a scan alone cannot tell nothing from rounding.
+    """
+    if variant not in plan.void:
+        editor = RowRemoval(subject.kind, {0: variant}, _unlike(subject))
+        changed = run_pass(subject, plan.probe, editor).hidden
+        plan.void[variant] = torch.equal(changed, plan.hidden)
+    return plan.void[variant]
 
 
 def _first_site(subject: Subject, variant: Variant) -> int:
@@ -129,11 +147,7 @@ def _strategy(subject: Subject, probe: Passage, plan: ScanPlan) -> Strategy | No
     trials = [Variant(((layer, subject.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
     trials = [trials[at] for at in ordered(subject, trials)]
-    unlike = {
-        site.layer: torch.full((1, site.heads, site.dim), _UNLIKE, device=subject.device)
-        for site in subject.sites.found
-        if site.kind == subject.kind
-    }
+    unlike = _unlike(subject)
     expected = torch.cat(
         [
             run_pass(subject, probe, RowRemoval(subject.kind, {0: trial}, unlike)).hidden
@@ -151,6 +165,14 @@ def _strategy(subject: Subject, probe: Passage, plan: ScanPlan) -> Strategy | No
         if grown.shape[0] == 1 + len(trials) and _equal(grown[1:], expected):
             return strategy
     return None
+
+
+def _unlike(subject: Subject) -> StandIns:
+    return {
+        site.layer: torch.full((1, site.heads, site.dim), _UNLIKE, device=subject.device)
+        for site in subject.sites.found
+        if site.kind == subject.kind
+    }
 
 
 def _equal(found: Tensor, expected: Tensor) -> bool:

@@ -78,14 +78,19 @@ class Readout:
         ]
         return torch.cat(parts, -1)
 
-    def logit_difference(self, rows: Tensor, answer: int, foil: int) -> Tensor:
-        """logit(answer) − logit(foil) of each row (row, width)."""
-        if self.own is not None:
-            logits = self.logits(rows)
-            return logits[:, answer] - logits[:, foil]
-        weight, rows = _wide(self.weight[[answer, foil]]), _wide(rows)
-        bias = 0 if self.bias is None else _wide(self.bias[answer] - self.bias[foil])
-        return rows @ (weight[0] - weight[1]) + bias
+    def logit_difference(
+        self, clean: Tensor, removed: Tensor, answer: int, foil: int
+    ) -> tuple[float, Tensor]:
+        """logit(answer) − logit(foil) of a clean row (width,); its change in (removal, width)."""
+        logits = self.logits(clean[None])[0]
+        before = float(logits[answer] - logits[foil])
+        change = _wide(removed) - _wide(clean)
+        if self.own is None:
+            weight = _wide(self.weight[[answer, foil]])
+            return before, change @ (weight[0] - weight[1])
+        after = self.logits(removed)
+        moved = after[:, answer] - after[:, foil] - before
+        return before, moved.masked_fill((change == 0).all(-1), 0)
 
     def compare(self, clean: Tensor, removed: Tensor, wanted: Tensor) -> Comparison:
         """Hold removals (removal, position, width) against the clean run (position, width).
@@ -218,8 +223,11 @@ def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor)
     growth = torch.zeros_like(mean)
     largest = torch.full_like(mean, -torch.inf)
     best, top, wanted = largest.clone(), torch.zeros_like(mean), torch.zeros_like(mean)
+    scratch: Tensor | None = None
     for words, delta in tiles:
-        moved = delta + state.logits[:, words]
+        if scratch is None or scratch.shape != delta.shape:
+            scratch = torch.empty_like(delta)
+        moved = torch.add(delta, state.logits[:, words], out=scratch)
         torch.maximum(best, moved.amax(-1), out=best)
         top = _picked(top, moved, state.top, words)
         wanted = _picked(wanted, delta, state.wanted, words)

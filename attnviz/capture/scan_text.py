@@ -15,13 +15,18 @@ from attnviz.capture.removal import RowRemoval, StandIns
 from attnviz.capture.removal_subject import Passage, Subject
 from attnviz.capture.scan_growth import Growth
 from attnviz.capture.scan_pass import Answer, run_pass
-from attnviz.capture.scan_plan import ScanPlan, added_rows
+from attnviz.capture.scan_plan import ScanPlan, added_rows, is_void
 from attnviz.errors import UsageError
 
 __all__ = ["Band", "Question", "score_band"]
 
 _CHUNK = 64_000_000
 """Bytes of float32 differences that are formed at once."""
+
+
+_ALMOST_NOTHING = {torch.float64: 1e-9, torch.float32: 3e-5}
+_ALMOST_NOTHING_HALF = 2e-2
+"""Of the largest hidden state: a smaller difference may be rounding alone, and is looked into."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,9 @@ def score_band(
     metrics: dict[Metric, NDArray[np.float64]] = _output_metrics(plain.hidden, question.positions)
     baseline: dict[str, float] = {}
     runs = _runs(subject, plan, question)
+    void = _void(subject, plan, plain.hidden, variants)
+    for values in metrics.values():
+        values[void] = 0
     if plan.readout is None or not runs:
         return Band(metrics, baseline, None)
     losses: list[Tensor] = []
@@ -110,12 +118,29 @@ def score_band(
     baseline["loss"] = float(np.nanmean(_numpy(torch.cat(clean))))
     if question.pair is not None:
         ends = _ends(plain, answer, runs, question, subject)
-        difference = torch.stack(
-            [plan.readout.logit_difference(rows, *question.pair) for rows in ends]
-        ).mean(0)
-        baseline["logit_diff"] = float(difference[0])
-        metrics["logit_diff"] = _numpy(difference[1:] - difference[0])
+        changes = [
+            plan.readout.logit_difference(rows[0], rows[1:], *question.pair) for rows in ends
+        ]
+        baseline["logit_diff"] = float(np.mean([before for before, _ in changes]))
+        metrics["logit_diff"] = np.mean([_numpy(change) for _, change in changes], 0)
+    for values in metrics.values():
+        values[void] = 0
+    tokens[void] *= 0  # NaN stays
     return Band(metrics, baseline, tokens)
+
+
+def _void(
+    subject: Subject, plan: ScanPlan, hidden: Tensor, variants: Sequence[Variant]
+) -> list[int]:
+    """The removals that change nothing at all, of which rounding may have made something."""
+    rounding = _ALMOST_NOTHING.get(hidden.dtype, _ALMOST_NOTHING_HALF)
+    largest = hidden[0].abs().max() * rounding
+    candidates = [
+        index
+        for index, removed in enumerate(hidden[1:])
+        if bool((removed - hidden[0]).abs().max() <= largest)
+    ]
+    return [index for index in candidates if is_void(subject, plan, variants[index])]
 
 
 def _runs(subject: Subject, plan: ScanPlan, question: Question) -> list[_Run]:

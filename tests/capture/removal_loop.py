@@ -1,0 +1,162 @@
+"""The slow loop: heads removed one at a time by a pre-hook on the output projection, from a table.
+
+Shares nothing with the scan: the table of projections was written by hand from the architectures'
+modeling files, and every metric is computed from whole logits in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["MASK", "PROJECTIONS", "Clean", "heads_of", "loop_metrics", "outputs_without"]
+
+MASK = 96
+"""Hides a word from the masked models."""
+
+_LLAMA = {"self": "model.layers.{}.self_attn.o_proj"}
+_BERT = {"self": "{prefix}.encoder.layer.{}.attention.output.dense"}
+_BART = {
+    "encoder": "model.encoder.layers.{}.self_attn.out_proj",
+    "decoder": "model.decoder.layers.{}.self_attn.out_proj",
+    "cross": "model.decoder.layers.{}.encoder_attn.out_proj",
+}
+
+PROJECTIONS = {
+    "gpt2": {"self": "transformer.h.{}.attn.c_proj"},
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "gemma2": _LLAMA,
+    "gpt_oss": _LLAMA,
+    "deepseek_v3": _LLAMA,
+    "phi": {"self": "model.layers.{}.self_attn.dense"},
+    "gpt_neox": {"self": "gpt_neox.layers.{}.attention.dense"},
+    "cohere": _LLAMA,
+    "olmo2": _LLAMA,
+    "stablelm": _LLAMA,
+    "opt": {"self": "model.decoder.layers.{}.self_attn.out_proj"},
+    "qwen3_next": _LLAMA,
+    "bert": {"self": _BERT["self"].replace("{prefix}", "bert")},
+    "roberta": {"self": _BERT["self"].replace("{prefix}", "roberta")},
+    "electra": {"self": _BERT["self"].replace("{prefix}", "electra")},
+    "albert": {"self": "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.dense"},
+    "distilbert": {"self": "distilbert.transformer.layer.{}.attention.out_lin"},
+    "modernbert": {"self": "model.layers.{}.attn.Wo"},
+    "t5": {
+        "encoder": "encoder.block.{}.layer.0.SelfAttention.o",
+        "decoder": "decoder.block.{}.layer.0.SelfAttention.o",
+        "cross": "decoder.block.{}.layer.1.EncDecAttention.o",
+    },
+    "bart": _BART,
+    "marian": _BART,
+    "gptj": {"self": "transformer.h.{}.attn.out_proj"},
+    "codegen": {"self": "transformer.h.{}.attn.out_proj"},
+    "bloom": {"self": "transformer.h.{}.self_attention.dense"},
+    "falcon": {"self": "transformer.h.{}.self_attention.dense"},
+    "gpt_neo": {"self": "transformer.h.{}.attn.attention.out_proj"},
+    "mpt": {"self": "transformer.blocks.{}.attn.out_proj"},
+    "xglm": {"self": "model.layers.{}.self_attn.out_proj"},
+    "deberta-v2": {"self": _BERT["self"].replace("{prefix}", "deberta")},
+}
+"""By architecture and kind of attention the output projection, with a place for the layer."""
+
+
+def heads_of(name: str, kind: str, layers: Collection[int]) -> list[tuple[int, int]]:
+    """Every (layer, head) of one kind of attention."""
+    from .architectures import ARCHITECTURES
+
+    config = ARCHITECTURES[name].config
+    names = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+    heads = next(config[field] for field in (*names, "decoder_attention_heads") if field in config)
+    return [(layer, head) for layer in layers for head in range(heads)]
+
+
+@dataclass(frozen=True)
+class Clean:
+    """One run: log-probabilities (position, word) or None, and final hidden states."""
+
+    scores: Tensor | None
+    logits: Tensor | None
+    hidden: Tensor
+
+
+def outputs_without(
+    model, name: str, kind: str, heads: int, pairs: Collection[tuple[int, int]], inputs, value=None
+) -> Clean:
+    """Run once with the heads' columns of each projection's input replaced, by zero if None."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    for layer, head in pairs:
+        places.setdefault(PROJECTIONS[name][kind].format(layer), []).append((layer, head))
+    calls = dict.fromkeys(places, -1)
+
+    def replace(path):
+        def hook(module, args):
+            calls[path] += 1
+            merged = args[0].clone()
+            width = merged.shape[-1] // heads
+            for layer, head in places[path]:
+                # A block that all layers share is one projection, called once for each.
+                if "{}" in PROJECTIONS[name][kind] or layer == calls[path]:
+                    columns = slice(head * width, (head + 1) * width)
+                    merged[..., columns] = 0 if value is None else value[layer, head]
+            return (merged, *args[1:])
+
+        return hook
+
+    hidden = []
+    base = model.get_decoder() if "decoder_input_ids" in inputs else model.base_model
+    if name == "opt":
+        base = model.model.decoder
+    with ExitStack() as hooks, torch.inference_mode():
+        for path in places:
+            handle = model.get_submodule(path).register_forward_pre_hook(replace(path))
+            hooks.callback(handle.remove)
+        hooks.callback(base.register_forward_hook(lambda *call: hidden.append(call[-1][0])).remove)
+        outputs = model(**inputs, use_cache=False) if takes_cache(name) else model(**inputs)
+    logits = outputs.logits[0].double()
+    return Clean(torch.log_softmax(logits, -1), logits, hidden[0][0].double())
+
+
+def takes_cache(name: str) -> bool:
+    return name not in ("distilbert", "albert", "modernbert", "deberta-v2")
+
+
+def loop_metrics(model, name, kind, heads, pairs, inputs, masked, value=None) -> dict[str, float]:
+    """Every metric of one removal, computed from two whole runs (two for each word if masked)."""
+    plain = outputs_without(model, name, kind, heads, (), inputs)
+    removed = outputs_without(model, name, kind, heads, pairs, inputs, value)
+    cosine = torch.nn.functional.cosine_similarity(plain.hidden, removed.hidden, dim=-1)
+    found = {
+        "output_mse": float((plain.hidden - removed.hidden).square().mean()),
+        "output_cosine": float((1 - cosine).mean()),
+    }
+    read = inputs["decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"][0]
+    if not masked:
+        before, after, wanted = plain.scores, removed.scores, read[1:]
+        losses = (before[:-1] - after[:-1]).gather(-1, wanted[:, None])[:, 0]
+    else:
+        rows = []
+        for at in range(len(read)):
+            hidden = inputs | {"input_ids": inputs["input_ids"].clone()}
+            hidden["input_ids"][0, at] = MASK
+            pair = (
+                outputs_without(model, name, kind, heads, (), hidden),
+                outputs_without(model, name, kind, heads, pairs, hidden, value),
+            )
+            rows.append([one.scores[at] for one in pair])
+        before, after = (torch.stack(side) for side in zip(*rows, strict=True))
+        losses = (before - after).gather(-1, read[:, None])[:, 0]
+    found["loss_delta"] = float(losses.mean())
+    found["kl"] = float((before.exp() * (before - after)).sum(-1).mean())
+    found["flip_rate"] = float((before.argmax(-1) != after.argmax(-1)).double().mean())
+    first, second = (
+        (plain.logits[-1], removed.logits[-1]) if not masked else (before[-1], after[-1])
+    )
+    found["logit_diff"] = float((second[5] - second[7]) - (first[5] - first[7]))
+    return found

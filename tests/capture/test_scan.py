@@ -1,0 +1,460 @@
+"""Scans of whole models: stand-ins, positions, bands, memory, refusals, what is left behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
+
+from attnviz.ablation import Variant
+from attnviz.capture import scan_torch
+from attnviz.capture.removal import removing
+from attnviz.capture.removal_subject import Passage, transformers_subject
+from attnviz.capture.scan import open_scan, run_scan
+from attnviz.capture.scan_options import ScanOptions
+from attnviz.capture.scan_torch import TorchScan
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
+
+from .architectures import inputs_of, small_model
+from .removal_loop import loop_metrics, outputs_without
+
+IDS = tuple(inputs_of("gpt2")["input_ids"][0].tolist())
+OTHER = tuple(reversed(IDS))
+LONGER = (*OTHER, 5, 9)
+HEADS = [(layer, head) for layer in range(3) for head in range(3)]
+
+
+def torch_scan(model, texts=(IDS,), reference=(), kind="self", mask=None, **options):
+    passages = [Passage(tuple(ids)) for ids in texts]
+    subject = transformers_subject(model, kind, passages[0], mask)
+    special = [(False,) * len(ids) for ids in texts]
+    others = [Passage(tuple(ids)) for ids in reference]
+    return TorchScan(subject, passages, special, ScanOptions(**options), others)
+
+
+def every(scan):
+    return [Variant(((layer, head),)) for layer, some in scan.heads.items() for head in range(some)]
+
+
+def measured(scan, variants, text=0):
+    """Each metric as an array in the order of ``variants``."""
+    found = {}
+    for piece in scan.scan(text, variants, range(len(variants))):
+        for name, values in piece.metrics.items():
+            found.setdefault(name, np.full(len(variants), np.nan))[list(piece.variants)] = values
+    return found
+
+
+def head_outputs(model, ids):
+    """By (layer, head) the input columns of gpt2's output projection, (token, dim)."""
+    seen = []
+    hooks = [
+        block.attn.c_proj.register_forward_pre_hook(lambda module, args: seen.append(args[0][0]))
+        for block in model.transformer.h
+    ]
+    with torch.inference_mode():
+        model(torch.tensor([ids]))
+    for hook in hooks:
+        hook.remove()
+    return {(at, head): seen[at][:, head * 8 : head * 8 + 8] for at, head in HEADS}
+
+
+def stand_ins(model, mode):
+    if mode == "resample":
+        return head_outputs(model, OTHER)
+    if mode == "position":
+        pairs = [head_outputs(model, ids) for ids in (IDS, OTHER)]
+        return {pair: (pairs[0][pair] + pairs[1][pair]) / 2 for pair in HEADS}
+    texts = [head_outputs(model, ids) for ids in (IDS, LONGER)]
+    return {pair: torch.cat([text[pair] for text in texts]).mean(0) for pair in HEADS}
+
+
+@pytest.mark.parametrize(
+    ("mode", "reference", "options"),
+    [
+        ("mean", (IDS, LONGER), {"mode": "mean"}),
+        ("position", (IDS, OTHER), {"mode": "mean", "per_position": True}),
+        ("resample", (IDS, LONGER), {"mode": "resample"}),
+    ],
+)
+def test_stand_ins_equal_the_loop(mode, reference, options):
+    model = small_model("gpt2")
+    values = stand_ins(model, mode)
+    variants = [*(Variant((pair,)) for pair in HEADS), Variant(((0, 1), (2, 0)))]
+    found = measured(torch_scan(model, reference=reference, pair=(5, 7), **options), variants)
+    inputs = {"input_ids": torch.tensor([IDS])}
+    for at, variant in enumerate(variants):
+        expected = loop_metrics(model, "gpt2", "self", 3, variant.heads, inputs, False, values)
+        for name, value in expected.items():
+            assert found[name][at] == pytest.approx(value, rel=0, abs=1e-5), (name, variant)
+
+
+def test_a_mean_over_the_text_itself_by_position_changes_nothing():
+    scan = torch_scan(small_model("gpt2"), reference=(IDS,), mode="mean", per_position=True)
+    for name, values in measured(scan, every(scan)).items():
+        assert values == pytest.approx(0, abs=1e-6), name
+
+
+def test_draws_are_averaged_and_have_a_standard_error():
+    model, others = small_model("gpt2"), (OTHER, IDS[3:] + IDS[:3], IDS[5:] + IDS[:5])
+    variants = [Variant(((1, 2),))]
+    each = [
+        measured(torch_scan(model, reference=(other,), mode="resample"), variants)["kl"][0]
+        for other in others
+    ]
+    scan = torch_scan(model, reference=(IDS, *others), mode="resample", draws=3)
+    (piece,) = scan.scan(0, variants, [0])
+    assert piece.metrics["kl"][0] == pytest.approx(np.mean(each))
+    assert piece.errors["kl"][0] == pytest.approx(np.std(each, ddof=1) / 3**0.5)
+
+
+def test_what_was_done_to_a_reference_of_another_length_is_said():
+    scan = torch_scan(small_model("gpt2"), reference=(LONGER, OTHER[:4]), mode="resample")
+    measured(scan, every(scan))
+    assert "cut to its length" in scan.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("reference", "options", "sentence"),
+    [
+        ((), {"mode": "mean"}, "reference is empty"),
+        ((OTHER[:4],), {"mode": "mean", "per_position": True}, "longest has 4 tokens"),
+        ((OTHER[:4],), {"mode": "resample"}, "no other text of at least 11 tokens"),
+        ((IDS,), {"mode": "resample"}, "no other text"),
+    ],
+)
+def test_a_reference_that_does_not_do_is_refused(reference, options, sentence):
+    scan = torch_scan(small_model("gpt2"), reference=reference, **options)
+    with pytest.raises(UsageError, match=sentence):
+        measured(scan, every(scan))
+
+
+def test_the_last_position_alone():
+    model = small_model("gpt2")
+    scan = torch_scan(model, positions="last", pair=(5, 7))
+    found = measured(scan, [Variant((pair,)) for pair in HEADS])
+    inputs = {"input_ids": torch.tensor([IDS])}
+    clean = outputs_without(model, "gpt2", "self", 3, (), inputs)
+    for at, pair in enumerate(HEADS):
+        removed = outputs_without(model, "gpt2", "self", 3, [pair], inputs)
+        change = clean.scores - removed.scores
+        expected = {
+            "loss_delta": float(change[-2, IDS[-1]]),
+            "kl": float((clean.scores[-1].exp() * change[-1]).sum()),
+            "flip_rate": float(clean.scores[-1].argmax() != removed.scores[-1].argmax()),
+            "output_mse": float((clean.hidden[-1] - removed.hidden[-1]).square().mean()),
+        }
+        for name, value in expected.items():
+            assert found[name][at] == pytest.approx(value, abs=1e-5), (name, pair)
+
+
+def test_the_loss_of_each_token_is_at_the_token_that_was_predicted():
+    model = small_model("gpt2")
+    scan = torch_scan(model, token_losses=True)
+    (piece,) = scan.scan(0, [Variant(((1, 1),))], [0])
+    inputs = {"input_ids": torch.tensor([IDS])}
+    clean = outputs_without(model, "gpt2", "self", 3, (), inputs).scores
+    removed = outputs_without(model, "gpt2", "self", 3, [(1, 1)], inputs).scores
+    expected = [float(clean[at, IDS[at + 1]] - removed[at, IDS[at + 1]]) for at in range(10)]
+    assert np.isnan(piece.token_losses[0, 0])
+    assert piece.token_losses[0, 1:] == pytest.approx(expected, abs=1e-5)
+    assert piece.metrics["loss_delta"][0] == pytest.approx(np.nanmean(piece.token_losses[0]))
+    loss = -np.mean([float(clean[at, IDS[at + 1]]) for at in range(10)])
+    assert piece.baseline["loss"] == pytest.approx(loss, abs=1e-5)
+
+
+def test_a_masked_model_is_asked_for_words_only_and_for_the_answer_at_its_own_mask():
+    model, mask = small_model("bert"), 96
+    ids = (IDS[0], 11, mask, 13, IDS[1])
+    passage = Passage(ids)
+    subject = transformers_subject(model, "self", passage, mask)
+    special = (True, False, False, False, True)
+    options = ScanOptions(token_losses=True, pair=(5, 7))
+    scan = TorchScan(subject, [passage], [special], options, [])
+    (piece,) = scan.scan(0, [Variant(((0, 1),))], [0])
+    assert np.isnan(piece.token_losses[0]).tolist() == [True, False, True, False, True]
+    inputs = {"input_ids": torch.tensor([ids])}
+    pair = [
+        outputs_without(model, "bert", "self", 3, at, inputs).logits[2] for at in ((), [(0, 1)])
+    ]
+    change = (pair[1][5] - pair[1][7]) - (pair[0][5] - pair[0][7])
+    assert piece.metrics["logit_diff"][0] == pytest.approx(float(change), abs=1e-5)
+
+
+def test_bands_change_nothing(monkeypatch):
+    model = small_model("llama")
+    scan = torch_scan(model)
+    variants = [*every(scan), Variant(((0, 0), (2, 5)))]
+    at_once = measured(scan, variants)
+    monkeypatch.setattr(scan_torch, "_ROWS_ON_CPU", 11 * 4)
+    scan = torch_scan(model)
+    assert [len(piece.variants) for piece in scan.scan(0, variants, range(19))] == [4] * 4 + [3]
+    for name, values in measured(scan, variants).items():
+        assert values == pytest.approx(at_once[name], rel=0, abs=1e-6)
+
+
+def test_only_what_is_wanted_is_measured_and_what_is_done_is_left_out():
+    scan = torch_scan(small_model("gpt2"), texts=(IDS, OTHER))
+    variants, told = every(scan), []
+    done = {(0, at) for at in range(9)} | {(1, 4)}
+    pieces = list(
+        run_scan(scan, 2, variants, done=done, on_progress=lambda *numbers: told.append(numbers))
+    )
+    assert [piece.text for piece in pieces] == [1]
+    assert sorted(pieces[0].variants) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert told == [(18, 18)]
+
+
+def test_a_control_takes_off_as_much_in_a_direction_of_its_own():
+    model = small_model("gpt2")
+    outputs = head_outputs(model, IDS)[2, 1]
+    taken = []
+
+    def watch(module, args):
+        taken.append(args[0])
+
+    hook = model.transformer.h[2].attn.c_proj.register_forward_pre_hook(watch)
+    scan = torch_scan(model, control=True, seed=3)
+    measured(scan, [Variant(((2, 1),))])
+    hook.remove()
+    grown = next(rows for rows in taken if rows.shape[:2] == (2, 11))
+    change = grown[0] - grown[1]
+    assert change.norm(dim=-1) == pytest.approx(outputs.norm(dim=-1), rel=1e-4)
+    assert int(torch.linalg.matrix_rank(change, rtol=1e-4)) == 1  # one direction for all tokens
+    again, other = (
+        measured(torch_scan(model, control=True, seed=seed), [Variant(((2, 1),))])["kl"]
+        for seed in (3, 4)
+    )
+    assert again == measured(scan, [Variant(((2, 1),))])["kl"]
+    assert other != again
+
+
+def big_code():
+    torch.manual_seed(0)
+    config = GPTBigCodeConfig(
+        vocab_size=97,
+        n_embd=24,
+        n_layer=3,
+        n_head=3,
+        n_positions=31,
+        n_inner=37,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def test_a_batch_that_cannot_grow_gives_the_same_numbers_one_at_a_time():
+    model = big_code()
+    scan = torch_scan(model)
+    found = measured(scan, [Variant((pair,)) for pair in HEADS])
+    assert "one at a time" in scan.notes[0]
+    for at, (layer, head) in enumerate(HEADS):
+        with torch.inference_mode():
+            clean = model(torch.tensor([IDS])).logits[0].double().log_softmax(-1)
+
+            def without(module, args, head=head):
+                merged = args[0].clone()
+                merged[..., head * 8 : head * 8 + 8] = 0
+                return (merged,)
+
+            hook = model.transformer.h[layer].attn.c_proj.register_forward_pre_hook(without)
+            removed = model(torch.tensor([IDS])).logits[0].double().log_softmax(-1)
+            hook.remove()
+        kl = float((clean.exp() * (clean - removed)).sum(-1).mean())
+        assert found["kl"][at] == pytest.approx(kl, abs=1e-5)
+
+
+def test_growing_and_looping_agree_bit_by_bit_in_what_they_name(monkeypatch):
+    model = small_model("bloom")
+    scan = torch_scan(model)
+    grown = measured(scan, every(scan))
+    monkeypatch.setattr("attnviz.capture.scan_plan.STRATEGIES", ())
+    slow = torch_scan(model)
+    looped = measured(slow, every(slow))
+    assert slow.notes
+    assert grown.keys() == looped.keys()
+    for name, values in looped.items():
+        assert grown[name] == pytest.approx(values, rel=0, abs=1e-6)
+
+
+def test_a_model_without_a_language_model_head_has_its_output_only():
+    model = GPT2Model(small_model("gpt2").config).eval()
+    scan = torch_scan(model)
+    assert set(measured(scan, every(scan))) == {"output_mse", "output_cosine"}
+
+
+def test_an_encoder_without_a_decoder_text_has_its_output_only():
+    scan = torch_scan(small_model("t5"), kind="encoder")
+    found = measured(scan, every(scan))
+    assert set(found) == {"output_mse", "output_cosine"}
+    assert (found["output_mse"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("heads", "sentence"),
+    [(((3, 0),), "no layer 3 with heads: expected 0 to 2"), (((1, 3),), "expected 0 to 2")],
+)
+def test_a_head_that_does_not_exist_is_named(heads, sentence):
+    scan = torch_scan(small_model("gpt2"))
+    with pytest.raises(UsageError, match=sentence):
+        list(scan.scan(0, [Variant(heads)], [0]))
+
+
+def test_texts_too_short_for_a_loss_are_refused():
+    with pytest.raises(UsageError, match="too short for a loss"):
+        measured(torch_scan(small_model("gpt2"), texts=((5,),)), [Variant(((0, 0),))])
+
+
+def test_a_decoder_needs_its_text():
+    with pytest.raises(UsageError, match="decoder text"):
+        transformers_subject(small_model("t5"), "cross", Passage(IDS))
+
+
+def test_heads_that_cannot_be_found_are_refused():
+    from transformers import XLNetConfig, XLNetLMHeadModel
+
+    model = XLNetLMHeadModel(
+        XLNetConfig(vocab_size=97, d_model=24, n_layer=2, n_head=3, d_inner=37)
+    )
+    with pytest.raises(UnsupportedError, match="its heads cannot be removed"):
+        transformers_subject(model.eval(), "self", Passage(IDS))
+
+
+class StopError(Exception):
+    """Raised inside a scan."""
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gptj", "bert"])
+def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
+    model = small_model(name)
+    model.train()
+    next(model.children()).eval()
+    training = [module.training for module in model.modules()]
+    before = [set(vars(module)) for module in model.modules()]
+    implementation = model.config._attn_implementation
+    scan = torch_scan(model, mask=96)
+
+    def stop(*args, **kwargs):
+        raise StopError
+
+    monkeypatch.setattr("attnviz.capture.scan_readout.Readout.compare", stop)
+    with pytest.raises(StopError):
+        measured(scan, every(scan))
+    assert [module.training for module in model.modules()] == training
+    assert [set(vars(module)) for module in model.modules()] == before
+    assert model.config._attn_implementation == implementation
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_between_two_pieces_the_model_is_as_it_was(monkeypatch):
+    monkeypatch.setattr(scan_torch, "_ROWS_ON_CPU", 1)
+    model = small_model("gpt2")
+    scan = torch_scan(model)
+    pieces = scan.scan(0, every(scan), range(9))
+    next(pieces)
+    assert model.config._attn_implementation == "sdpa"
+    assert not torch.is_inference_mode_enabled()
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_text_that_does_not_fit_is_refused_with_the_figure():
+    scan = torch_scan(small_model("gpt2"), max_memory=10_000)
+    with pytest.raises(UsageError, match=r"one removal over 11 tokens takes .* GB.*--max-memory"):
+        measured(scan, every(scan))
+
+
+def test_the_context_manager_removes_heads_from_any_run():
+    model = small_model("gpt2")
+    subject = transformers_subject(model, "self", Passage(IDS))
+    batch = torch.tensor([IDS, OTHER])
+    with removing(subject, [(0, 2), (1, 0)]), torch.inference_mode():
+        removed = [model(batch).logits, model(batch).logits]
+    for row, ids in enumerate((IDS, OTHER)):
+        inputs = {"input_ids": torch.tensor([ids])}
+        expected = outputs_without(model, "gpt2", "self", 3, [(0, 2), (1, 0)], inputs).logits
+        for logits in removed:
+            torch.testing.assert_close(logits[row].double(), expected, rtol=0, atol=1e-5)
+    with pytest.raises(UsageError, match="no head 3"), removing(subject, [(0, 3)]):
+        pass
+
+
+def test_the_bundled_model_equals_its_numpy_twin_with_a_zeroed_projection():
+    model = Bundled()
+    tokens = model.encode("One day, a girl named Lily found a needle.")
+    scan = open_scan(model, [tokens])
+    variants = every(scan)
+    (piece,) = run_scan(scan, 1, variants)
+    clean = _log_softmax(model.decoder.logits(tokens.ids))
+    info = model.info
+    for layer, head in ((0, 1), (info.layers - 1, info.heads - 1)):
+        name = f"model.layers.{layer}.self_attn.o_proj.weight"
+        fresh = Bundled().decoder
+        columns = slice(head * info.head_dim, (head + 1) * info.head_dim)
+        weight = fresh._tensor(name).copy()
+        weight[:, columns] = 0
+        fresh._converted[name] = weight
+        removed = _log_softmax(fresh.logits(tokens.ids))
+        at = piece.variants.index(variants.index(Variant(((layer, head),))))
+        kl = (np.exp(clean) * (clean - removed)).sum(-1).mean()
+        loss = np.mean([(clean - removed)[i, word] for i, word in enumerate(tokens.ids[1:])])
+        assert piece.metrics["kl"][at] == pytest.approx(kl, abs=1e-5)
+        assert piece.metrics["loss_delta"][at] == pytest.approx(loss, abs=1e-5)
+
+
+def _log_softmax(logits):
+    logits = logits.astype(np.float64)
+    return (
+        logits
+        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - (logits.max(-1, keepdims=True))
+    )
+
+
+@pytest.mark.parametrize("kv_heads", [None, 2])
+def test_the_own_attention_loses_what_the_head_put_in(kv_heads):
+    model = OwnAttention(24, 4, kv_heads, seed=3)
+    tokens = model.encode("she sells sea shells by the sea shore")
+    scan = open_scan(model, [tokens])
+    variants = [*every(scan), Variant(((0, 0), (0, 1))), Variant(((0, 0), (0, 1), (0, 2), (0, 3)))]
+    (piece,) = run_scan(scan, 1, variants)
+    outputs, weight = model.head_outputs(tokens), model._attention.output_weight
+    parts = [outputs[head] @ weight[:, head * 6 : head * 6 + 6].T for head in range(4)]
+    for at, variant in enumerate(variants):
+        lost = sum(parts[head] for _, head in variant.heads)
+        assert piece.metrics["output_mse"][at] == pytest.approx(np.square(lost).mean(), rel=1e-4)
+    assert piece.metrics["output_cosine"][-1] == pytest.approx(0.5)  # nothing left, no bias
+    with pytest.raises(UsageError, match="no loss"):
+        scan.gradients()
+    with pytest.raises(UsageError, match="no answer"):
+        open_scan(model, [tokens], ScanOptions(pair=(0, 1)))
+
+
+def test_stand_ins_of_the_own_attention():
+    model = OwnAttention(24, 4, seed=3)
+    first, second = (model.encode(text) for text in ("a b c d", "d d b a e"))
+    for mode, per_position in (("mean", False), ("mean", True), ("resample", False)):
+        options = ScanOptions(mode=mode, per_position=per_position)
+        scan = open_scan(model, [first], options, references=[first, second])
+        (piece,) = run_scan(scan, 1, every(scan))
+        assert (piece.metrics["output_mse"] > 0).all()
+    control = open_scan(model, [first], ScanOptions(control=True))
+    (piece,) = run_scan(control, 1, every(control))
+    assert (piece.metrics["output_mse"] > 0).all()
+    with pytest.raises(UsageError, match="no other text"):
+        measured(open_scan(model, [first], ScanOptions(mode="resample")), [Variant(((0, 0),))])
+
+
+@pytest.mark.parametrize("options", [{"draws": 0}, {"seed": -1}, {"max_memory": 0}])
+def test_senseless_numbers_are_refused(options):
+    with pytest.raises(UsageError):
+        ScanOptions(**options)

@@ -1,0 +1,135 @@
+"""Every metric of every head equals the slow loop's, on every architecture."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attnviz.ablation import METRICS, Variant
+from attnviz.capture.removal_subject import Passage, transformers_subject
+from attnviz.capture.scan_options import ScanOptions
+from attnviz.capture.scan_torch import TorchScan
+
+from .architectures import ARCHITECTURES, inputs_of, small_model
+from .removal_loop import MASK, PROJECTIONS, heads_of, loop_metrics, outputs_without
+
+CASES = [(name, kind) for name, kinds in PROJECTIONS.items() for kind in kinds]
+everywhere = pytest.mark.parametrize(("name", "kind"), CASES)
+TOLERANCE = 1e-5
+
+
+def passage_of(inputs):
+    target = inputs.get("decoder_input_ids")
+    return Passage(
+        tuple(inputs["input_ids"][0].tolist()),
+        None if target is None else tuple(target[0].tolist()),
+    )
+
+
+def open_scan(model, kind, inputs, **options):
+    passage = passage_of(inputs)
+    subject = transformers_subject(model, kind, passage, MASK)
+    special = (False,) * len(passage.predicted)
+    return TorchScan(subject, [passage], [special], ScanOptions(**options), [])
+
+
+def layers_of(name, kind):
+    if kind == "encoder":
+        return (0, 1)
+    return ARCHITECTURES[name].layers
+
+
+def settings(model):
+    return (
+        [module.training for module in model.modules()],
+        [set(vars(module)) for module in model.modules()],
+        [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()],
+        [
+            module.config._attn_implementation
+            for module in model.modules()
+            if hasattr(getattr(module, "config", None), "_attn_implementation")
+        ],
+    )
+
+
+def short_inputs(name):
+    # The loop over masked models runs once for each word.
+    masked = ARCHITECTURES[name].stack == "encoder"
+    return inputs_of(name, source=5 if masked else 11, target=7), masked
+
+
+@everywhere
+def test_every_metric_of_every_head_equals_the_loop(name, kind):
+    model, (inputs, masked) = small_model(name), short_inputs(name)
+    before = settings(model)
+    scan = open_scan(model, kind, inputs, pair=(5, 7))
+    pairs = heads_of(name, kind, layers_of(name, kind))
+    assert [(layer, head) for layer, some in scan.heads.items() for head in range(some)] == pairs
+    variants = [Variant((pair,)) for pair in pairs]
+    variants.append(Variant((pairs[0], pairs[-1])))  # two layers together
+    (piece,) = scan.scan(0, variants, range(len(variants)))
+    assert scan.notes == []  # nothing fell back on the loop
+    assert set(piece.metrics) == set(METRICS)
+    heads = scan.heads[pairs[0][0]]
+    for place, index in enumerate(piece.variants):
+        expected = loop_metrics(model, name, kind, heads, variants[index].heads, inputs, masked)
+        found = {metric: float(values[place]) for metric, values in piece.metrics.items()}
+        assert found == pytest.approx(expected, rel=0, abs=TOLERANCE), variants[index]
+    assert settings(model) == before
+
+
+@everywhere
+def test_a_head_without_rows_in_the_projection_costs_exactly_nothing(name, kind):
+    model, (inputs, _) = small_model(name), short_inputs(name)
+    layer, head = heads_of(name, kind, layers_of(name, kind))[-2]
+    scan = open_scan(model, kind, inputs, pair=(5, 7), token_losses=True)
+    heads = scan.heads[layer]
+    projection = model.get_submodule(PROJECTIONS[name][kind].format(layer))
+    transposed = type(projection).__name__ == "Conv1D"
+    weight = projection.weight if transposed else projection.weight.T
+    width = weight.shape[0] // heads
+    with torch.no_grad():
+        weight[head * width : (head + 1) * width] = 0
+    variants = [Variant((pair,)) for pair in heads_of(name, kind, layers_of(name, kind))]
+    (piece,) = scan.scan(0, variants, range(len(variants)))
+    place = piece.variants.index(variants.index(Variant(((layer, head),))))
+    assert {
+        metric: float(values[place]) for metric, values in piece.metrics.items()
+    } == dict.fromkeys(METRICS, 0.0)
+    losses = piece.token_losses[place]
+    assert set(losses[losses == losses]) == {0.0}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "bart", "gptj", "gpt_neox", "opt"])
+def test_all_heads_removed_leaves_the_bias_of_the_projection(name):
+    model, (inputs, _) = small_model(name), short_inputs(name)
+    kind = next(iter(PROJECTIONS[name]))
+    from attnviz.capture.removal import removing
+
+    subject = transformers_subject(model, kind, passage_of(inputs), MASK)
+    pairs = heads_of(name, kind, layers_of(name, kind))
+    seen = []
+    for layer in subject.heads:
+        projection = model.get_submodule(PROJECTIONS[name][kind].format(layer))
+        bias = 0 if projection.bias is None else projection.bias
+        projection.register_forward_hook(
+            lambda *call, b=bias: seen.append((call[-1] - b).abs().max())
+        )
+    with removing(subject, pairs), torch.inference_mode():
+        model(**inputs)
+    assert len(seen) == len(subject.heads)
+    assert max(seen) == 0
+
+
+def test_the_loop_of_this_test_removes_something():
+    model, (inputs, _) = small_model("gpt2"), short_inputs("gpt2")
+    clean = outputs_without(model, "gpt2", "self", 3, (), inputs)
+    removed = outputs_without(model, "gpt2", "self", 3, [(1, 2)], inputs)
+    assert (clean.logits - removed.logits).abs().max() > 0.01
+
+
+def test_at_least_twenty_architectures_are_compared():
+    asked = {"gpt2", "llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3", "bert", "albert"}
+    asked |= {"distilbert", "t5", "bart", "gptj", "bloom", "falcon"}
+    assert asked <= set(PROJECTIONS)
+    assert len(PROJECTIONS) >= 20

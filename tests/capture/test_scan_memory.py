@@ -1,0 +1,95 @@
+"""A scan keeps under its limit, counted by another watch than the scan's own."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from attnviz.ablation import Variant
+from attnviz.capture.removal_subject import Passage, transformers_subject
+from attnviz.capture.scan_memory import peak_bytes, room_for
+from attnviz.capture.scan_options import ScanOptions
+from attnviz.capture.scan_torch import TorchScan
+from attnviz.errors import UsageError
+
+
+def test_the_peak_counts_what_is_alive_at_once():
+    def run():
+        first = torch.zeros(1000)  # 4,000 bytes
+        second = first + 1
+        del first
+        return torch.cat([second, second])  # 4,000 and 8,000
+
+    assert peak_bytes(run, []) == 12_000
+
+
+def test_views_and_parameters_are_not_counted():
+    layer = torch.nn.Linear(50, 60)
+    row = torch.ones(1, 50)
+    with torch.inference_mode():
+        assert peak_bytes(lambda: layer(row).view(60)[:5], [layer]) <= 240 + 200
+
+
+def test_how_many_removals_fit():
+    cpu = torch.device("cpu")
+    room = room_for(1000, 500, cpu, 20_000, 7)
+    assert room.removals == (20_000 - 500) // 1250 - 1
+    assert room.needed(room.removals) <= 20_000 < room.needed(room.removals + 1)
+    with pytest.raises(UsageError, match="one removal over 7 tokens takes 0"):
+        room_for(1000, 500, cpu, 2999, 7)
+
+
+class Ledger(TorchDispatchMode):
+    """Sums the sizes of all storages that the garbage collector still knows, after each call."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.own = {tensor.untyped_storage().data_ptr() for tensor in model.state_dict().values()}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        outputs = func(*args, **(kwargs or {}))
+        tensors = [each for each in gc.get_objects() if isinstance(each, torch.Tensor)]
+        sizes = {}
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self.own:
+                sizes[storage.data_ptr()] = storage.nbytes()
+        self.peak = max(self.peak, sum(sizes.values()))
+        return outputs
+
+
+@pytest.mark.parametrize("limit", [16_000_000, 24_000_000])
+def test_the_peak_of_a_scan_stays_under_the_limit(limit):
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=997,
+        n_embd=256,
+        n_layer=2,
+        n_head=16,
+        n_positions=64,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    model = GPT2LMHeadModel(config).eval()
+    passage = Passage(tuple(range(3, 64)))
+    subject = transformers_subject(model, "self", passage)
+    options = ScanOptions(max_memory=limit)
+    scan = TorchScan(subject, [passage], [(False,) * 61], options, [])
+    variants = [Variant(((layer, head),)) for layer in range(2) for head in range(16)]
+    pieces = []
+    gc.collect()
+    gc.freeze()  # what is not of this scan is not walked each time
+    try:
+        ledger = Ledger(model)
+        with ledger:
+            pieces += scan.scan(0, variants, range(32))
+    finally:
+        gc.unfreeze()
+    assert len(pieces) > 1
+    assert sum(len(piece.variants) for piece in pieces) == 32
+    assert limit / 4 < ledger.peak <= limit
