@@ -18,7 +18,7 @@ from attnviz.render.labels import width
 from attnviz.render.palette import DIVERGING
 from attnviz.render.theme import Theme
 
-__all__ = ["EffectGrid", "effect_map"]
+__all__ = ["EffectGrid", "effect_map", "map_width"]
 
 _WIDEST_CELL = 9
 _GLYPH_CELL = 2
@@ -74,6 +74,11 @@ def effect_map(grid: EffectGrid, theme: Theme, room: int, unit: str) -> Block:
             lines.append(line)
     legend = sign_legend(grid.scale, theme, room, unit, written)
     return stack([Block(tuple(lines), widest(lines)), legend], gap=0)
+
+
+def map_width(grid: EffectGrid) -> int:
+    """The columns that the cells take where there is room for all."""
+    return _indent(grid) + _WIDEST_CELL * len(grid.columns)
 
 
 def _indent(grid: EffectGrid) -> int:

@@ -12,6 +12,8 @@ from attnviz.render.theme import Theme
 
 __all__ = ["UNIT_NAMES", "count", "doubts", "scan_provenance", "scan_words"]
 
+_FEW_TEXTS = 10
+
 UNIT_NAMES = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
 
@@ -116,6 +118,10 @@ def doubts(report: AblationReport, view: AblationView) -> list[str]:
             f"interval: 95 %, bootstrap over {count(len(report.texts), 'text')}, 2,000 draws; "
             "paired, so that what texts differ in cancels."
         )
+        if len(report.texts) < _FEW_TEXTS:
+            found.append(
+                "few texts: with so few the interval itself is uncertain, and as a rule too narrow."
+            )
     if report.control:
         found.append(
             "random: what it costs to remove a random direction of equal norm instead of the head."

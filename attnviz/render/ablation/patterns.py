@@ -50,6 +50,7 @@ def patterns(report: AblationReport, view: AblationView, theme: Theme, room: int
         maps.append(Block((name, *drawn.lines, trait), max(drawn.width, _COLUMNS)))
     size = (len(record.queries), len(record.keys))
     caption = pooling(size, small_map_cells(*size, _LINES, _COLUMNS, theme))
-    parts = [("Where they look", True), *([(caption, False)] if caption else [])]
-    title = Block(tuple(wrapped(parts, room, theme)), room)
-    return stack([title, flow(maps, room, _GAP), legend(theme, room)], gap=0)
+    title = "Where they look" + (", first text" if len(report.texts) > 1 else "")
+    parts = [(title, True), *([(caption, False)] if caption else [])]
+    above = Block(tuple(wrapped(parts, room, theme)), room)
+    return stack([above, flow(maps, room, _GAP), legend(theme, room)], gap=0)
