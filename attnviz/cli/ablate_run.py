@@ -46,7 +46,7 @@ def show_ablation(
         model = load(model_name, replace(options, progress=progress))
         job = Job.prepare(model, texts, reference, wish, options.seed, view_wish.by_token)
     file = ResumeFile(wish.resume, job.identity(wish)) if wish.resume is not None else None
-    with file or nullcontext(), scanning("removing heads", notices) as advance:
+    with file or nullcontext(), scanning("removing heads", messages(output.quiet)) as advance:
         measured = measure(job, wish, view_wish.top, file, advance)
     if not measured.empty:
         report = measured.report()

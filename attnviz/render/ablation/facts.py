@@ -72,12 +72,21 @@ def _scan_parts(report: AblationReport, view: AblationView) -> list[str]:
         parts.append("last prediction of each text only")
     loss = report.baseline.get("loss")
     if loss is not None:
-        parts.append(f"loss {loss:.3f} nats per token with every head")
+        name = "pseudo-loss" if _is_masked(report, view) else "loss"
+        parts.append(f"{name} {loss:.3f} nats per token with every head")
+        if name != "loss":
+            parts.append("each word masked in turn")
     if view.answer is not None and view.foil is not None:
         asked = f'answer "{view.answer}" against foil "{view.foil}"'
         before = report.baseline.get("logit_diff")
         parts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
     return parts
+
+
+def _is_masked(report: AblationReport, view: AblationView) -> bool:
+    """Whether the loss is that of words that were masked: the attention looks both ways."""
+    seen = view.patterns
+    return seen is not None and not seen.record.causal and not report.targets
 
 
 def _removal(report: AblationReport) -> str:

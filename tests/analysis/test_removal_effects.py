@@ -1,0 +1,110 @@
+"""Means, intervals and ranks of removals, against values worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.ablation import Scores, Variant
+from attnviz.analysis.removal_effects import (
+    bootstrap_interval,
+    mean_baseline,
+    removal_effects,
+    spearman,
+)
+
+VARIANTS = [Variant(((0, head),)) for head in range(3)]
+
+
+def piece(text: int, variants: tuple[int, ...], losses: list[float], clean: float = 2.0) -> Scores:
+    return Scores(
+        text,
+        variants,
+        {"loss_delta": np.array(losses), "kl": np.array(losses) * 10},
+        {"loss": clean},
+    )
+
+
+def test_one_text_is_itself() -> None:
+    (effect,) = removal_effects([piece(0, (1,), [0.25])], VARIANTS, 0)
+    assert effect.variant == VARIANTS[1]
+    assert (effect.texts, effect.loss_delta, effect.kl) == (1, 0.25, 2.5)
+    assert (effect.output_mse, effect.ci_low, effect.ci_high) == (None, {}, {})
+
+
+def test_the_mean_over_texts_in_any_pieces() -> None:
+    pieces = [piece(1, (2, 0), [0.5, 0.1]), piece(0, (0,), [0.3]), piece(0, (2,), [1.5])]
+    first, last = removal_effects(pieces, VARIANTS, 0)
+    assert (first.variant, last.variant) == (VARIANTS[0], VARIANTS[2])
+    assert first.loss_delta == pytest.approx(0.2)
+    assert last.loss_delta == pytest.approx(1.0)
+    assert first.texts == last.texts == 2
+    assert 0.1 <= first.ci_low["loss_delta"] <= 0.2 <= first.ci_high["loss_delta"] <= 0.3
+
+
+def test_token_losses_stand_in_the_order_of_the_texts() -> None:
+    pieces = [
+        Scores(text, (0,), {}, {}, token_losses=np.array([[np.nan, float(text)]]))
+        for text in (2, 0, 1)
+    ]
+    (effect,) = removal_effects(pieces, VARIANTS, 0)
+    assert [losses[1] for losses in effect.token_losses] == [0.0, 1.0, 2.0]
+
+
+def test_standard_errors_of_a_mean() -> None:
+    pieces = [
+        Scores(text, (0,), {"kl": np.array([1.0])}, {}, {"kl": np.array([error])})
+        for text, error in enumerate((0.3, 0.4))
+    ]
+    (effect,) = removal_effects(pieces, VARIANTS, 0)
+    assert effect.errors["kl"] == pytest.approx(0.25)  # sqrt(0.09 + 0.16) / 2
+
+
+def test_the_baseline_counts_a_text_once() -> None:
+    pieces = [piece(0, (0,), [0.0], 1.0), piece(0, (1,), [0.0], 1.0), piece(1, (0,), [0.0], 4.0)]
+    assert mean_baseline(pieces) == {"loss": 2.5}
+
+
+def test_equal_texts_have_no_doubt() -> None:
+    low, high = bootstrap_interval(np.full((5, 2), 0.7), 3)
+    assert low == pytest.approx([0.7, 0.7])
+    assert high == pytest.approx([0.7, 0.7])
+
+
+def test_the_interval_has_the_width_that_theory_gives() -> None:
+    """Of 400 draws from N(0, 1) the mean has a standard error of 1/20: ±1.96/20."""
+    values = np.random.default_rng(5).standard_normal((400, 1))
+    low, high = bootstrap_interval((values - values.mean()) / values.std(), 3)
+    assert high[0] - low[0] == pytest.approx(2 * 1.96 / 20, rel=0.07)
+    assert low[0] == pytest.approx(-high[0], abs=0.01)
+
+
+def test_the_interval_is_seeded() -> None:
+    values = np.random.default_rng(5).standard_normal((7, 2))
+    assert np.array_equal(bootstrap_interval(values, 1), bootstrap_interval(values, 1))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([1, 2, 3, 4], [10, 20, 30, 400], 1.0),
+        ([1, 2, 3, 4], [4, 3, 2, 1], -1.0),
+        ([1, 2, 3, 4, 5], [2, 1, 4, 3, 5], 0.8),  # 1 - 6·4 / (5·24)
+        ([1, 1, 2, 2], [1, 1, 2, 2], 1.0),
+        ([1, 2, 2, 3], [1, 2, 3, 4], np.sqrt(0.9)),
+        ([1, 1], [1, 2], None),
+    ],
+)
+def test_spearman(first: list[float], second: list[float], expected: float | None) -> None:
+    found = spearman(first, second)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=9))
+def test_spearman_is_symmetric_and_bounded(pairs: list[tuple[float, float]]) -> None:
+    first, second = zip(*pairs, strict=True)
+    found = spearman(first, second)
+    assert found == (None if found is None else pytest.approx(spearman(second, first)))
+    assert found is None or -1 - 1e-9 <= found <= 1 + 1e-9
