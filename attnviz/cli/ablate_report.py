@@ -13,7 +13,7 @@ from attnviz.cli.ablate_wish import ScanWish
 from attnviz.cli.resume_file import ResumeFile
 from attnviz.cli.scan_progress import Advance
 from attnviz.errors import UsageError
-from attnviz.render.ablation.ranking import ranked_effects
+from attnviz.render.ablation.order import ranked_effects
 
 __all__ = ["Measured", "measure"]
 

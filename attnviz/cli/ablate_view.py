@@ -14,7 +14,7 @@ from attnviz.models.model import Model
 from attnviz.records import HeadsReport
 from attnviz.render.ablation.gradients import gradient_order
 from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.ranking import ranked_effects
+from attnviz.render.ablation.order import ranked_effects
 from attnviz.render.ablation.view import AblationView
 
 __all__ = ["make_view"]

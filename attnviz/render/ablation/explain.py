@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnviz.ablation import AblationReport
 from attnviz.render.ablation.metrics import METRICS
 from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.ranking import ranked_effects, scale_of, singles
+from attnviz.render.ablation.order import ranked_effects, scale_of, singles
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.blocks import Block, stack
 from attnviz.render.prose import paragraph
@@ -33,7 +33,7 @@ def explain_scan(report: AblationReport, view: AblationView, theme: Theme, room:
     order = ranked_effects(report, 1)
     if order.matter:
         best = order.matter[0]
-        scale = scale_of(report, singles(report), report.metric)
+        scale = scale_of(singles(report), report.metric)
         value = scale.text((best.metric(report.metric) or 0.0) * metric.factor)
         power = f" x 1e{scale.power}" if scale.power else ""
         unit = f" {metric.unit}" if metric.unit else ""

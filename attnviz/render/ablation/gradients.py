@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.ablation import AblationReport
 from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.ablation.ranking import traits_of
+from attnviz.render.ablation.order import traits_of
 from attnviz.render.ablation.table import Column, table
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.blocks import Block

@@ -6,7 +6,7 @@ from rich.segment import Segment
 
 from attnviz.ablation import AblationReport
 from attnviz.render.ablation.gradients import gradient_order
-from attnviz.render.ablation.ranking import ranked_effects
+from attnviz.render.ablation.order import ranked_effects
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.blocks import BOLD, Block, flow, stack, text_line
 from attnviz.render.facts import trait_text

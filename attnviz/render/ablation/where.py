@@ -6,9 +6,9 @@ import numpy as np
 
 from attnviz.ablation import AblationReport, Effect
 from attnviz.render.ablation.by_token import by_token
-from attnviz.render.ablation.names import cell_of, variant_name
+from attnviz.render.ablation.names import variant_name
 from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.ablation.ranking import ranked_effects
+from attnviz.render.ablation.order import joint_effects, ranked_effects
 from attnviz.render.ablation.sign_legend import sign_legend
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.blocks import Block, stack
@@ -46,6 +46,6 @@ def where_it_hurts(report: AblationReport, view: AblationView, theme: Theme, roo
 def _followed(report: AblationReport, view: AblationView) -> list[Effect]:
     """Joint removals, then the first of the ranking; those that have losses by token."""
     order = ranked_effects(report, view.top)
-    joint = [effect for effect in report.effects if cell_of(report, effect.variant) is None]
+    joint = joint_effects(report)
     candidates = [*joint, *order.matter, *order.harm]
     return [effect for effect in candidates if effect.token_losses][:_BY_TOKEN]

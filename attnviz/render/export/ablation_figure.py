@@ -10,7 +10,7 @@ from attnviz.ablation import AblationReport, Effect
 from attnviz.render.ablation.effect_map import EffectGrid
 from attnviz.render.ablation.metrics import METRICS
 from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.ranking import scale_of, traits_of
+from attnviz.render.ablation.order import scale_of, traits_of
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.diverging import diverging_steps
 from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip
@@ -93,7 +93,7 @@ def bars_drawing(
     report: AblationReport, view: AblationView, rows: Sequence[Effect], title: str
 ) -> Drawing:
     """A row a removal: its name, its bar, its value with the interval, its pattern."""
-    metric, scale = METRICS[report.metric], scale_of(report, report.effects, report.metric)
+    metric, scale = METRICS[report.metric], scale_of(report.effects, report.metric)
     traits = traits_of(view)
     names = [variant_name(report, effect.variant, view.index_base) for effect in rows]
     left = 12 + 8.0 * max(map(len, names), default=0)
@@ -115,7 +115,7 @@ def bars_drawing(
 
 def _with_interval(report: AblationReport, effect: Effect, value: float) -> str:
     metric = METRICS[report.metric]
-    scale = scale_of(report, report.effects, report.metric)
+    scale = scale_of(report.effects, report.metric)
     power = f" x 1e{scale.power}" if scale.power else ""
     words = f"{scale.text(value)}{power}"
     if report.metric in effect.ci_low:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.ablation import METRICS, AblationReport, Effect
 from attnviz.records import Tokens, Trait
-from attnviz.render.ablation.names import cell_of, variant_name
-from attnviz.render.ablation.ranking import traits_of
+from attnviz.render.ablation.names import variant_name
+from attnviz.render.ablation.order import joint_effects, singles, traits_of
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.export.model_facts import model_facts
 
@@ -92,8 +92,8 @@ def ablation_document(report: AblationReport, view: AblationView) -> dict[str, A
     ``together`` the heads that were removed at once. Of ``--method gradient`` and of what a budget
     left out, ``heads`` has the gradients alone.
     """
-    measured = [effect for effect in report.effects if cell_of(report, effect.variant) is not None]
-    joint = [effect for effect in report.effects if cell_of(report, effect.variant) is None]
+    measured = singles(report)
+    joint = joint_effects(report)
     known = {effect.variant.heads[0] for effect in measured if len(effect.variant.heads) == 1}
     hints = [head for head in report.gradients if head not in known]
     many = len(report.texts) > 1

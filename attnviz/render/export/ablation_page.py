@@ -12,8 +12,9 @@ from attnviz.render.ablation.facts import UNIT_NAMES, doubts, scan_words
 from attnviz.render.ablation.gradients import gradient_order
 from attnviz.render.ablation.grid import effect_grid, gradient_grid
 from attnviz.render.ablation.metrics import METRICS
-from attnviz.render.ablation.names import cell_of, variant_name
-from attnviz.render.ablation.ranking import ranked_effects, ranking_titles
+from attnviz.render.ablation.names import variant_name
+from attnviz.render.ablation.order import joint_effects, ranked_effects
+from attnviz.render.ablation.ranking import ranking_titles
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.export.ablation_figure import bars_drawing, effect_drawing
 from attnviz.render.export.drawing import Drawing, Item, Label, Style, flow
@@ -50,11 +51,10 @@ def _sections(report: AblationReport, view: AblationView) -> Iterator[tuple[str,
     if grid is not None:
         yield title, effect_drawing(grid, title, unit)
     order, titles = ranked_effects(report, view.top), ranking_titles(report)
-    joint = tuple(e for e in report.effects if cell_of(report, e.variant) is None)
     for heading, rows in (
         (titles[0], order.matter),
         (titles[1], order.harm),
-        ("Removed together", joint),
+        ("Removed together", joint_effects(report)),
     ):
         if rows:
             yield heading, bars_drawing(report, view, rows, heading)

@@ -19,7 +19,8 @@ from attnviz.ablation import METRICS, Variant
 from attnviz.errors import LoadError, UsageError
 from attnviz.render.ablation.by_token import by_token
 from attnviz.render.ablation.names import cell_of, variant_name
-from attnviz.render.ablation.ranking import ranked_effects, ranking, together
+from attnviz.render.ablation.order import ranked_effects
+from attnviz.render.ablation.ranking import ranking, together
 from attnviz.render.ablation.screen import ablation_screen
 from attnviz.render.export.ablation_csv import COLUMNS, write_ablation_csv
 from attnviz.render.export.ablation_json import ablation_document, write_ablation_json
