@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from attnviz.ablation import AblationReport
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.blocks import Block, text_line
@@ -107,6 +109,12 @@ def doubts(report: AblationReport, view: AblationView) -> list[str]:
         done, wanted = len(report.texts), view.texts_wanted
         share = f"{done} of {count(wanted, 'text')}" if wanted > 1 else "a part of the removals"
         found.append(f"incomplete: cut off after {share}; the numbers are those of what is done.")
+    values = [effect.metric(report.metric) for effect in report.effects]
+    lost = sum(value is not None and not math.isfinite(value) for value in values)
+    if lost:
+        found.append(
+            f"no numbers: {count(lost, 'removal')} overflowed and stay blank; try --dtype float32."
+        )
     if report.method == "gradient":
         found.append(
             "hint: gradient importance is a first-order estimate of what a small change of a head "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,7 +22,7 @@ def effect_grid(report: AblationReport, index_base: int) -> EffectGrid | None:
     values = {}
     for effect in report.effects:
         place, value = cell_of(report, effect.variant), effect.metric(report.metric)
-        if place is not None and value is not None:
+        if place is not None and value is not None and math.isfinite(value):
             values[place] = value * metric.factor
     percent = report.metric == "flip_rate"
     return _grid(report, values, metric.signed, percent, index_base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,9 +35,17 @@ def joint_effects(report: AblationReport) -> list[Effect]:
 
 
 def ranked_effects(report: AblationReport, top: int) -> Order:
-    """The ``top`` removals that matter most, and half as many that do the most harm."""
+    """The ``top`` removals that matter most, and half as many that do the most harm.
+
+    What is no number has no place among them.
+    """
     metric = METRICS[report.metric]
-    found = [effect for effect in report.ranked() if cell_of(report, effect.variant) is not None]
+    found = [
+        effect
+        for effect in report.ranked()
+        if cell_of(report, effect.variant) is not None
+        and math.isfinite(effect.metric(report.metric) or 0.0)
+    ]
     if metric.matters < 0:
         found.reverse()
     if not metric.signed:
@@ -53,7 +62,8 @@ def ranked_effects(report: AblationReport, top: int) -> Order:
 def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
     """How the values of one metric are written over these effects."""
     metric = METRICS[name]
-    sizes = [abs(value) for effect in effects if (value := effect.metric(name)) is not None]
+    values = [effect.metric(name) for effect in effects]
+    sizes = [abs(value) for value in values if value is not None and math.isfinite(value)]
     return NumberScale(max(sizes, default=0.0) * metric.factor, metric.signed, name == "flip_rate")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from attnviz.ablation import AblationReport, Effect, Metric
@@ -59,7 +60,10 @@ def _metric_column(rows: Sequence[Effect], among: Sequence[Effect], name: Metric
     for effect in rows:
         value = effect.metric(name)
         percent = "%" if name == "flip_rate" else ""
-        cells.append("" if value is None else scale.text(value * metric.factor) + percent)
+        if value is None or not math.isfinite(value):
+            cells.append("-")
+        else:
+            cells.append(scale.text(value * metric.factor) + percent)
     power = f" x 1e{scale.power}" if scale.power else ""
     return Column(metric.label + power, cells)
 

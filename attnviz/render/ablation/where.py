@@ -29,6 +29,7 @@ def where_it_hurts(report: AblationReport, view: AblationView, theme: Theme, roo
         return Block(tuple(wrapped([(line, True)], room, theme)), room)
     tokens = (report.targets or report.texts)[0]
     deltas = [np.asarray(effect.token_losses[0], dtype=float) for effect in chosen]
+    deltas = [np.where(np.isfinite(delta), delta, np.nan) for delta in deltas]
     limit = max(float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas)
     title = "Where in the text it is missed: loss delta of each token"
     if len(report.texts) > 1:

@@ -213,6 +213,27 @@ def test_the_screen_shows_the_numbers_of_the_json(scans: Scans) -> None:
         assert f"{entry['loss_delta'] * 1000:+.2f}" in screen
 
 
+def test_what_is_no_number_stays_blank_and_is_told(scans: Scans) -> None:
+    scan = scans(view={"by_token": True})
+    odd = {0: float("nan"), 1: float("inf"), 2: float("-inf")}
+    effects = tuple(
+        type(e)(
+            e.variant, loss_delta=odd.get(place, e.loss_delta), token_losses=(np.full(13, np.inf),)
+        )
+        for place, e in enumerate(scan.report.effects)
+    )
+    report = type(scan.report)(**{**vars(scan.report), "effects": effects})
+    said = ablation_screen(report, scan.view, PLAIN, 100).plain
+    assert "no numbers: 3 removals overflowed" in said
+    assert "nan" not in said
+    assert "inf" not in said
+    order = ranked_effects(report, 99)
+    assert len(order.matter) + len(order.harm) == 12
+    whole = tuple(type(e)(e.variant, loss_delta=float("nan")) for e in effects)
+    empty = type(scan.report)(**{**vars(scan.report), "effects": whole})
+    assert "none, no removal changes" in ablation_screen(empty, scan.view, PLAIN, 100).plain
+
+
 def test_csv_reads_back(scans: Scans) -> None:
     scan = scans(
         variants=[Variant(((0, 3),)), JOINT], texts=2, gradients={(0, 3): 0.5, (1, 1): 2.0}
