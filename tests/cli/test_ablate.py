@@ -179,7 +179,7 @@ def test_mean_names_its_reference(run: Any, scan: Any, texts: str) -> None:
     document = scan(SENTENCE, "--mode", "mean", "--reference", texts)
     assert document["reference"].startswith("3 texts of ")
     screen = run("ablate", SENTENCE, "--mode", "mean", "--reference", texts, "--width", "200").out
-    assert "each head set to its mean over 3 texts of " in screen
+    assert "each head set to its mean over all positions of 3 texts of " in screen
 
 
 def test_resample_says_what_it_did_with_unequal_lengths(run: Any, scan: Any, texts: str) -> None:

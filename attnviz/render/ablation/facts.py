@@ -97,7 +97,7 @@ def _removal(report: AblationReport) -> str:
         return f"each {unit} set to zero"
     reference = f" over {report.reference}" if report.reference else ""
     if report.mode == "mean":
-        return f"each {unit} set to its mean{reference}"
+        return f"each {unit} set to its mean over all positions of {report.reference}"
     drawn = f"each {unit} exchanged for its output{reference}"
     return f"{drawn}, up to {count(report.draws, 'draw')}"
 

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
         {
             "texts": 4,
             "mode": "mean",
-            "reference": "the measured texts, at each position",
+            "reference": "the 4 measured texts",
             "view": {"source": "four.txt"},
         },
         120,
