@@ -249,7 +249,7 @@ def ablate(
     """Remove heads and measure what is lost; all of them, exactly, in one scan."""
     from attnviz.cli.ablate_run import show_ablation
     from attnviz.cli.ablate_wish import ScanWish, ViewWish
-    from attnviz.cli.heads_run import Output
+    from attnviz.cli.output import Output
     from attnviz.cli.removal_choice import RemovalChoice
     from attnviz.cli.text_input import as_utf8
     from attnviz.cli.texts_input import read_texts

@@ -13,7 +13,7 @@ from attnviz.cli.ablate_output import check_output, show_report
 from attnviz.cli.ablate_report import measure
 from attnviz.cli.ablate_view import make_view
 from attnviz.cli.ablate_wish import ScanWish, ViewWish
-from attnviz.cli.heads_run import Output
+from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.cli.resume_file import ResumeFile
 from attnviz.cli.scan_progress import scanning, spoken_time

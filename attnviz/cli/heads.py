@@ -146,7 +146,8 @@ def heads(
     quiet: opt.Quiet = False,
 ) -> None:
     """Show where each attention head looks, over one text."""
-    from attnviz.cli.heads_run import Choice, Output, Wish, show_heads
+    from attnviz.cli.heads_run import Choice, Wish, show_heads
+    from attnviz.cli.output import Output
     from attnviz.cli.text_input import as_utf8, read_text
     from attnviz.cli.unheeded import refuse_unheeded
     from attnviz.models.resolve import LoadOptions

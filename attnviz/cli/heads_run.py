@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from attnviz.cli.heads_view import Wish, make_report, make_view
 from attnviz.cli.observe import Choice, observe
+from attnviz.cli.output import SCREEN_ENDING, Output
 from attnviz.cli.progress import loading
 from attnviz.cli.streams import printing
-from attnviz.cli.terminal import ColourChoice, messages, open_console
+from attnviz.cli.terminal import messages, open_console
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import HeadsReport
 from attnviz.render.labels import visible
 from attnviz.render.screen import View, heads_screen
 from attnviz.render.theme import Theme
 
-__all__ = ["Choice", "Output", "Wish", "show_heads"]
-
-_SCREEN_ENDING = ".txt"
-"""The file that holds the screen itself."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where the result goes and what it may use there; the options of the same names."""
-
-    json: bool = False
-    save: tuple[Path, ...] = ()
-    palette: str = "viridis"
-    colour: ColourChoice = "auto"
-    ascii: bool = False
-    width: int | None = None
-    quiet: bool = False
+__all__ = ["Choice", "Wish", "show_heads"]
 
 
 def show_heads(
@@ -48,8 +33,7 @@ def show_heads(
     output: Output,
 ) -> None:
     """Run the command. What can be refused is refused before a model is loaded."""
-    drawn = not output.json or any(path.suffix.lower() == _SCREEN_ENDING for path in output.save)
-    console = open_console(output.width, output.colour) if drawn else None
+    console = open_console(output.width, output.colour) if output.drawn else None
     notices = messages(output.quiet or output.json)
     if output.save:
         from attnviz.render.export.save import check_save_path
@@ -86,7 +70,7 @@ def _save(
     from attnviz.render.export.save import save
 
     drawing = ""
-    if console is not None and path.suffix.lower() == _SCREEN_ENDING:
+    if console is not None and path.suffix.lower() == SCREEN_ENDING:
         # A file has no colours: half blocks would all look the same there.
         theme = Theme(output.palette, colour=False, ascii=output.ascii)
         drawing = heads_screen(report, view, theme, console.width, console.height).plain

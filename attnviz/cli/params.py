@@ -284,8 +284,9 @@ def params(
     quiet: opt.Quiet = False,
 ) -> None:
     """Count parameters, KV cache, operations and memory of any attention design, exactly."""
+    from attnviz.cli.output import Output
     from attnviz.cli.params_designs import Request
-    from attnviz.cli.params_run import ParamsOutput, ParamsView, show_params
+    from attnviz.cli.params_run import ParamsView, show_params
 
     shape = {
         "d_model": d_model,
@@ -330,5 +331,5 @@ def params(
         request,
         tuple(compare or ()),
         ParamsView(formula, per_layer, explain),
-        ParamsOutput(json, tuple(save or ()), palette, color, ascii, width, quiet),
+        Output(json, tuple(save or ()), palette, color, ascii, width, quiet),
     )

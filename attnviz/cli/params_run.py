@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from attnviz.accounts.built import BuiltCount
+from attnviz.cli.output import Output
 from attnviz.cli.params_compare import compared_cases
 from attnviz.cli.params_designs import Request, requested_cases
 from attnviz.cli.streams import printing
-from attnviz.cli.terminal import ColourChoice, messages, open_console
+from attnviz.cli.terminal import messages, open_console
 from attnviz.render.labels import visible
 from attnviz.render.params.built import built_sheet
 from attnviz.render.params.compare import compare_sheet
@@ -24,7 +24,7 @@ from attnviz.render.params.side_by_side import side_by_side_sheet
 from attnviz.render.params.single import account_sheet
 from attnviz.render.theme import Theme
 
-__all__ = ["ParamsOutput", "ParamsView", "show_params"]
+__all__ = ["ParamsView", "show_params"]
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,6 @@ class ParamsView:
 
 
 @dataclass(frozen=True)
-class ParamsOutput:
-    """Where the result goes and what it may use there; the options of the same names."""
-
-    json: bool = False
-    save: tuple[Path, ...] = ()
-    palette: str = "viridis"
-    colour: ColourChoice = "auto"
-    ascii: bool = False
-    width: int | None = None
-    quiet: bool = False
-
-
-@dataclass(frozen=True)
 class _Answer:
     """What was counted: cases, of which ``options`` were compared, or a model that was built."""
 
@@ -58,17 +45,14 @@ class _Answer:
     built: BuiltCount | None = None
 
 
-def show_params(
-    request: Request, compare: Sequence[str], view: ParamsView, output: ParamsOutput
-) -> None:
+def show_params(request: Request, compare: Sequence[str], view: ParamsView, output: Output) -> None:
     """Run the command. Files that could not be written are refused before anything is counted."""
     if output.save:
         from attnviz.render.export.params_save import check_params_path
 
         for path in output.save:
             check_params_path(path)
-    drawn = not output.json or any(path.suffix.lower() == ".txt" for path in output.save)
-    console = open_console(output.width, output.colour) if drawn else None
+    console = open_console(output.width, output.colour) if output.drawn else None
     answer = _answer(request, compare)
     sheet = _sheet(answer, view)
     block = None
@@ -122,7 +106,7 @@ def _document(answer: _Answer, sheet: Sheet) -> dict[str, Any]:
     return params_json.account_document(answer.cases[0])
 
 
-def _save(answer: _Answer, sheet: Sheet, output: ParamsOutput, screen: str) -> None:
+def _save(answer: _Answer, sheet: Sheet, output: Output, screen: str) -> None:
     from attnviz.render.export.params_save import Answer, save_params
 
     saved = Answer(

@@ -172,7 +172,7 @@ def prune(
     quiet: opt.Quiet = False,
 ) -> None:
     """Remove the least important heads for good, beside as many at random."""
-    from attnviz.cli.heads_run import Output
+    from attnviz.cli.output import Output
     from attnviz.cli.prune_run import PruneWish, show_prune
     from attnviz.cli.texts_input import read_texts
     from attnviz.cli.unheeded import refuse_unheeded

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from attnviz.cli.heads_run import Output
+from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.cli.prune_wish import PruneWish
 from attnviz.cli.scan_progress import scanning
@@ -40,8 +40,7 @@ def show_prune(
             "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
             "language model"
         )
-    drawn = not output.json or any(path.suffix.lower() == ".txt" for path in output.save)
-    console = open_console(output.width, output.colour) if drawn else None
+    console = open_console(output.width, output.colour) if output.drawn else None
     for path in output.save:
         check_save_path(path)
     if wish.out is not None:
