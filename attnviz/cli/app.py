@@ -41,7 +41,7 @@ def _attnviz(
         ),
     ] = False,
 ) -> None:
-    """See where each attention head of a transformer looks, and count what it costs."""
+    """See where each attention head looks, test whether it matters, count what it costs."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
