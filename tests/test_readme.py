@@ -3,8 +3,8 @@
 In a ``console`` block a line that starts with ``$ `` is a command and the lines up to the next one
 are its output, standard error included where it fails. Every block runs in an empty folder of its
 own, 100 columns wide and without colour, and its output must be the README's; blanks at line ends
-aside, and a line that is only ``…`` stands for any lines left out. A block is skipped only where the line
-above it says why: ``<!-- not run: reason -->``. ``python`` blocks run as well.
+aside, and a line that is only ``…`` stands for any lines left out. A block is skipped only where
+the line above it says why: ``<!-- not run: reason -->``. ``python`` blocks run as well.
 
 ``ATTNVIZ_UPDATE_README=1 python -m pytest tests/test_readme.py`` writes the real outputs into the
 README; where lines were left out, as many stay at both ends as before.
@@ -109,8 +109,7 @@ def execute(command: str, folder: Path) -> list[str]:
         cwd=folder,
         env=kept | {"COLUMNS": "100", "PATH": scripts, "PYTHONUTF8": "1"},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         encoding="utf-8",
         check=False,
         timeout=120,
