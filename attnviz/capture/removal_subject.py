@@ -75,9 +75,11 @@ class Subject:
     mask_id: int | None = None
     ours: bool = False
 
-    def run(self, passage: Passage) -> Tensor | None:
-        """One pass over one text: the logits (1, token, vocabulary), None without a head."""
-        output = self.root(**self.inputs(passage), **self.options)
+    def run(self, *passages: Passage) -> Tensor | None:
+        """One pass over texts of one length: logits (text, token, word), None without a head."""
+        each = [self.inputs(passage) for passage in passages]
+        inputs = {name: torch.cat([one[name] for one in each]) for name in each[0]}
+        output = self.root(**inputs, **self.options)
         if isinstance(output, Tensor):
             return output
         logits: Tensor | None = getattr(output, "logits", None) if self.head is not None else None

@@ -143,8 +143,8 @@ def is_causal(subject: Subject, probe: Passage) -> bool:
     other = next(token for token in (*read, 0, 1) if token != read[-1])
     changed = (*read[:-1], other)
     passage = replace(probe, **{"ids" if probe.target is None else "target": changed})
-    first, second = (run_pass(subject, each, _Untouched()).hidden for each in (probe, passage))
-    return _equal(first[:, 0], second[:, 0])
+    both = run_pass(subject, probe, _Untouched(), passage).hidden
+    return _equal(both[0, 0], both[1, 0])
 
 
 def _strategy(subject: Subject, probe: Passage, plan: ScanPlan) -> Strategy | None:
