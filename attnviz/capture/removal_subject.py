@@ -62,6 +62,7 @@ class Subject:
     inputs: the keyword arguments of one call, for token ids.
     options: more keyword arguments of every call.
     mask_id: the token that hides a word from a masked model, None where there is none.
+    ours: whether it is the library's own decoder, whose behaviour need not be tried.
     """
 
     root: nn.Module
@@ -72,10 +73,13 @@ class Subject:
     inputs: Callable[[Passage], dict[str, Tensor]]
     options: dict[str, Any]
     mask_id: int | None = None
+    ours: bool = False
 
-    def run(self, passage: Passage) -> Tensor | None:
-        """One pass over one text: the logits (1, token, vocabulary), None without a head."""
-        output = self.root(**self.inputs(passage), **self.options)
+    def run(self, *passages: Passage) -> Tensor | None:
+        """One pass over texts of one length: logits (text, token, word), None without a head."""
+        each = [self.inputs(passage) for passage in passages]
+        inputs = {name: torch.cat([one[name] for one in each]) for name in each[0]}
+        output = self.root(**inputs, **self.options)
         if isinstance(output, Tensor):
             return output
         logits: Tensor | None = getattr(output, "logits", None) if self.head is not None else None
@@ -84,6 +88,11 @@ class Subject:
     @property
     def device(self) -> torch.device:
         return next(self.root.parameters()).device
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one of the model's numbers."""
+        return next(self.root.parameters()).element_size()
 
     @property
     def heads(self) -> dict[int, int]:
@@ -103,6 +112,7 @@ def decoder_subject(decoder: TorchDecoder) -> Subject:
         sites=HookPointSites(decoder),
         inputs=lambda passage: {"ids": torch.tensor([passage.ids], device=device)},
         options={},
+        ours=True,
     )
 
 

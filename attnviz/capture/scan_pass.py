@@ -34,9 +34,17 @@ class Answer:
 
 
 def run_pass(
-    subject: Subject, passage: Passage, editor: HeadEditor, *, project_all: bool = False
+    subject: Subject,
+    passage: Passage,
+    editor: HeadEditor,
+    *more: Passage,
+    project_all: bool = False,
 ) -> Answer:
-    """Run the borrowed ``subject`` once. ``project_all``: let the projection see every position."""
+    """Run the borrowed ``subject`` once.
+
+    more: other texts of the same length, in rows of their own.
+    project_all: let the projection see every position.
+    """
     seen: dict[str, Tensor] = {}
 
     def keep_hidden(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -51,7 +59,7 @@ def run_pass(
         if subject.head is not None:
             hooks.callback(subject.head.register_forward_pre_hook(shorten).remove)
         with subject.sites.editing(editor):
-            logits = subject.run(passage)
+            logits = subject.run(passage, *more)
     if "hidden" not in seen or seen["hidden"].ndim != 3:
         raise LostTrackError("the final hidden states were not found")
     return Answer(seen["hidden"], seen.get("projected"), logits)

@@ -66,6 +66,8 @@ def make_plan(subject: Subject, passage: Passage) -> ScanPlan:
     causal = is_causal(subject, probe)
     readout = _readout(subject, probe, clean)
     plan = ScanPlan(None, *blocks, readout, causal, probe, clean.hidden)
+    if subject.ours:
+        return replace(plan, strategy="leave")
     return replace(plan, strategy=_strategy(subject, probe, plan) if plan.entries else None)
 
 
@@ -125,6 +127,8 @@ def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
         return found[0]
 
     plain = Readout(head.weight, head.bias)
+    if subject.ours:
+        return plain
     for readout in (plain, replace(plain, own=own)):
         if _equal(readout.logits(rows[0]), logits[0].float()):
             return readout
@@ -133,12 +137,14 @@ def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
 
 def is_causal(subject: Subject, probe: Passage) -> bool:
     """Whether a hidden state of the borrowed ``subject`` sees no later token, on a few tokens."""
+    if subject.ours:
+        return True
     read = probe.predicted
     other = next(token for token in (*read, 0, 1) if token != read[-1])
     changed = (*read[:-1], other)
     passage = replace(probe, **{"ids" if probe.target is None else "target": changed})
-    first, second = (run_pass(subject, each, _Untouched()).hidden for each in (probe, passage))
-    return _equal(first[:, 0], second[:, 0])
+    both = run_pass(subject, probe, _Untouched(), passage).hidden
+    return _equal(both[0, 0], both[1, 0])
 
 
 def _strategy(subject: Subject, probe: Passage, plan: ScanPlan) -> Strategy | None:

@@ -21,11 +21,15 @@ from attnviz.capture.scan_plan import ScanPlan, make_plan, ordered
 from attnviz.capture.scan_reference import mean_outputs, resampled
 from attnviz.capture.scan_text import Band, Question, score_band
 from attnviz.errors import UsageError
+from attnviz.models.memory import free_memory
 
 __all__ = ["TorchScan"]
 
-_ROWS_ON_CPU = 4096
-"""Tokens of a pass on a CPU beyond which a larger batch reads memory rather than caches."""
+_TOKENS_ON_CPU = 1 << 15
+"""Of a pass on a CPU, all rows counted: a larger batch gains nothing there."""
+
+_ALIVE = 3
+"""No pass holds more at once than so many times the outputs of all its layers."""
 
 
 class TorchScan:
@@ -83,7 +87,7 @@ class TorchScan:
         order = [wanted[at] for at in ordered(self._subject, [variants[at] for at in wanted])]
         with self._open() as plan:
             stand_ins = self._stand_ins(question.passage)
-            size = self._band_size(plan, question.passage)
+            size = self._band_size(plan, question.passage, len(wanted))
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
             # Opened for each band: between them the caller's own code runs.
@@ -131,22 +135,32 @@ class TorchScan:
                     )
             yield self._plan
 
-    def _band_size(self, plan: ScanPlan, passage: Passage) -> int:
+    def _band_size(self, plan: ScanPlan, passage: Passage, wanted: int) -> int:
         tokens = len(passage.ids), len(passage.target or ())
         if tokens not in self._rooms:
-            self._rooms[tokens] = self._measure(plan, passage)
+            self._rooms[tokens] = self._room(plan, passage, wanted)
         fits = self._rooms[tokens].removals
         device = self._subject.device.type
-        wished = max(1, _ROWS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
+        wished = max(1, _TOKENS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
         return wished if fits is None else min(wished, fits)
 
-    def _measure(self, plan: ScanPlan, passage: Passage) -> Room:
+    def _room(self, plan: ScanPlan, passage: Passage, wanted: int) -> Room:
+        """The room for texts of this length; measured unless a coarse bound already fits."""
         subject = self._subject
-        row = peak_bytes(lambda: run_pass(subject, passage, _Nothing()), [subject.root])
+        tokens = len(passage.ids) + len(passage.target or ())
         readout = 0 if plan.readout is None else plan.readout.bytes_for(len(passage.predicted))
-        return room_for(
-            row, readout, subject.device, self._options.max_memory, len(passage.predicted)
-        )
+
+        def room(row: int) -> Room:
+            memory = self._options.max_memory
+            return room_for(row, readout, subject.device, memory, len(passage.predicted))
+
+        scores = sum(site.heads for site in subject.sites.found) * tokens * tokens
+        coarse = _ALIVE * (tokens * _widths(subject) + scores) * subject.itemsize
+        if self._options.max_memory is None:
+            free = free_memory(subject.device)
+            if free is not None and readout + coarse * (1 + wanted) * 4 < free:
+                return room(coarse)
+        return room(peak_bytes(lambda: run_pass(subject, passage, _Nothing()), [subject.root]))
 
     def _stand_ins(self, passage: Passage) -> Sequence[StandIns | None]:
         if self._options.mode == "zero":
@@ -211,6 +225,11 @@ class TorchScan:
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+
+def _widths(subject: Subject) -> int:
+    """Of the outputs of all layers together; each weight's longer side is at least its output."""
+    return sum(max(weight.shape) for weight in subject.root.parameters() if weight.ndim)
 
 
 class _Nothing:

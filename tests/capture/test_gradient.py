@@ -16,7 +16,7 @@ from attnviz.models.bundled import Bundled
 from .architectures import ARCHITECTURES, inputs_of, small_model
 from .removal_loop import MASK, PROJECTIONS, heads_of
 
-STEP = 1e-2
+STEP = 1e-3
 
 
 def loss_with_gate(model, name, kind, heads, pair, gate, inputs, masked):
@@ -73,7 +73,7 @@ def test_every_score_is_the_slope_of_the_loss(name, kind):
             loss_with_gate(model, name, kind, heads, pair, 1 + step, inputs, masked)
             for step in (STEP, -STEP)
         ]
-        assert found[pair] == pytest.approx(abs(ends[0] - ends[1]) / (2 * STEP), rel=2e-3, abs=1e-5)
+        assert found[pair] == pytest.approx(abs(ends[0] - ends[1]) / (2 * STEP), rel=5e-3, abs=3e-4)
     assert [parameter.requires_grad for parameter in model.parameters()] == before
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_pre_hooks for module in model.modules())

@@ -189,7 +189,7 @@ def test_bands_change_nothing(monkeypatch):
     scan = torch_scan(model)
     variants = [*every(scan), Variant(((0, 0), (2, 5)))]
     at_once = measured(scan, variants)
-    monkeypatch.setattr(scan_torch, "_ROWS_ON_CPU", 11 * 4)
+    monkeypatch.setattr(scan_torch, "_TOKENS_ON_CPU", 11 * 4)
     scan = torch_scan(model)
     assert [len(piece.variants) for piece in scan.scan(0, variants, range(19))] == [4] * 4 + [3]
     for name, values in measured(scan, variants).items():
@@ -357,7 +357,7 @@ def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
 
 
 def test_between_two_pieces_the_model_is_as_it_was(monkeypatch):
-    monkeypatch.setattr(scan_torch, "_ROWS_ON_CPU", 1)
+    monkeypatch.setattr(scan_torch, "_TOKENS_ON_CPU", 1)
     model = small_model("gpt2")
     scan = torch_scan(model)
     pieces = scan.scan(0, every(scan), range(9))

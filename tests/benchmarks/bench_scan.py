@@ -1,0 +1,210 @@
+"""What the exact scan of all heads costs beside the loop over hooks, at the size of GPT-2 small.
+
+Run as ``python tests/benchmarks/bench_scan.py``; prints ratios, random weights. *loop* is what is
+usually done: for each head a pre-hook on the output projection, one forward pass, and loss and KL
+from its logits. It is timed on every ``--sample``-th head and scaled up; its numbers for these
+heads are compared with the scan's, which does all of them and starts from an unknown model.
+``--shape large`` is a decoder of about a billion parameters, for a GPU: ``--device cuda``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from attnviz.ablation import Variant
+from attnviz.capture.gradient import gradient_importance
+from attnviz.capture.removal_subject import Passage, Subject, transformers_subject
+from attnviz.capture.scan_models import open_subject
+from attnviz.capture.scan_options import ScanOptions
+from attnviz.capture.scan_torch import TorchScan
+from attnviz.models.bundled import Bundled
+
+_TEXT = "Once upon a time there was a little girl. She had a red ball, and she liked the red ball."
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and texts: how to open it anew, run it, and find a layer's output projection."""
+
+    name: str
+    open: Callable[[], Subject]
+    logits: Callable[[Tensor], Tensor]
+    projection: Callable[[int], nn.Module]
+    texts: Sequence[tuple[int, ...]]
+    device: str
+
+
+def gpt2(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config()).to(device, dtype).eval().requires_grad_(False)
+    ids = [tuple(torch.randint(0, 50257, (tokens,)).tolist()) for _ in range(texts)]
+    return Case(
+        f"gpt2-small shape, {texts} x {tokens} tokens",
+        lambda: transformers_subject(model, "self", Passage(ids[0])),
+        lambda row: model(row).logits,
+        lambda layer: model.transformer.h[layer].attn.c_proj,
+        ids,
+        device,
+    )
+
+
+def large(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=64,
+        tie_word_embeddings=True,
+    )
+    with torch.device(device):
+        model = LlamaForCausalLM(config).to(dtype).eval().requires_grad_(False)
+    ids = [tuple(torch.randint(0, 128000, (tokens,)).tolist()) for _ in range(texts)]
+    return Case(
+        f"{model.num_parameters() / 1e9:.2f}B parameters, {texts} x {tokens} tokens",
+        lambda: transformers_subject(model, "self", Passage(ids[0])),
+        lambda row: model(row).logits,
+        lambda layer: model.model.layers[layer].self_attn.o_proj,
+        ids,
+        device,
+    )
+
+
+def bundled() -> Case:
+    model = Bundled()
+    ids = model.encode(_TEXT).ids
+    subject = open_subject(model, "self", Passage(ids))
+    decoder = subject.root
+    return Case(
+        f"bundled model, {len(ids)} tokens",
+        lambda: subject,
+        decoder,
+        lambda layer: decoder.get_submodule(f"layers.{layer}.self_attn.output_projection"),
+        [ids],
+        "cpu",
+    )
+
+
+@torch.inference_mode()
+def loop(case: Case, heads: dict[int, int], sample: int) -> tuple[float, dict[Variant, np.ndarray]]:
+    """Seconds for all heads over all texts, and (loss delta, KL) of those that were timed."""
+    pairs = [(layer, head) for layer, some in heads.items() for head in range(some)]
+    chosen = pairs[sample // 2 :: sample]
+    found = {Variant((pair,)): np.zeros(2) for pair in chosen}
+    clean_seconds = seconds = 0.0
+    for ids in case.texts:
+        row = torch.tensor([ids], device=case.device)
+        start = clock(case)
+        clean = case.logits(row)[0].float().log_softmax(-1)
+        chances = clean.exp()
+        clean_seconds += clock(case) - start
+        start = clock(case)
+        for layer, head in chosen:
+
+            def without(
+                module: nn.Module, args: tuple[Tensor, ...], layer: int = layer, head: int = head
+            ) -> tuple[Tensor]:
+                merged = args[0].clone()
+                width = merged.shape[-1] // heads[layer]
+                merged[..., head * width : (head + 1) * width] = 0
+                return (merged,)
+
+            hook = case.projection(layer).register_forward_pre_hook(without)
+            scores = case.logits(row)[0].float().log_softmax(-1)
+            hook.remove()
+            loss = (clean - scores)[:-1].gather(-1, row[0, 1:, None]).mean()
+            kl = (chances * (clean - scores)).sum(-1).mean()
+            float((scores.argmax(-1) != clean.argmax(-1)).float().mean())
+            found[Variant(((layer, head),))] += (float(loss), float(kl))
+        seconds += clock(case) - start
+    all_heads = seconds * len(pairs) / len(chosen) + clean_seconds
+    return all_heads, {one: value / len(case.texts) for one, value in found.items()}
+
+
+def scan(case: Case, **options: str) -> tuple[float, dict[Variant, np.ndarray]]:
+    """The same by the scan, trying the model out included."""
+    start = clock(case)
+    subject = case.open()
+    variants = [
+        Variant(((layer, head),)) for layer, some in subject.heads.items() for head in range(some)
+    ]
+    passages = [Passage(ids) for ids in case.texts]
+    special = [(False,) * len(ids) for ids in case.texts]
+    opened = TorchScan(subject, passages, special, ScanOptions(**options), [])
+    found = {variant: np.zeros(2) for variant in variants}
+    for text in range(len(passages)):
+        for piece in opened.scan(text, variants, range(len(variants))):
+            for place, index in enumerate(piece.variants):
+                both = piece.metrics["loss_delta"][place], piece.metrics["kl"][place]
+                found[variants[index]] += both
+    seconds = clock(case) - start
+    return seconds, {one: value / len(passages) for one, value in found.items()}
+
+
+def clock(case: Case) -> float:
+    if case.device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def compare(case: Case, sample: int, repeats: int, *, others: bool) -> None:
+    """Print one case. Each way is timed ``repeats`` times, taking turns; the fastest counts."""
+    heads = case.open().heads
+    ways: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        slow, expected = loop(case, heads, sample)
+        ways.setdefault("loop", []).append(slow)
+        fast, found = scan(case)
+        ways.setdefault("exact scan", []).append(fast)
+        worst = max(np.abs(found[one] - value).max() for one, value in expected.items())
+        if others:
+            ways.setdefault("scan, last position only", []).append(scan(case, positions="last")[0])
+            start = clock(case)
+            gradient_importance(case.open(), [Passage(ids) for ids in case.texts])
+            ways.setdefault("gradient", []).append(clock(case) - start)
+    best = {name: min(times) for name, times in ways.items()}
+    print(f"{case.name}: {sum(heads.values())} heads, largest difference to the loop {worst:.1e}")
+    for name, seconds in best.items():
+        print(f"  {name:26} {seconds:9.3f} s  {best['loop'] / seconds:7.2f} x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sample", type=int, default=12, help="time every so many-th head")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--shape", default="small", choices=["small", "large"])
+    parser.add_argument("--only", choices=["short", "long", "bundled"])
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    dtype = getattr(torch, arguments.dtype)
+    print(
+        f"{arguments.device}, {arguments.dtype}, threads {arguments.threads}, "
+        f"torch {torch.__version__}"
+    )
+    build = gpt2 if arguments.shape == "small" else large
+    if arguments.only in (None, "short"):
+        case = build(64, 1, arguments.device, dtype)
+        compare(case, arguments.sample, arguments.repeats, others=True)
+    if arguments.only in (None, "long"):
+        case = build(128, 8, arguments.device, dtype)
+        compare(case, arguments.sample * 4, max(1, arguments.repeats // 2), others=False)
+    if arguments.only in (None, "bundled"):
+        compare(bundled(), 1, 5 * arguments.repeats, others=True)
+
+
+if __name__ == "__main__":
+    main()
