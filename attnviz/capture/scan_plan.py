@@ -63,12 +63,17 @@ def make_plan(subject: Subject, passage: Passage) -> ScanPlan:
         blocks = tuple(record.calls), tuple(record.entries)
     except LostTrackError:
         clean, blocks = run_pass(subject, probe, _Untouched(), project_all=True), ((), ())
-    causal = is_causal(subject, probe)
     readout = _readout(subject, probe, clean)
-    plan = ScanPlan(None, *blocks, readout, causal, probe, clean.hidden)
+    plan = ScanPlan("leave", *blocks, readout, True, probe, clean.hidden)
     if subject.ours:
-        return replace(plan, strategy="leave")
-    return replace(plan, strategy=_strategy(subject, probe, plan) if plan.entries else None)
+        return plan
+    trials = _trials(subject)
+    # Each trial in a row of an ordinary batch; the last row shows whether a text is read ahead.
+    rows = RowRemoval(subject.kind, dict(enumerate(trials)), _unlike(subject))
+    more = (probe,) * (len(trials) - 1)
+    plainly = run_pass(subject, probe, rows, *more, _other_end(probe)).hidden
+    strategy = _strategy(subject, plan, trials, plainly[:-1]) if plan.entries else None
+    return replace(plan, strategy=strategy, causal=_equal(plainly[-1, 0], clean.hidden[0, 0]))
 
 
 def ordered(subject: Subject, variants: Sequence[Variant]) -> list[int]:
@@ -139,33 +144,35 @@ def is_causal(subject: Subject, probe: Passage) -> bool:
     """Whether a hidden state of the borrowed ``subject`` sees no later token, on a few tokens."""
     if subject.ours:
         return True
-    read = probe.predicted
-    other = next(token for token in (*read, 0, 1) if token != read[-1])
-    changed = (*read[:-1], other)
-    passage = replace(probe, **{"ids" if probe.target is None else "target": changed})
-    both = run_pass(subject, probe, _Untouched(), passage).hidden
+    both = run_pass(subject, probe, _Untouched(), _other_end(probe)).hidden
     return _equal(both[0, 0], both[1, 0])
 
 
-def _strategy(subject: Subject, probe: Passage, plan: ScanPlan) -> Strategy | None:
-    """The first way of growing under which two removals come out as one at a time."""
+def _other_end(probe: Passage) -> Passage:
+    """The same text but for its last token."""
+    read = probe.predicted
+    other = next(token for token in (*read, 0, 1) if token != read[-1])
+    return replace(probe, **{"ids" if probe.target is None else "target": (*read[:-1], other)})
+
+
+def _trials(subject: Subject) -> list[Variant]:
+    """A removal in the first layer, one in the last, and both together, as they are ``ordered``."""
     layers = list(subject.heads)
     trials = [Variant(((layer, subject.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
-    trials = [trials[at] for at in ordered(subject, trials)]
-    unlike = _unlike(subject)
-    expected = torch.cat(
-        [
-            run_pass(subject, probe, RowRemoval(subject.kind, {0: trial}, unlike)).hidden
-            for trial in trials
-        ]
-    )
-    rows = RowRemoval(subject.kind, dict(enumerate(trials, start=1)), unlike)
+    return [trials[at] for at in ordered(subject, trials)]
+
+
+def _strategy(
+    subject: Subject, plan: ScanPlan, trials: Sequence[Variant], expected: Tensor
+) -> Strategy | None:
+    """The first way of growing under which the trials come out as in an ordinary batch."""
+    rows = RowRemoval(subject.kind, dict(enumerate(trials, start=1)), _unlike(subject))
     for strategy in STRATEGIES:
         growth = Growth(plan.calls, added_rows(subject, plan, trials), strategy)
         try:
             with growth.growing():
-                grown = run_pass(subject, probe, rows).hidden
+                grown = run_pass(subject, plan.probe, rows).hidden
         except _MISFITS:
             continue
         if grown.shape[0] == 1 + len(trials) and _equal(grown[1:], expected):
