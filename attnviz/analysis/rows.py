@@ -93,7 +93,7 @@ def self_rows(weights: Weights, place: Place) -> Rows:
     """The weight on the query itself; a causal row that sees nothing else does not count."""
     values, counts = _at(weights, place, 0)
     if place.causal:
-        counts = counts & (place.visible(weights) > 1)
+        counts = np.asarray(counts & (place.visible(weights) > 1))
     return values, counts
 
 

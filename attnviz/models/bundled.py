@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
+from attnviz.models.model import ObserveBlock
 from attnviz.models.pieces import token_texts
 from attnviz.records import Kind, ModelInfo, Tokens
 
@@ -93,3 +94,15 @@ class Bundled:
     ) -> None:
         """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
         self.decoder.run(tokens.ids, wants, observe)
+
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: ObserveBlock,
+        *,
+        norms: bool = False,
+    ) -> None:
+        """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
+        self.decoder.run_rows(ids, rows, wants, observe, norms=norms)

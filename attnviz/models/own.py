@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
+from attnviz.models.model import ObserveBlock
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["OwnAttention"]
@@ -102,6 +103,23 @@ class OwnAttention:
         if wants(0):
             _, weights = self._attention(self._embed(tokens.ids))
             observe(0, weights)
+
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: ObserveBlock,
+        *,
+        norms: bool = False,
+    ) -> None:
+        """Hand over blocks of layer 0's weights if wanted; see ``RowModel``."""
+        if wants(0):
+            words = np.stack([self._embed(tuple(text)) for text in ids])
+            moved = self._attention.moved_norms(words) if norms else None
+            self._attention.in_rows(
+                words, rows, lambda start, weights: observe(0, start, weights, moved)
+            )
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
         """What each head puts out over one text: (head, token, head_dim)."""

@@ -96,7 +96,7 @@ class ScoreSums:
         return found
 
     def shuffled(self) -> Scores:
-        """The scores of ``BASE_ORDERS`` under shuffled tokens, (head,); the mean over the orders."""
+        """The scores of ``BASE_ORDERS`` over shuffled tokens, (head,): the mean over orders."""
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name, (total, number) in self._sums.items()
