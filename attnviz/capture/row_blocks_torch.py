@@ -50,6 +50,7 @@ _HALF_TOLERANCE = 0.02
 _PLAIN_OPTIONS = {
     "scaling", "dropout", "is_causal", "sliding_window", "position_ids", "use_cache",
     "cache_position", "output_attentions", "return_dict", "output_hidden_states",
+    "deterministic",
 }  # fmt: skip
 """What may be passed to an attention function and leaves it plain; sliding windows are masks."""
 
@@ -71,7 +72,7 @@ def observe_rows_torch(
     target_ids = torch.tensor([text.ids for text in targets]) if targets else None
     tokens = max(ids.shape[1], 0 if target_ids is None else target_ids.shape[1])
     hands = _Hands(observer, cells, MovedNorms(model) if observer.norms else None)
-    in_blocks = tokens >= LONG and _is_plain(model, observer, ids, target_ids)
+    in_blocks = tokens >= LONG and _is_plain(model, hands, ids, target_ids)
     if not in_blocks:
         _require_room(model, len(texts), tokens)
     with torch.inference_mode():
@@ -205,14 +206,12 @@ _plain: WeakKeyDictionary[nn.Module, dict[tuple[Kind, ...], bool]] = WeakKeyDict
 """Of each model that was tried, whether its attention of some kinds is a plain softmax."""
 
 
-def _is_plain(
-    model: TransformersModel, observer: RowObserver, ids: Tensor, targets: Tensor | None
-) -> bool:
+def _is_plain(model: TransformersModel, hands: _Hands, ids: Tensor, targets: Tensor | None) -> bool:
     """Whether both ways agree on the beginning of the first text, in every layer."""
     whole = model.model
     if not uses_interface(whole):
         return False
-    kinds = tuple(kind for kind in model.kinds if wants_any(observer, kind, whole))
+    kinds = tuple(kind for kind in model.kinds if wants_any(hands, kind, whole))
     known = _plain.setdefault(whole, {})
     if kinds not in known:
         short = ids[:1, :_TRIAL], None if targets is None else targets[:1, :_TRIAL]
