@@ -19,6 +19,7 @@ __all__ = [
     "LABELS",
     "RELATIONS",
     "STATISTICS",
+    "AnnotatedSentence",
     "Control",
     "Example",
     "Family",
@@ -28,6 +29,7 @@ __all__ = [
     "Probe",
     "Rollout",
     "View",
+    "WordPair",
     "label_named",
 ]
 
@@ -88,6 +90,40 @@ STATISTICS = ("entropy", "normalised_entropy", "distance", "confidence", "first"
 def label_named(name: str) -> Label:
     """The label of this name; a relation of a person's own probe file gets the letter ``r``."""
     return LABELS.get(name) or Label(name, "r", "relation")
+
+
+@dataclass(frozen=True)
+class WordPair:
+    """Two words that belong together.
+
+    relation: such as ``subject``.
+    dependent, head: their indices among the sentence's words.
+    """
+
+    relation: str
+    dependent: int
+    head: int
+
+
+@dataclass(frozen=True)
+class AnnotatedSentence:
+    """A sentence of which a person has said which words belong together.
+
+    text: as a model reads it.
+    words: of each word the range of its characters in ``text``, without marks at its ends.
+    pairs: what belongs together.
+    line: of its file, counted from 1.
+    """
+
+    text: str
+    words: tuple[range, ...]
+    pairs: tuple[WordPair, ...]
+    line: int
+
+    def __post_init__(self) -> None:
+        for pair in self.pairs:
+            if not {pair.dependent, pair.head} <= set(range(len(self.words))):
+                raise ValueError(f"no such words: {pair}")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import ObserveBlock
 from attnviz.models.pieces import token_texts
+from attnviz.models.vocabulary import Vocabulary, frame_of
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["Bundled"]
@@ -79,6 +80,16 @@ class Bundled:
             texts=token_texts(self.tokenizer, encoding.tokens[kept]),
             special=tuple(map(bool, encoding.special_tokens_mask[kept])),
         )
+
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens; byte-level BPE numbers them in the order of their merges."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        plain = [id for id in range(self.decoder.config.vocabulary) if id not in added]
+        before, after = frame_of(self.encode(""))
+        return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
+
+    def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        return token_texts(self.tokenizer, [self.tokenizer.id_to_token(id) or "" for id in ids])
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """What a reader must know about a run over these tokens, beside ``info.notes``."""

@@ -10,9 +10,14 @@ from numpy.typing import NDArray
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.model import ObserveBlock
+from attnviz.models.vocabulary import Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["OwnAttention"]
+
+
+_WORDS = 256
+"""Distinct words of random texts."""
 
 
 class OwnAttention:
@@ -87,6 +92,17 @@ class OwnAttention:
             ids=tuple(numbers[word] for word in words),
             texts=tuple(words),
             special=(False,) * len(words),
+        )
+
+    def vocabulary(self) -> Vocabulary:
+        """As many made-up words as random texts need; nothing stands around a text."""
+        nothing = Tokens((), (), ())
+        return Vocabulary(
+            np.arange(_WORDS),
+            nothing,
+            nothing,
+            ranked=False,
+            texts=lambda ids: tuple(f"w{number}" for number in ids),
         )
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
