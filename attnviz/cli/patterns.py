@@ -116,9 +116,14 @@ def patterns(
         ),
     ] = False,
     top: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Heads listed for a label.", rich_help_panel=_VIEW),
-    ] = 4,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Heads listed for a label (4; with --watch 24).",
+            rich_help_panel=_VIEW,
+        ),
+    ] = None,
     index_base: opt.IndexBase = 0,
     model: opt.Model = "tiny",
     seed: Annotated[
@@ -163,15 +168,7 @@ def patterns(
     trust_remote_code: opt.RemoteCode = False,
     allow_pickle: opt.Pickle = False,
     json: opt.Json = False,
-    save: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--save",
-            metavar="FILE",
-            help="Write a file by its ending: .json .csv .svg .html .txt .png; may be repeated.",
-            rich_help_panel="Output",
-        ),
-    ] = None,
+    save: opt.PatternSave = None,
     palette: opt.Palette = "viridis",
     color: opt.Colour = "auto",
     ascii: opt.Ascii = False,

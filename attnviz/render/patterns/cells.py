@@ -100,6 +100,6 @@ def _strengths(theme: Theme) -> list[Line]:
         line += [Segment("  ", label_style(first, tenth / 4)) for tenth in range(5)]
         return [[*line, Segment(" 1", DIM)]]
     if theme.ascii:
-        return [text_line(("strength in tenths: 0 to 9", DIM))]
+        return [text_line(("strength: 0 to 9, tenths; left out beside a score", DIM))]
     words = [f"{glyph} from {step:.2f}" for glyph, step in zip(_GLYPHS, _STEPS, strict=True)]
     return [text_line(("strength", DIM)), *(text_line((word, DIM)) for word in words)]

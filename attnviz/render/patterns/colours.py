@@ -9,9 +9,9 @@ from __future__ import annotations
 from rich.color import Color
 from rich.style import Style
 
-from attnviz.render.palette import RGB, contrasting
+from attnviz.render.palette import RGB, STEPS, colour_table, contrasting
 
-__all__ = ["label_colour", "label_style", "shade"]
+__all__ = ["label_colour", "label_palette", "label_step", "label_style", "shade"]
 
 _COLOURS = {
     "previous": "56b4e9",
@@ -36,14 +36,23 @@ def label_colour(name: str) -> RGB:
     return red, green, blue
 
 
+def label_palette(name: str) -> str:
+    """A label's colours as a palette, from strength 0 (dark, but seen) to 1 (full)."""
+    full = label_colour(name)
+    faint = [
+        round(dark + (bright - dark) * _FAINTEST) for dark, bright in zip(_DARK, full, strict=True)
+    ]
+    return f"{bytes(faint).hex()} {bytes(full).hex()}"
+
+
+def label_step(strength: float) -> int:
+    """The step of a label's palette for a strength from 0 to 1."""
+    return round(min(max(strength, 0.0), 1.0) * (STEPS - 1))
+
+
 def shade(name: str, strength: float) -> RGB:
-    """A label's colour at a strength from 0 (dark, but seen) to 1 (full)."""
-    share = _FAINTEST + (1 - _FAINTEST) * min(max(strength, 0.0), 1.0)
-    red, green, blue = (
-        round(dark + (full - dark) * share)
-        for dark, full in zip(_DARK, label_colour(name), strict=True)
-    )
-    return red, green, blue
+    """A label's colour at a strength."""
+    return colour_table(label_palette(name))[label_step(strength)]
 
 
 def label_style(name: str, strength: float) -> Style:

@@ -24,9 +24,7 @@ _BASES = {
 }
 
 
-def explain_patterns(
-    report: PatternReport, watch: str | None, theme: Theme, room: int
-) -> Block:
+def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, room: int) -> Block:
     """How to read the grid and its numbers, then what each label means and who has it."""
     mark = "brightness" if theme.colour else "the digit" if theme.ascii else "the glyph"
     paragraphs = [

@@ -1,4 +1,4 @@
-"""What is said of a run over probes in words: model, texts, view, control, and what has no number."""
+"""What is said of a run in words: model, probes, view, control, and what has no number."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from attnviz.render.blocks import DIM, Block, Line, text_line
 from attnviz.render.facts import model_parts
 from attnviz.render.labels import at_blanks, fit, visible, width
 from attnviz.render.patterns.view import PatternView
-from attnviz.render.theme import Theme
 from attnviz.render.prose import wrapped
+from attnviz.render.theme import Theme
 
 __all__ = ["VIEW_WORDS", "count", "pattern_doubts", "pattern_provenance", "provenance_words"]
 

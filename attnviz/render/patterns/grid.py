@@ -94,14 +94,15 @@ def _drawn(entry: GridCell | None, cell: int, theme: Theme) -> Line:
         return [Segment(" " * cell)]
     gap = 0 if cell == _LEAST else 1
     room = cell - gap
+    style = entry.style
     if theme.colour:
         text = entry.letter
         if cell >= _NUMBERED:
             text = f"{entry.letter} {entry.number}" if entry.letter else entry.number
-        style = entry.style or DIM
+        style = style or DIM
     else:
         text = entry.letter + entry.glyph
-        text += entry.number if cell >= _NUMBERED else ""
-        style = entry.style
+        if cell >= _NUMBERED:  # a digit before a number would be read as a part of it
+            text = entry.letter + (" " if theme.ascii else entry.glyph) + entry.number
     line = [Segment(text.ljust(room) if room <= 2 else text.center(room), style)]
     return [*line, Segment(" " * gap)] if gap else line

@@ -39,14 +39,16 @@ def patterns_screen(report: PatternReport, view: PatternView, theme: Theme, room
     if view.stats:
         parts.append(statistics_table(report, theme, room))
     parts.append(_maps_legend(report, view, theme, room))
-    said = [text for text in pattern_doubts(report)] if view.watch is None else []
+    said = pattern_doubts(report) if view.watch is None else []
     parts.append(
         stack([paragraph(visible(text, theme.encoding), room, theme) for text in said], gap=0)
     )
     if view.explain:
         parts.append(explain_patterns(report, view.watch, theme, room))
     if view.hints:
-        parts.append(Block(tuple(wrapped([(hint, False) for hint in view.hints], room, theme)), room))
+        parts.append(
+            Block(tuple(wrapped([(hint, False) for hint in view.hints], room, theme)), room)
+        )
     whole = stack(part for part in parts if part.lines)
     return Block(tuple(map(_trimmed, whole.lines)), room)
 
@@ -65,7 +67,8 @@ def _grid(report: PatternReport, theme: Theme, room: int) -> Block:
     title = f"What each head does: {labelled} of {count(len(report.heads), 'head')} labelled"
     lines = [[Segment(line, BOLD)] for line in at_blanks(title, room, "", theme.ellipsis)]
     cells = head_grid(label_cells(report, theme), report.index_base, theme, room)
-    return stack([Block(tuple(lines), room), cells, label_legend(report, theme, room)], gap=0)
+    whole = stack([Block(tuple(lines), room), cells], gap=0)
+    return stack([whole, label_legend(report, theme, room)])
 
 
 def _maps_legend(report: PatternReport, view: PatternView, theme: Theme, room: int) -> Block:

@@ -47,9 +47,7 @@ def label_title(name: str, words: str, theme: Theme, room: int) -> list[Line]:
     return [head, *([indent, Segment(piece)] for piece in pieces[1:])]
 
 
-def _section(
-    report: PatternReport, name: str, top: int, theme: Theme, room: int
-) -> Block:
+def _section(report: PatternReport, name: str, top: int, theme: Theme, room: int) -> Block:
     heads = report.labelled(name)
     listed = heads[:top]
     said = f"{count(len(heads), 'head')}{theme.dot}{meaning(name)}"

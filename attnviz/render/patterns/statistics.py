@@ -21,7 +21,7 @@ _TITLE = (
 
 
 def statistics_table(report: PatternReport, theme: Theme, room: int) -> Block:
-    """A row a head: evenness, entropy in nats, distance in tokens, confidence, first-token share."""
+    """A row a head: evenness, entropy (nats), distance (tokens), confidence, first share."""
     heads = report.heads
     evenness = [entry.statistics.get("normalised_entropy") for entry in heads]
     labels = [visible(entry.label or "-", theme.encoding) for entry in heads]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from attnviz.patterns import PatternReport
-from attnviz.render.blocks import BOLD, DIM, Block, Line, flow, stack
+from attnviz.render.blocks import BOLD, Block, Line, flow, stack
 from attnviz.render.labels import at_blanks, visible
 from attnviz.render.meanings import meaning
 from attnviz.render.patterns.cells import score_cells, score_legend
@@ -25,9 +25,7 @@ _MAP_GAP = 3
 _LEAST_MAP = 58
 
 
-def watched(
-    report: PatternReport, name: str, top: int | None, theme: Theme, room: int
-) -> Block:
+def watched(report: PatternReport, name: str, top: int | None, theme: Theme, room: int) -> Block:
     """The grid of one score, the maps of its best heads, and the ranking of all heads."""
     title = Block(tuple(label_title(name, meaning(name), theme, room - 1)), room)
     ranked = report.ranked(name)
@@ -41,7 +39,8 @@ def watched(
     rows = head_rows(report, name, listed, theme, room, ranking=True)
     parts = [
         title,
-        stack([grid, score_legend(name, theme, room)], gap=0),
+        grid,
+        score_legend(name, theme, room),
         Block((*_broken(heading, room, theme), *rows.lines), room),
         _maps(report, name, theme, room),
     ]

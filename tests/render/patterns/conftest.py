@@ -96,7 +96,7 @@ def make_head(
         agreement=float(rng.uniform(0.5, 1)) if label else None,
         measured={name: 7 for name, number in scores.items() if number is not None},
         statistics=statistics,
-        control={name: 0.01 for name in names} if control else {},
+        control=dict.fromkeys(names, 0.01) if control else {},
         example=example_of(best, tokens, rng) if label else None,
     )
 
@@ -133,7 +133,7 @@ def make_patterns(
             Probe("random repeats", 6, 33, 129, ("duplicate", "induction"), seeds=(0, 1, 2)),
             Probe("annotated sentences", 67, 6, 17, ("subject",), pairs={"subject": 67}),
         ),
-        not_measured={name: "no token comes twice" for name in missing},
+        not_measured=dict.fromkeys(missing, "no token comes twice"),
         control=Control(0, {"previous": 0, "first": 1}) if control else None,
     )
     return replace(report, **fields)
@@ -176,4 +176,3 @@ def golden() -> Callable[[str, str], None]:
         assert screen == path.read_text(encoding="utf-8")
 
     return check
-
