@@ -72,7 +72,7 @@ class Place:
 def _at(weights: Weights, place: Place, offset: int) -> Rows:
     """Each row's weight on the key ``offset`` away; a row that has no such key does not count."""
     keys = place.rows(weights) + offset
-    counts = (keys >= place.first_key) & (keys < place.keys)
+    counts: NDArray[np.bool_] = np.asarray((keys >= place.first_key) & (keys < place.keys))
     inside = keys < weights.shape[-1]
     shown = np.where(counts & inside, keys, 0)
     values = weights[..., np.arange(weights.shape[-2]), shown]
@@ -99,7 +99,7 @@ def self_rows(weights: Weights, place: Place) -> Rows:
 
 def first_rows(weights: Weights, place: Place) -> Rows:
     """The weight on key 0 of every query but the first."""
-    return weights[..., 0], place.rows(weights) >= 1
+    return weights[..., 0], np.asarray(place.rows(weights) >= 1)
 
 
 def duplicate_rows(weights: Weights, place: Place, ids: NDArray[np.integer]) -> Rows:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from attnviz.attention.checkpoint import open_checkpoint
+from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import ObserveBlock
@@ -27,28 +28,32 @@ class Bundled:
     """The bundled decoder language model; everything about it is read from its files.
 
     dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
+    seed: of random weights in place of the trained ones, as training begins; None for these.
     decoder: the model itself, for more than its weights.
     checkpoint: its opened files, for those that run it in another way.
     """
 
-    def __init__(self, dtype: str = "float32") -> None:
+    def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
         if dtype not in ("float32", "float64"):
             raise UsageError(
                 f"the bundled model computes in float32 or float64, got {dtype}; choose one of them"
             )
         self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config
-        self.decoder = NumpyDecoder(config, checkpoint.tensors, dtype)
+        tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
+        self.decoder = NumpyDecoder(config, tensors, dtype)
         self._trained_tokens = checkpoint.metadata.get("trained_tokens")
         self._info = ModelInfo(
             name="tiny",
-            revision=checkpoint.metadata.get("revision"),
+            revision=checkpoint.metadata.get("revision") if seed is None else None,
             architecture="LlamaForCausalLM",
             dtype=dtype,
             layers=config.layers,
             heads=config.heads,
             kv_heads=config.kv_heads,
             head_dim=config.head_dim,
+            weights="trained" if seed is None else "random",
+            seed=seed,
         )
 
     @property
@@ -117,3 +122,16 @@ class Bundled:
     ) -> None:
         """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
         self.decoder.run_rows(ids, rows, wants, observe, norms=norms)
+
+
+def _fresh(config: DecoderConfig, seed: int) -> dict[str, NDArray[np.floating]]:
+    """Weights as training begins: projections normal around zero, gains one, biases zero."""
+    generator = np.random.default_rng(seed)
+    tensors: dict[str, NDArray[np.floating]] = {}
+    for name, shape in config.tensor_shapes().items():
+        if len(shape) > 1:
+            drawn = generator.standard_normal(shape, np.float32)
+            tensors[name] = drawn * np.float32(config.initializer_range)
+        else:
+            tensors[name] = np.full(shape, not name.endswith(".bias"), np.float32)
+    return tensors

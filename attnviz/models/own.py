@@ -49,6 +49,7 @@ class OwnAttention:
             raise UsageError(f"the seed must be 0 or more, got {seed}")
         self.causal = causal
         self._seed = seed
+        self._sizes = (d_model, heads, kv_heads, head_dim)
         self._attention = NumpyAttention.random(
             d_model, heads, kv_heads, head_dim, seed=seed, causal=causal
         )
@@ -92,6 +93,13 @@ class OwnAttention:
             ids=tuple(numbers[word] for word in words),
             texts=tuple(words),
             special=(False,) * len(words),
+        )
+
+    def redrawn(self, seed: int) -> OwnAttention:
+        """The same shape with other random weights and embeddings."""
+        d_model, heads, kv_heads, head_dim = self._sizes
+        return OwnAttention(
+            d_model, heads, kv_heads, head_dim=head_dim, causal=self.causal, seed=seed
         )
 
     def vocabulary(self) -> Vocabulary:

@@ -135,10 +135,6 @@ class TransformersModel:
         number = getattr(self.model.config, "pad_token_id", None)
         return number if isinstance(number, int) else None
 
-    def start_of_target(self) -> Tokens:
-        """The token that every decoder text begins with."""
-        return replace(self._tokens([self._start_id]), special=(True,))
-
     def _words(self, text: str) -> Tokens:
         padding = getattr(self.model.config, "pad_token_id", None)
         return word_tokens(text, self._vocabulary, padding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -19,7 +19,7 @@ class Vocabulary:
     """The tokens of a model.
 
     plain: ids that are not special.
-    before, after: the special tokens around every text; ``before`` alone around a decoder's.
+    before, after: the special tokens around every text.
     ranked: whether a larger id stands for a rarer token, as in vocabularies learnt by frequency.
     texts: what ids stand for.
     """
@@ -29,6 +29,11 @@ class Vocabulary:
     after: Tokens
     ranked: bool
     texts: Callable[[Sequence[int]], tuple[str, ...]]
+
+    def bare(self) -> Vocabulary:
+        """The same with nothing around a text."""
+        nothing = Tokens((), (), ())
+        return replace(self, before=nothing, after=nothing)
 
 
 @runtime_checkable
