@@ -92,9 +92,8 @@ def next_rows(weights: Weights, place: Place) -> Rows:
 def self_rows(weights: Weights, place: Place) -> Rows:
     """The weight on the query itself; a causal row that sees nothing else does not count."""
     values, counts = _at(weights, place, 0)
-    if place.causal:
-        counts = np.asarray(counts & (place.visible(weights) > 1))
-    return values, counts
+    chooses = place.visible(weights) > 1
+    return values, np.logical_and(counts, chooses) if place.causal else counts
 
 
 def first_rows(weights: Weights, place: Place) -> Rows:

@@ -74,8 +74,8 @@ def probe_texts(
         found += [ProbeText(NATURAL, passage) for passage in natural]
         found += _random(probing, seeds)
     else:
-        paired = targets or [None] * len(texts)
-        found += [ProbeText(OWN, Passage(*pair)) for pair in zip(texts, paired, strict=True)]
+        paired = zip(texts, targets, strict=True) if targets else ((text, None) for text in texts)
+        found += [ProbeText(OWN, Passage(text, target)) for text, target in paired]
     for text in found:
         _check_length(text.passage.queries(probing.kind))
     annotated, skipped = _annotated(probing, sentences)
