@@ -39,7 +39,7 @@ def patterns(
         typer.Option(
             "--probe",
             metavar="FILE",
-            help="Annotated sentences of your own, in place of the built-in probes; may be "
+            help="Annotated sentences of your own, in place of the built-in English ones; may be "
             "repeated.",
             rich_help_panel=_PROBES,
         ),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from attnviz.errors import UsageError
-from attnviz.patterns import LABELS, View
+from attnviz.patterns import View
 from attnviz.records import Kind
 
-__all__ = ["PatternWish", "ViewWish", "chosen_view", "known_label"]
+__all__ = ["PatternWish", "ViewWish", "chosen_view"]
 
 
 @dataclass(frozen=True)
@@ -65,18 +63,3 @@ def chosen_view(raw: bool, without_first: bool, norm_weighted: bool) -> View:
     if len(given) > 1:
         raise UsageError(f"expected one view: --{given[0]} and --{given[1]} exclude each other")
     return given[0] if given else "raw"
-
-
-def known_label(name: str, relations: Iterable[str]) -> str:
-    """The label that a person named; ``relations`` are those of their own probe files.
-
-    Raises UsageError with the nearest name where there is none.
-    """
-    known = list(dict.fromkeys([*LABELS, *relations]))
-    wanted = name.strip().lower()
-    for label in known:
-        if label.lower() == wanted:
-            return label
-    near = difflib.get_close_matches(wanted, known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(f"no label {name!r}: {hint}expected one of {', '.join(known)}")

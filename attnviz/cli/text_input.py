@@ -23,8 +23,8 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
         raise UsageError("expected one text: give TEXT or --file, not both")
     if argument is None and file is None:
         raise UsageError(
-            f'expected a text: attnviz {command} "The cat sat on the mat.", --file PATH, or - to read '
-            "standard input"
+            f'expected a text: attnviz {command} "The cat sat on the mat.", --file PATH, or - to '
+            "read standard input"
         )
     if file is not None:
         text = decoded(read_file(file), visible(str(file)))

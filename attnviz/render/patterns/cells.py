@@ -6,7 +6,7 @@ from rich.segment import Segment
 
 from attnviz.patterns import LABELS, PatternReport, PatternScores, label_named
 from attnviz.render.blocks import DIM, Block, Line, flow, text_line
-from attnviz.render.labels import visible
+from attnviz.render.labels import at_blanks, visible
 from attnviz.render.patterns.colours import label_style
 from attnviz.render.patterns.grid import GridCell
 from attnviz.render.patterns.numbers import NOT_MEASURED, short
@@ -70,13 +70,15 @@ def label_legend(report: PatternReport, theme: Theme, room: int) -> Block:
     absent = [name for name, count in counts.items() if not count]
     if absent:
         words = visible(", ".join(absent), theme.encoding)
-        samples.append(text_line((f"in none: {words}", DIM)))
-    return _flowed([*samples, *_strengths(theme)], room)
+        samples += _words(f"in none: {words}", theme, room)
+    return _flowed([*samples, *_strengths(theme, room)], room)
 
 
 def score_legend(name: str, theme: Theme, room: int) -> Block:
     """What colours or glyphs mean where the grid is of one score."""
-    return _flowed([_sample(name, visible(name, theme.encoding), theme), *_strengths(theme)], room)
+    return _flowed(
+        [_sample(name, visible(name, theme.encoding), theme), *_strengths(theme, room)], room
+    )
 
 
 def _flowed(samples: list[Line], room: int) -> Block:
@@ -92,14 +94,18 @@ def _sample(name: str, words: str, theme: Theme) -> Line:
     return text_line(letter, f" {words}")
 
 
-def _strengths(theme: Theme) -> list[Line]:
+def _words(text: str, theme: Theme, room: int) -> list[Line]:
+    return [text_line((line, DIM)) for line in at_blanks(text, room, "", theme.ellipsis)]
+
+
+def _strengths(theme: Theme, room: int) -> list[Line]:
     """How strength is shown: the share of what a score could gain over its base rate."""
     if theme.colour:
         first = next(iter(LABELS))
-        line = [Segment("strength 0 ", DIM)]
+        line = [Segment("0 ", DIM)]
         line += [Segment("  ", label_style(first, tenth / 4)) for tenth in range(5)]
-        return [[*line, Segment(" 1", DIM)]]
+        return [text_line(("strength", DIM)), [*line, Segment(" 1", DIM)]]
     if theme.ascii:
-        return [text_line(("strength: 0 to 9, tenths; left out beside a score", DIM))]
+        return _words("strength: 0 to 9, tenths; left out beside a score", theme, room)
     words = [f"{glyph} from {step:.2f}" for glyph, step in zip(_GLYPHS, _STEPS, strict=True)]
     return [text_line(("strength", DIM)), *(text_line((word, DIM)) for word in words)]

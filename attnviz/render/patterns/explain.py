@@ -34,8 +34,14 @@ def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, roo
         "base: a label means something only against a base rate: what the score would be without "
         "the pattern. margin is the score minus its base rate, strength the share of what could "
         "be gained over it; a head whose best strength stays below the threshold gets no label.",
-        "agree: the share of the texts that show this label on their own.",
+        "agree: the share of the texts (of random ones of the seeds, of annotated ones of ten "
+        "equal parts) that show this label on their own.",
     ]
+    if report.control is not None:
+        paragraphs.append(
+            "random: the score of the same place in a model of this shape with random weights; "
+            "what that one does as well no training explains, so strength is counted from there."
+        )
     names = report.labels if watch is None else (watch,)
     families = dict.fromkeys(label_named(name).family for name in names)
     for words in dict.fromkeys(_BASES[family] for family in families):
