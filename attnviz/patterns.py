@@ -38,9 +38,10 @@ View = Literal["raw", "without-first", "norm-weighted"]
 norm of what it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
 
 Family = Literal["position", "identity", "content", "relation", "alignment"]
-"""What a score depends on, which decides its base rate: where a key stands (uniform attention),
-that it equals another token (shuffled tokens), what it is (uniform attention), how a person
-annotated it (the best fixed offset), where it stands in another text (uniform attention)."""
+"""What a score depends on, which decides its base rate: where a key stands (even attention), that
+it equals another token (shuffled tokens), what it is (even attention), how a person annotated it
+(the best fixed offset, or even attention where that finds more), where it stands in another text
+(even attention)."""
 
 
 @dataclass(frozen=True)

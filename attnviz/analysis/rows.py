@@ -92,8 +92,9 @@ def next_rows(weights: Weights, place: Place) -> Rows:
 def self_rows(weights: Weights, place: Place) -> Rows:
     """The weight on the query itself; a causal row that sees nothing else does not count."""
     values, counts = _at(weights, place, 0)
-    chooses = place.visible(weights) > 1
-    return values, np.logical_and(counts, chooses) if place.causal else counts
+    if place.causal:
+        counts[place.visible(weights) < 2] = False
+    return values, counts
 
 
 def first_rows(weights: Weights, place: Place) -> Rows:
@@ -129,14 +130,14 @@ def _mass_on(weights: Weights, keys: NDArray[np.bool_]) -> Rows:
         by_row = weights[:, None, :]
     sums = np.matmul(by_row, chosen)  # (..., rows, heads, orders)
     values = sums[:, 0].T if weights.ndim == 2 else np.moveaxis(sums, -3, -1)
-    return values, keys.any(-1)
+    return values, np.asarray(keys.any(-1))
 
 
 def column_rows(weights: Weights, place: Place, keys: NDArray[np.bool_]) -> Rows:
     """The weight on marked keys (key,); a row that sees none of them does not count."""
     marked = keys.copy()
     marked[: place.first_key] = False
-    return _marked_mass(weights, marked), _marked_seen(weights, place, marked) > 0
+    return _marked_mass(weights, marked), np.asarray(_marked_seen(weights, place, marked) > 0)
 
 
 def rare_rows(weights: Weights, place: Place, keys: NDArray[np.bool_]) -> Rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from attnviz.analysis.patterns.word_pieces import word_pieces
 from attnviz.patterns import AnnotatedSentence
 from attnviz.records import Tokens
 
-__all__ = ["Found", "WordView", "best_offset_share", "word_weights"]
+__all__ = ["Found", "WordView", "relation_base_rate", "word_weights"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +21,14 @@ class Found:
     """Of one annotated pair, which heads look from the one word at the other most.
 
     offset: from the query's place to the key's, in words and marks.
+    by_chance: the chance that attention spread evenly over the tokens finds it: words of several
+        tokens get more of that, and those that get most share the hit.
     hits: (head,) whether the head's largest weight is on the annotated word.
     """
 
     relation: str
     offset: int
+    by_chance: float
     hits: NDArray[np.bool_]
 
 
@@ -56,8 +59,14 @@ class WordView:
         found = []
         for relation, query, key in self.pairs():
             hits = (best[:, query] == key) & (most[:, query] > 0)
-            found.append(Found(relation, key - query, hits))
+            found.append(Found(relation, key - query, self._by_chance(query, key), hits))
         return found
+
+    def _by_chance(self, query: int, key: int) -> float:
+        seen = range(query) if self._causal else range(len(self.units))
+        sizes = {unit: len(self.units[unit]) for unit in seen if unit != query}
+        largest = [unit for unit, size in sizes.items() if size == max(sizes.values())]
+        return 1 / len(largest) if key in largest else 0.0
 
     def pairs(self) -> list[tuple[str, int, int]]:
         """(relation, query, key) of every pair whose words both have tokens."""
@@ -86,7 +95,11 @@ def word_weights(
     return np.asarray(share.T @ (weights.astype(np.float64) @ to))
 
 
-def best_offset_share(found: Iterable[Found]) -> float:
-    """The share of pairs that the best single offset finds; 0 without pairs."""
+def relation_base_rate(found: Sequence[Found]) -> float:
+    """The share of pairs that the best single offset finds, or even attention if that finds more.
+
+    0 without pairs.
+    """
     offsets = Counter(pair.offset for pair in found)
-    return max(offsets.values()) / offsets.total() if offsets else 0.0
+    even = sum(pair.by_chance for pair in found)
+    return max(max(offsets.values()), even) / len(found) if found else 0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from attnviz.analysis.patterns.labels import strength
 from attnviz.analysis.patterns.measure import TextScores
-from attnviz.analysis.patterns.relations import Found, best_offset_share
+from attnviz.analysis.patterns.relations import Found, relation_base_rate
 from attnviz.analysis.patterns.sums import BASE_ORDERS
 from attnviz.analysis.patterns.texts import COPIES, NATURAL, OWN, PREFIX
 from attnviz.patterns import STATISTICS
@@ -135,7 +135,7 @@ def _enter_relation(
                 pairs.append(found)
                 by_fold.setdefault(number % _FOLDS, []).append(float(found.hits[place]))
     hits = [hit for fold in by_fold.values() for hit in fold]
-    base = best_offset_share(pairs)
+    base = relation_base_rate(pairs)
     summary.scores[relation] = _mean(hits)
     summary.base_rate[relation] = base if pairs else None
     summary.measured[relation] = len(pairs)
