@@ -1,7 +1,7 @@
 """How alike attention and a 0/1 template are, by the two formulas of TransformerLens.
 
 ``transformer_lens/head_detector.py``, ``compute_head_attention_similarity_score``; the template of
-a text says which key each query ought to look at. The options change a copy of the weights.
+a text says which key each query ought to look at.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ def mul_score(
 ) -> NDArray[np.float64]:
     """Σ(A∘D) / ΣA of weights (..., query, key); the share of all weight on the template, in [0, 1].
 
-    exclude_first, exclude_self: without key 0, without the diagonal. NaN where no weight is left.
+    exclude_first, exclude_self: of a copy of the weights, take out key 0, or the diagonal. NaN
+        where no weight is left.
     """
     kept = _without(weights, exclude_first, exclude_self)
     on, every = (kept * template).sum((-2, -1)), kept.sum((-2, -1))
-    return np.divide(on, every, out=np.full_like(on, np.nan), where=every != 0)
+    return np.asarray(np.divide(on, every, out=np.full_like(on, np.nan), where=every != 0))
 
 
 def abs_score(
@@ -50,15 +51,16 @@ def abs_score(
 ) -> NDArray[np.float64]:
     """1 − round(mean|A − D|·n, 3) of weights (..., query, key) of n queries; at most 1.
 
-    The options as in ``mul_score``; they change the weights alone, not the template.
+    exclude_first, exclude_self: what weights and template differ by there does not count; the mean
+        is still over all cells.
     """
-    kept = _without(weights, exclude_first, exclude_self)
-    gap = np.abs(kept - template).mean((-2, -1)) * kept.shape[-2]
+    differences = np.abs(np.asarray(weights, np.float64) - template)
+    gap = _without(differences, exclude_first, exclude_self).mean((-2, -1)) * len(template)
     return np.asarray(1 - np.round(gap, _DIGITS))
 
 
-def _without(weights: Weights, first: bool, diagonal: bool) -> NDArray[np.float64]:
-    kept = np.array(weights, np.float64)
+def _without(cells: Weights, first: bool, diagonal: bool) -> NDArray[np.float64]:
+    kept = np.array(cells, np.float64)
     if first:
         kept[..., 0] = 0
     if diagonal:
@@ -69,17 +71,23 @@ def _without(weights: Weights, first: bool, diagonal: bool) -> NDArray[np.float6
 
 def previous_template(tokens: int) -> Template:
     """One at (i, i − 1); the first query has none."""
-    return np.eye(tokens, k=-1)
+    template: Template = np.eye(tokens, k=-1)
+    return template
 
 
 def duplicate_template(ids: Sequence[int]) -> Template:
     """One at every earlier token equal to the query's."""
     tokens = np.asarray(ids)
-    return np.tril(tokens[:, None] == tokens[None, :], -1).astype(np.float64)
+    equal: NDArray[np.bool_] = tokens[:, None] == tokens[None, :]
+    return np.asarray(np.tril(equal, -1), np.float64)
 
 
 def induction_template(ids: Sequence[int]) -> Template:
-    """One at every token behind an earlier one equal to the query's, strictly before the query."""
+    """One at every token behind an earlier one equal to the query's.
+
+    As TransformerLens has it, a query whose neighbour before it is equal finds itself; the measure
+    ``measures.induction`` leaves that out.
+    """
     template = np.zeros((len(ids), len(ids)))
     template[:, 1:] = duplicate_template(ids)[:, :-1]
-    return np.tril(template, -1)
+    return template
