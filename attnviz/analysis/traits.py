@@ -109,13 +109,13 @@ def head_scores(record: AttentionRecord) -> tuple[HeadScores, ...]:
 def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
     """The ``count`` heads worth a full map: each trait's strongest first, then the next ones."""
 
-    def strength(entry: HeadScores) -> float:
+    def clarity(entry: HeadScores) -> float:
         trait = entry.trait
         if trait.name in ("spread", "peaked"):  # behind every trait, the most peaked first
             return trait.score - 1 if trait.name == "peaked" else -1 - trait.score
         return strength(trait.score, trait.base_rate) or 0.0
 
-    ranked = sorted(heads, key=strength, reverse=True)
+    ranked = sorted(heads, key=clarity, reverse=True)
     leaders: dict[str, HeadScores] = {}
     for entry in ranked:
         leaders.setdefault(entry.trait.name, entry)
