@@ -182,10 +182,11 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
         stop = min(start + rows, queries)
         seen = min(stop, keys) if causal else keys
         scores = (query[..., start:stop, :] @ key[..., :seen]).float().flatten(1, 2)
-        if causal:
-            # Of the block's keys only those past its first query can lie in the future.
-            future = torch.ones(stop - start, seen, dtype=torch.bool, device=scores.device)
-            scores.masked_fill_(future.triu(start + 1), -torch.inf)
+        if causal and stop <= keys:
+            # Only the block's own queries are keys that lie in the future of some of them.
+            square = torch.ones(rows, rows, dtype=torch.bool, device=scores.device).triu(1)
+            future = square[: stop - start, : stop - start]
+            scores[..., start:].masked_fill_(future, -torch.inf)
         elif call.mask is not None:
             mask = call.mask[..., start:stop, :seen]
             if mask.dtype == torch.bool:
