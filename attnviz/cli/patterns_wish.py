@@ -33,10 +33,8 @@ class PatternWish:
     truncate: bool = False
 
     def __post_init__(self) -> None:
-        if self.probes and self.own_text:
-            raise UsageError("expected one thing to score: give a text or --probe, not both")
         if self.target is not None and not self.own_text:
-            raise UsageError("--target is the decoder's text of one text: give TEXT or --file, too")
+            raise UsageError("--target is the decoder's text of one text: give TEXT or --file")
 
     @property
     def own_text(self) -> bool:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from attnviz.patterns import Rollout
 from attnviz.render.axes import Axes
-from attnviz.render.blocks import DIM, Block, flow, stack
+from attnviz.render.blocks import DIM, Block, flow, stack, trimmed
 from attnviz.render.facts import model_parts, quoted_line
 from attnviz.render.heatmap import heatmap
 from attnviz.render.labels import token_labels, visible
@@ -70,7 +70,7 @@ def rollout_screen(
     if explained:
         said = [paragraph(line, min(room, _LONGEST), theme) for line in ROLLOUT_EXPLAINED]
         parts.append(stack(said, gap=0))
-    return stack(part for part in parts if part.lines)
+    return trimmed(stack(part for part in parts if part.lines))
 
 
 def _matrices(rollout: Rollout) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

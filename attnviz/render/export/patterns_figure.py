@@ -12,7 +12,7 @@ from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip
 from attnviz.render.export.map_figure import matrix_drawing
 from attnviz.render.palette import contrasting, to_hex
 from attnviz.render.patterns.colours import label_palette, label_step, shade
-from attnviz.render.patterns.numbers import percent, plain, score, short, signed
+from attnviz.render.patterns.numbers import NOT_MEASURED, percent, plain, score, short, signed
 
 __all__ = ["example_drawing", "grid_drawing", "label_key", "ranking_drawing"]
 
@@ -119,6 +119,8 @@ def ranking_drawing(
     }
     if report.control is not None:
         columns["random"] = [score(entry.control.get(name)) for entry in heads]
+    if set(columns["agreement"]) <= {"", NOT_MEASURED}:
+        del columns["agreement"]
     columns["entropy"] = [plain(entry.statistics.get("entropy")) for entry in heads]
     columns["distance"] = [plain(entry.statistics.get("distance")) for entry in heads]
     columns["confidence"] = [score(entry.statistics.get("confidence")) for entry in heads]

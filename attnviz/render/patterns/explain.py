@@ -23,6 +23,12 @@ _BASES = {
     "alignment": "what attention spread evenly over the other text would give",
 }
 
+_DIRECTIONS = {
+    True: "the later word is asked where it looks, because no token sees the future",
+    False: "the dependent (a subject, a pronoun and so on) is asked whether it looks at its head",
+}
+"""How annotated pairs are read, by whether attention is causal."""
+
 
 def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, room: int) -> Block:
     """How to read the grid and its numbers, then what each label means and who has it."""
@@ -47,6 +53,8 @@ def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, roo
     for words in dict.fromkeys(_BASES[family] for family in families):
         named = [name for name in names if _BASES[label_named(name).family] == words]
         paragraphs.append(f"base of {', '.join(named)}: {words}.")
+    if any(label_named(name).family == "relation" for name in names):
+        paragraphs.append(f"pairs of words: {_DIRECTIONS[report.causal]}.")
     paragraphs += [_about(report, name) for name in names]
     paragraphs.append(
         "A label says where a head looks, not that it matters: attnviz ablate measures that."

@@ -43,7 +43,7 @@ def head_rows(
         columns.append(Column("random", [score(entry.control.get(name)) for entry in heads]))
     if ranking:
         columns.append(Column("label", [entry.label or "-" for entry in heads], left=True))
-    else:
+    elif any(entry.agreement is not None for entry in heads):  # of a single text there is none
         columns.append(Column("agree", [percent(entry.agreement) for entry in heads]))
     columns += statistic_columns(heads)
     style = Style(color=Color.from_rgb(*label_colour(name)))

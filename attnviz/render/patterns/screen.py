@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from attnviz.patterns import PatternReport
-from attnviz.render.blocks import BOLD, DIM, Block, Line, stack, without_trailing_blanks
+from attnviz.render.blocks import BOLD, DIM, Block, stack, trimmed
 from attnviz.render.labels import at_blanks, visible
 from attnviz.render.legend import legend
 from attnviz.render.patterns.cells import label_cells, label_legend
@@ -49,16 +49,7 @@ def patterns_screen(report: PatternReport, view: PatternView, theme: Theme, room
         parts.append(
             Block(tuple(wrapped([(hint, False) for hint in view.hints], room, theme)), room)
         )
-    whole = stack(part for part in parts if part.lines)
-    return Block(tuple(map(_trimmed, whole.lines)), room)
-
-
-def _trimmed(line: Line) -> Line:
-    """The line without blanks at its end, also those that end a text."""
-    line = without_trailing_blanks(line)
-    if line and (line[-1].style is None or line[-1].style.bgcolor is None):
-        line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
-    return line
+    return trimmed(stack(part for part in parts if part.lines))
 
 
 def _grid(report: PatternReport, theme: Theme, room: int) -> Block:
