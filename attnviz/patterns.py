@@ -67,8 +67,8 @@ LABELS: Mapping[str, Label] = {
         Label("next", "N", "position"),
         Label("duplicate", "D", "identity"),
         Label("induction", "I", "identity"),
-        Label("separator", "|", "content"),
-        Label("delimiter", ".", "content"),
+        Label("separator", "E", "content"),
+        Label("delimiter", "L", "content"),
         Label("rare", "R", "content"),
         Label("subject", "s", "relation"),
         Label("object", "o", "relation"),
@@ -182,8 +182,8 @@ class PatternScores:
     base_rate: of the same names, what the score would be without the pattern; None as in
         ``scores``, and for names that no base rate belongs to.
     strength: of the names that can be labels, the share of what a score could gain over its base
-        rate (and over the control, where one ran) that it has gained, at most 1; the largest one
-        names the head.
+        rate (and, where a control ran, over the highest score of the twin's heads in this layer)
+        that it has gained, at most 1; the largest one names the head.
     margin: the label's score minus its base rate; None without a label.
     agreement: the share of the texts (or seeds, or, of a relation, of ten folds of its sentences)
         that show this label on their own; None without a label or with a single text.

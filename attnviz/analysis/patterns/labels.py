@@ -39,14 +39,14 @@ def strengths(
     names: Iterable[str],
     scores: Mapping[str, float | None],
     base_rate: Mapping[str, float | None],
-    control: Mapping[str, float | None],
+    floors: Mapping[str, float],
 ) -> dict[str, float]:
-    """The strength of each name that has one."""
+    """The strength of each name that has one, over its base rate and its further floor."""
     found = {}
     for name in names:
         if base_rate.get(name) is None:
             continue
-        value = strength(scores.get(name), base_rate.get(name), control.get(name))
+        value = strength(scores.get(name), base_rate.get(name), floors.get(name))
         if value is not None:
             found[name] = value
     return found

@@ -11,11 +11,17 @@ __all__ = ["not_measured"]
 
 
 def not_measured(
-    probing: Probing, view: View, heads: Sequence[PatternScores], *, own: bool
+    probing: Probing,
+    view: View,
+    heads: Sequence[PatternScores],
+    *,
+    own: bool,
+    relations: Sequence[str],
 ) -> dict[str, str]:
     """The reason of each score that no head has.
 
     own: whether a person's own text was scored.
+    relations: annotated ones of which no pair could be looked at.
     """
     names = dict.fromkeys(name for head in heads for name in head.scores)
     missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
@@ -25,6 +31,12 @@ def not_measured(
     if not own and not crosses and "induction" not in names:
         for name in ("duplicate", "induction", "prefix_matching"):
             found[name] = "the model has no room or too few tokens for random repeated ones"
+    for relation in relations:
+        found[relation] = (
+            "words that belong together stand in one text, cross attention joins two"
+            if crosses
+            else "the annotated words are not whole tokens of the model"
+        )
     return found
 
 
@@ -46,12 +58,12 @@ def _reason(name: str, probing: Probing, view: View, own: bool) -> str:
         return "no special token stands in the text but its first one"
     if name == "delimiter":
         return f"{text} has no punctuation and no special token"
-    return "the weights are not numbers" if name not in _PAIRED else "no pair could be looked at"
+    if name == "monotone":
+        return "every head looks at one place, whatever the query"
+    return "the weights are not numbers"
 
 
 _OF_ONE_TEXT = (
     "previous", "self", "next", "duplicate", "induction", "rare", "text_duplicate",
     "text_induction",
 )  # fmt: skip
-
-_PAIRED = ("subject", "object", "determiner", "adjective", "auxiliary", "coreference")

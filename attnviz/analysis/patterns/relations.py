@@ -16,6 +16,10 @@ from attnviz.records import Tokens
 __all__ = ["Found", "WordView", "relation_base_rate", "word_weights"]
 
 
+_TIE = 1e-6
+"""How far rounding may take weights apart that are equal."""
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """Of one annotated pair, which heads look from the one word at the other most.
@@ -23,13 +27,14 @@ class Found:
     offset: from the query's place to the key's, in words and marks.
     by_chance: the chance that attention spread evenly over the tokens finds it: words of several
         tokens get more of that, and those that get most share the hit.
-    hits: (head,) whether the head's largest weight is on the annotated word.
+    hits: (head,) 1 where the head's largest weight is on the annotated word, 0 where it is not;
+        words that tie for the largest share the hit.
     """
 
     relation: str
     offset: int
     by_chance: float
-    hits: NDArray[np.bool_]
+    hits: NDArray[np.float64]
 
 
 class WordView:
@@ -55,11 +60,13 @@ class WordView:
         by_word = word_weights(weights, self.units)
         every = np.arange(len(self.units))
         by_word[:, every, every] = -1.0
-        best, most = by_word.argmax(-1), by_word.max(-1)
+        most = by_word.max(-1, keepdims=True)
+        largest = (by_word >= most * (1 - _TIE)) & (most > 0)
+        shares = largest / np.maximum(largest.sum(-1, keepdims=True), 1)
         found = []
         for relation, query, key in self.pairs():
-            hits = (best[:, query] == key) & (most[:, query] > 0)
-            found.append(Found(relation, key - query, self._by_chance(query, key), hits))
+            by_chance = self._by_chance(query, key)
+            found.append(Found(relation, key - query, by_chance, shares[:, query, key]))
         return found
 
     def _by_chance(self, query: int, key: int) -> float:

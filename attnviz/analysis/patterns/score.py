@@ -80,8 +80,10 @@ def score_patterns(
         twin = summaries(measure(probing.twin(control), probes, view, heads, work.add), relations)
     names = _labels(found, relations)
     thresholds = dict.fromkeys(names, threshold)
+    floors = _floors(twin)
     scored = tuple(
-        _head(place, summary, twin.get(place), thresholds) for place, summary in found.items()
+        _head(place, summary, thresholds, floors.get(place[0], {}), twin.get(place))
+        for place, summary in found.items()
     )
     report = PatternReport(
         model=model.info,
@@ -92,7 +94,9 @@ def score_patterns(
         labels=names,
         thresholds=thresholds,
         probes=_probes(probing, probes, skipped, relations),
-        not_measured=not_measured(probing, view, scored, own=texts is not None),
+        not_measured=not_measured(
+            probing, view, scored, own=texts is not None, relations=_lost(sentences, relations)
+        ),
         control=None if control is None else _control(control, twin, thresholds),
         seconds=time.monotonic() - began,
         index_base=index_base,
@@ -125,6 +129,12 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     return (*known, *sorted(found - set(known)))
 
 
+def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
+    """The relations that are annotated but could be looked at nowhere."""
+    annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
+    return tuple(dict.fromkeys(name for name in annotated if name not in found))
+
+
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
     """The names that some head has both a score and a base rate of."""
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
@@ -141,11 +151,11 @@ def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tup
 def _head(
     place: Place,
     summary: HeadSummary,
-    twin: HeadSummary | None,
     thresholds: Mapping[str, float],
+    floors: Mapping[str, float],
+    twin: HeadSummary | None = None,
 ) -> PatternScores:
-    control = {} if twin is None else twin.scores
-    found = strengths(thresholds, summary.scores, summary.base_rate, control)
+    found = strengths(thresholds, summary.scores, summary.base_rate, floors)
     label = best_label(found, summary.scores, summary.base_rate, summary.measured, thresholds)
     margin = None
     if label is not None:
@@ -161,8 +171,22 @@ def _head(
         agreement=None if label is None else summary.agreement(label, thresholds[label]),
         measured=summary.measured,
         statistics=summary.statistics,
-        control=control,
+        control={} if twin is None else twin.scores,
     )
+
+
+def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
+    """Of each layer and score the highest that any head of the random twin reaches.
+
+    Its heads are drawn alike: which of them it is says nothing.
+    """
+    floors: dict[int, dict[str, float]] = {}
+    for (layer, _), summary in twin.items():
+        known = floors.setdefault(layer, {})
+        for name, score in summary.scores.items():
+            if score is not None:
+                known[name] = max(score, known.get(name, score))
+    return floors
 
 
 def _control(
@@ -171,7 +195,7 @@ def _control(
     labelled = Counter(
         entry.label
         for place, summary in twin.items()
-        if (entry := _head(place, summary, None, thresholds)).label is not None
+        if (entry := _head(place, summary, thresholds, {})).label is not None
     )
     return Control(seed, {name: labelled[name] for name in thresholds if labelled[name]})
 

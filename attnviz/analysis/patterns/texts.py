@@ -31,7 +31,10 @@ SENTENCES = "annotated sentences"
 OWN = "text"
 
 _LENGTHS = (20, 40, 60)
-_PREFIX = (20, 4)
+_SHORTER = (10, 5)
+"""Distinct tokens of random texts; the shorter ones are for models without room for the others."""
+
+_PREFIX_LENGTH, _PREFIX_COPIES = 20, 4
 """Distinct tokens and copies of the texts for prefix matching."""
 
 _FEWEST = 4
@@ -91,12 +94,23 @@ def _check_length(tokens: Tokens) -> None:
 
 
 def _random(probing: Probing, seeds: Sequence[int]) -> list[ProbeText]:
-    wanted = [(COPIES, length, 2) for length in _LENGTHS] + [(PREFIX, *_PREFIX)]
+    """Random tokens twice, and four times; shorter ones where the model has no room for the usual.
+
+    Nothing where even the shortest do not fit.
+    """
+    twice = _fitting(probing, _LENGTHS, 2) or _fitting(probing, _SHORTER, 2)[:1]
+    often = _fitting(probing, (_PREFIX_LENGTH, *_SHORTER), _PREFIX_COPIES)[:1]
+    wanted = [(COPIES, length, 2) for length in twice]
+    wanted += [(PREFIX, length, _PREFIX_COPIES) for length in often]
     made = [
         (probe, probing.copies(length, copies, seed), seed)
         for (probe, length, copies), seed in product(wanted, seeds)
     ]
     return [ProbeText(probe, passage, seed) for probe, passage, seed in made if passage is not None]
+
+
+def _fitting(probing: Probing, lengths: Sequence[int], copies: int) -> list[int]:
+    return [length for length in lengths if probing.copies(length, copies, 0) is not None]
 
 
 def _annotated(
