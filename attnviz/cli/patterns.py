@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from attnviz.cli import options as opt
+from attnviz.cli.complete import complete_label
 
 __all__ = ["EXAMPLES", "patterns"]
 
@@ -103,6 +104,7 @@ def patterns(
         typer.Option(
             metavar="LABEL",
             help="Only one label: every head, ranked by its score.",
+            autocompletion=complete_label,
             rich_help_panel=_VIEW,
         ),
     ] = None,

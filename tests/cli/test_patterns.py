@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from attnviz.cli.complete import complete_label
 from attnviz.cli.patterns import EXAMPLES
 from attnviz.patterns import LABELS
 
@@ -252,3 +253,8 @@ def test_bad_input(
     )
     (tmp_path / "latin.tsv").write_bytes(b"text\tpairs\nCaf\xe9 two\tsubject:0>1\n")
     assert line in refused(code, "patterns", *arguments)
+
+
+def test_labels_are_offered() -> None:
+    assert complete_label("in") == ["induction"]
+    assert complete_label("") == list(LABELS)

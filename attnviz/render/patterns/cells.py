@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from attnviz.patterns import LABELS, PatternReport, PatternScores, label_named
+from attnviz.patterns import PatternReport, PatternScores, label_named
 from attnviz.render.blocks import DIM, Block, Line, flow, text_line
 from attnviz.render.labels import at_blanks, visible
 from attnviz.render.patterns.colours import label_style
@@ -20,6 +20,8 @@ NO_LABEL = "-"
 _GLYPHS = "░▒▓█"
 _STEPS = (0.0, 0.25, 0.5, 0.75)
 """The strengths from which the glyphs stand."""
+
+_WHOLE_SCALE = 24
 
 
 def glyph_of(strength: float, theme: Theme) -> str:
@@ -71,13 +73,13 @@ def label_legend(report: PatternReport, theme: Theme, room: int) -> Block:
     if absent:
         words = visible(", ".join(absent), theme.encoding)
         samples += _words(f"in none: {words}", theme, room)
-    return _flowed([*samples, *_strengths(theme, room)], room)
+    return _flowed([*samples, *_strengths("previous", theme, room)], room)
 
 
 def score_legend(name: str, theme: Theme, room: int) -> Block:
     """What colours or glyphs mean where the grid is of one score."""
     return _flowed(
-        [_sample(name, visible(name, theme.encoding), theme), *_strengths(theme, room)], room
+        [_sample(name, visible(name, theme.encoding), theme), *_strengths(name, theme, room)], room
     )
 
 
@@ -98,14 +100,16 @@ def _words(text: str, theme: Theme, room: int) -> list[Line]:
     return [text_line((line, DIM)) for line in at_blanks(text, room, "", theme.ellipsis)]
 
 
-def _strengths(theme: Theme, room: int) -> list[Line]:
+def _strengths(name: str, theme: Theme, room: int) -> list[Line]:
     """How strength is shown: the share of what a score could gain over its base rate."""
-    if theme.colour:
-        first = next(iter(LABELS))
-        line = [Segment("0 ", DIM)]
-        line += [Segment("  ", label_style(first, tenth / 4)) for tenth in range(5)]
-        return [text_line(("strength", DIM)), [*line, Segment(" 1", DIM)]]
-    if theme.ascii:
+    if theme.ascii and not theme.colour:
         return _words("strength: 0 to 9, tenths; left out beside a score", theme, room)
+    title = Segment("strength ", DIM)
+    if theme.colour:
+        line = [Segment("0 ", DIM)]
+        line += [Segment("  ", label_style(name, tenth / 4)) for tenth in range(5)]
+        line.append(Segment(" 1", DIM))
+        return [[title, *line]] if room >= _WHOLE_SCALE else [[title], line]
     words = [f"{glyph} from {step:.2f}" for glyph, step in zip(_GLYPHS, _STEPS, strict=True)]
-    return [text_line(("strength", DIM)), *(text_line((word, DIM)) for word in words)]
+    first, *others = [text_line((word, DIM)) for word in words]
+    return [[title, *first], *others] if room >= _WHOLE_SCALE else [[title], first, *others]

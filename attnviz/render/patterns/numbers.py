@@ -28,10 +28,13 @@ def short(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """A difference of scores, such as ``+.862``."""
+    """A difference of scores, such as ``+.862``; without a sign where it rounds to nothing."""
     if value is None:
         return NOT_MEASURED
     text = f"{value:+.3f}"
+    if not any(digit in "123456789" for digit in text):
+        text = text.lstrip("+-")
+        return text.removeprefix("0")
     return text.replace("0.", ".", 1) if text[1:].startswith("0.") else text
 
 

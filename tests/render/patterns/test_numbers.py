@@ -38,6 +38,7 @@ PLAIN = Theme("viridis", colour=False)
         (signed, 0.862, "+.862"),
         (signed, -0.012, "-.012"),
         (signed, 1.0, "+1.000"),
+        (signed, -0.0001, ".000"),
         (signed, None, "n/m"),
         (percent, 0.923, "92%"),
         (percent, None, "n/m"),
