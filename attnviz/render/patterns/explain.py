@@ -29,6 +29,14 @@ _DIRECTIONS = {
 }
 """How annotated pairs are read, by whether attention is causal."""
 
+_FURTHER = {
+    "induction": "prefix: the same over random tokens that come several times, all copies counted "
+    "(prefix matching, Olsson et al. 2022).",
+    "alignment": "monotone: how steadily the place looked at moves on as the output is written, "
+    "from -1 (backwards) to 1.",
+}
+"""Scores that stand beside a label's own."""
+
 
 def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, room: int) -> Block:
     """How to read the grid and its numbers, then what each label means and who has it."""
@@ -46,7 +54,8 @@ def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, roo
     if report.control is not None:
         paragraphs.append(
             "random: the score of the same place in a model of this shape with random weights; "
-            "what that one does as well no training explains, so strength is counted from there."
+            "what it does as well no training explains, so strength is counted from the highest "
+            "such score of the layer."
         )
     names = report.labels if watch is None else (watch,)
     families = dict.fromkeys(label_named(name).family for name in names)
@@ -56,6 +65,7 @@ def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, roo
     if any(label_named(name).family == "relation" for name in names):
         paragraphs.append(f"pairs of words: {_DIRECTIONS[report.causal]}.")
     paragraphs += [_about(report, name) for name in names]
+    paragraphs += [_FURTHER[name] for name in names if name in _FURTHER]
     paragraphs.append(
         "A label says where a head looks, not that it matters: attnviz ablate measures that."
     )

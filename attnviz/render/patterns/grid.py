@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from attnviz.render.axes import tick_line
 from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line, widest, without_trailing_blanks
 from attnviz.render.theme import Theme
 
-__all__ = ["GridCell", "head_grid", "numbered"]
+__all__ = ["GridCell", "head_grid"]
 
 _WIDEST, _NUMBERED, _LEAST = 8, 6, 2
 
@@ -37,11 +38,6 @@ def _cell_width(indent: int, heads: int, room: int) -> int:
     return max(min((room - indent) // heads, _WIDEST), _LEAST)
 
 
-def numbered(layers: int, heads: int, room: int) -> bool:
-    """Whether the cells of a grid of this shape hold their scores."""
-    return _cell_width(_indent(layers), heads, room) >= _NUMBERED
-
-
 def _indent(layers: int) -> int:
     return len(f"L{layers}") + 1
 
@@ -61,6 +57,9 @@ def head_grid(
     cell = _cell_width(indent, len(heads), room)
     per_row = min(max((room - indent) // cell, 1), len(heads))
     whole = per_row >= len(heads)
+    if not whole:  # lines of one length, and cells as wide as that allows
+        per_row = math.ceil(len(heads) / math.ceil(len(heads) / per_row))
+        cell = _cell_width(indent, per_row, room)
     lines: list[Line] = []
     if whole:
         lines.append(_names(heads, index_base, indent, cell))

@@ -16,6 +16,9 @@ from attnviz.render.theme import Theme
 
 __all__ = ["head_rows", "statistic_columns"]
 
+_BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching": "prefix"}}
+"""Of a label, further scores that tell of the same, with the titles of their columns."""
+
 
 def _margin(entry: PatternScores, name: str) -> float | None:
     value, base = entry.scores.get(name), entry.base_rate.get(name)
@@ -45,6 +48,11 @@ def head_rows(
         columns.append(Column("label", [entry.label or "-" for entry in heads], left=True))
     elif any(entry.agreement is not None for entry in heads):  # of a single text there is none
         columns.append(Column("agree", [percent(entry.agreement) for entry in heads]))
+    columns += [
+        Column(title, [score(entry.scores.get(other)) for entry in heads])
+        for other, title in _BESIDE.get(name, {}).items()
+        if any(entry.scores.get(other) is not None for entry in heads)
+    ]
     columns += statistic_columns(heads)
     style = Style(color=Color.from_rgb(*label_colour(name)))
     names = [report.name(entry.layer, entry.head) for entry in heads]
