@@ -19,6 +19,8 @@ SHUFFLES = 8
 _RARE_SHARE = 0.1
 """Of a text's tokens that are called rare."""
 
+_RARE_KINDS = 3
+
 
 @dataclass(frozen=True, eq=False)
 class TextFacts:
@@ -90,12 +92,13 @@ def _orders(tokens: Tokens) -> NDArray[np.int64]:
 
 
 def _rare(tokens: Tokens) -> NDArray[np.bool_]:
-    """The tenth of the text's tokens that come last in the vocabulary, special ones aside."""
+    """The tenth of the text's tokens that come last in the vocabulary, special ones aside.
+
+    None of them where these are fewer than three different ones: that would be a word, not rarity.
+    """
     ids = np.where(tokens.special, -1, np.asarray(tokens.ids, np.int64))
     count = int(_RARE_SHARE * (ids >= 0).sum())
-    if not count:
-        return np.zeros(len(ids), bool)
-    least = np.sort(ids)[-count]
+    least = np.sort(ids)[-max(count, 1)]
     rare = ids >= least
-    # Where most tokens are one token, nothing is rare.
-    return rare if rare.mean() <= 2 * _RARE_SHARE else np.zeros(len(ids), bool)
+    enough = count > 0 and len(set(ids[rare])) >= _RARE_KINDS and rare.mean() <= 2 * _RARE_SHARE
+    return rare if enough else np.zeros(len(ids), bool)
