@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from attnviz.analysis.patterns.names import find_label
 from attnviz.analysis.patterns.score import score_patterns
 from attnviz.cli.heads_run import Output
+from attnviz.cli.heads_view import joined
 from attnviz.cli.observe import Choice, attention_kind, encoded, target_tokens
 from attnviz.cli.patterns_output import check_patterns_output, show_pattern_report
 from attnviz.cli.patterns_view import make_pattern_view
@@ -20,7 +21,7 @@ from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.probes import read_probe_file
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.patterns import LABELS, AnnotatedSentence, PatternReport
-from attnviz.records import Kind, Tokens
+from attnviz.records import Tokens
 
 __all__ = ["show_patterns"]
 
@@ -54,10 +55,15 @@ def show_patterns(
     reading = _read(wish, view_wish.watch)
     with loading(model_name, notices) as progress:
         model = load(model_name, replace(options, progress=progress))
+    choice = Choice(kind=wish.kind, target=wish.target, truncate=wish.truncate)
+    texts, targets = _tokens(model, reading.text, choice)
     with scanning("scoring heads", notices) as advance:
-        report = _score(model, reading, wish, options.seed, advance)
+        report = _score(model, texts, targets, reading, wish, options.seed, advance)
+    target = None
+    if targets:
+        target = wish.target if wish.target is not None else joined(targets[0])
     shown = replace(view_wish, watch=reading.watch)
-    view = make_pattern_view(report, reading.text, wish, shown, hinting=not output.quiet)
+    view = make_pattern_view(report, reading.text, target, wish, shown, hinting=not output.quiet)
     show_pattern_report(report, view, output, console, notices)
     if report.seconds > _LONG:
         notices.print(f"scoring took {spoken_time(report.seconds)}")
@@ -80,13 +86,16 @@ def _read(wish: PatternWish, watch: str | None) -> _Reading:
 
 
 def _score(
-    model: Model, reading: _Reading, wish: PatternWish, seed: int, advance: Advance
+    model: Model,
+    texts: tuple[Tokens, ...] | None,
+    targets: tuple[Tokens, ...],
+    reading: _Reading,
+    wish: PatternWish,
+    seed: int,
+    advance: Advance,
 ) -> PatternReport:
-    choice = Choice(kind=wish.kind, target=wish.target, truncate=wish.truncate)
-    kind = attention_kind(model, choice)
     info = model.info
     heads = choose_heads(wish.layers, wish.heads, info.layers, info.heads, wish.index_base)
-    texts, targets = _tokens(model, reading.text, kind, choice)
     control = None
     if wish.control is not None:
         # The twin of a model that is random itself must not be drawn from the same seed.
@@ -94,7 +103,7 @@ def _score(
     return score_patterns(
         model,
         texts,
-        kind=kind,
+        kind=wish.kind,
         view=wish.view,
         targets=targets,
         sentences=reading.sentences,
@@ -107,9 +116,13 @@ def _score(
 
 
 def _tokens(
-    model: Model, text: str | None, kind: Kind, choice: Choice
+    model: Model, text: str | None, choice: Choice
 ) -> tuple[tuple[Tokens, ...] | None, tuple[Tokens, ...]]:
-    """A person's own text and what its decoder reads; (None, ()) for the probes."""
+    """A person's own text and what its decoder reads; (None, ()) for the probes.
+
+    Raises UsageError for a kind that the model does not have, or a text that does not fit it.
+    """
+    kind = attention_kind(model, choice)
     if text is None:
         return None, ()
     tokens = encoded(model, text, choice.truncate)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from attnviz.analysis.rollout import rollout
 from attnviz.cli.heads_run import Output
+from attnviz.cli.heads_view import joined
 from attnviz.cli.observe import Choice, attention_kind, encoded, target_tokens
 from attnviz.cli.progress import loading
 from attnviz.cli.streams import printing
@@ -56,7 +57,9 @@ def show_rollout(
             target = target_tokens(model, tokens, choice)
         found = rollout(model, tokens, kind=kind, target=target)
 
-    decoded = None if target is None else "".join(target.texts)
+    decoded = None
+    if target is not None:
+        decoded = choice.target if choice.target is not None else joined(target)
 
     def screen(theme: Theme, room: int) -> Block:
         return rollout_screen(found, text, theme, room, values, explained, decoded)

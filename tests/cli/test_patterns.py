@@ -166,6 +166,7 @@ def test_checkpoints(run: Any, document: Any, checkpoint: Any, kind: str) -> Non
     if kind == "t5":
         crossed = document(text, *options, "--kind", "cross", "--target", text)
         assert crossed["kind"] == "cross"
+        assert crossed["target"] == text
         assert any("alignment" in entry["scores"] for entry in crossed["heads"])
         assert all(entry["scores"].get("previous") is None for entry in crossed["heads"])
 

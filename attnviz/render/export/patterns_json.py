@@ -73,6 +73,7 @@ def patterns_document(report: PatternReport, view: PatternView) -> dict[str, Any
         "schema": SCHEMA,
         "model": model_facts(report.model),
         "text": view.text,
+        "target": view.target,
         "source": view.source or None,
         "kind": report.kind,
         "causal": report.causal,

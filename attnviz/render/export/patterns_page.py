@@ -61,6 +61,8 @@ def _facts(report: PatternReport, view: PatternView) -> Iterator[str]:
     yield " · ".join(parts)
     if view.text is not None:
         yield f"text: {' '.join(view.text.split())}"
+    if view.target is not None:
+        yield f"target: {' '.join(view.target.split())}"
     for name, words in provenance_words(report, view):
         yield f"{name}: {words}" if name else words
     yield from (*report.model.notes, *report.notes)

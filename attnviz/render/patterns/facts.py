@@ -37,17 +37,19 @@ def pattern_provenance(report: PatternReport, view: PatternView, room: int, them
     seed = [] if weights_seed is None else [(f"seed {weights_seed} of the weights", False)]
     lines = wrapped([*model_parts(report.model, theme), *kind, *seed], room, theme)
     if view.text is not None:
-        lines.append(_text_line(view.text, room, theme))
+        lines.append(_text_line("text", view.text, room, theme))
+    if view.target is not None:
+        lines.append(_text_line("target", view.target, room, theme))
     for name, words in provenance_words(report, view):
         lines += _named(name, visible(words, theme.encoding), room, theme)
     return Block(tuple(lines), room)
 
 
-def _text_line(text: str, room: int, theme: Theme) -> Line:
+def _text_line(name: str, text: str, room: int, theme: Theme) -> Line:
     shown = visible(" ".join(text.split()), theme.encoding)
     cells = room - _NAME
     shown = fit(shown, cells, theme.ellipsis) if width(shown) > cells else shown
-    return text_line((f"{'text':<{_NAME}}", DIM), shown)
+    return text_line((f"{name:<{_NAME}}", DIM), shown)
 
 
 def provenance_words(report: PatternReport, view: PatternView) -> Iterator[tuple[str, str]]:

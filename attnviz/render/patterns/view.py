@@ -13,6 +13,7 @@ class PatternView:
     """The wishes and the surroundings of one run.
 
     text: a person's own text as given; None where the probes were scored.
+    target: what a decoder read beside it; None where there is none.
     source: where texts or probes come from, in words; empty for what was typed or is built in.
     watch: the one label that is ranked, or None.
     stats: tell the statistics of every head.
@@ -22,6 +23,7 @@ class PatternView:
     """
 
     text: str | None = None
+    target: str | None = None
     source: str = ""
     watch: str | None = None
     stats: bool = False

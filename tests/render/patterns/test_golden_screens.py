@@ -114,7 +114,7 @@ def test_tokens_and_names_cannot_act_on_the_terminal(
     )
     drawn = ""
     for watch in (None, "previous", evil):
-        view = PatternView(text=evil, source=evil, watch=watch, stats=True, explain=True)
+        view = PatternView(evil, evil, evil, watch=watch, stats=True, explain=True)
         drawn += patterns_screen(report, view, PLAIN, 90).plain
     drawn += rollout_screen(rollouts(pieces=pieces), evil, PLAIN, 90, target=evil).plain
     assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(drawn)
