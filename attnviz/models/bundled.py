@@ -90,7 +90,7 @@ class Bundled:
         """Its plain tokens; byte-level BPE numbers them in the order of their merges."""
         added = self.tokenizer.get_added_tokens_decoder()
         plain = [id for id in range(self.decoder.config.vocabulary) if id not in added]
-        before, after = frame_of(self.encode(""))
+        before, after = frame_of(self.encode("a"))
         return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
 
     def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:

@@ -111,7 +111,8 @@ class TransformersModel:
         else:
             special = {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
             size = min(self._vocabulary, len(self.tokenizer))
-            framed = self.encode("")
+            # Without a word between them, beginning and end could not be told apart.
+            framed = self.encode("a")
         plain = [number for number in range(size) if number not in special]
         before, after = frame_of(framed)
         start = self._first_special
