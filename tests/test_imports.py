@@ -19,7 +19,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "designs", "accounts", "errors"}
+GROUND = {"records", "designs", "accounts", "ablation", "patterns", "pruning", "errors"}
 """What crosses the layers: plain data and the exceptions."""
 
 MAY_IMPORT = {
@@ -31,6 +31,9 @@ MAY_IMPORT = {
     "attention": {"errors"},
     **{name: set() for name in GROUND},
     "accounts": {"designs"},
+    "ablation": {"records"},
+    "patterns": {"records"},
+    "pruning": {"records"},
 }
 """What each layer may import beside itself."""
 
@@ -39,6 +42,9 @@ LIBRARIES = {
     "analysis": {"numpy"},
     "attention": {"numpy", "torch", "array_api_compat", "safetensors"},
     "records": {"numpy"},
+    "ablation": {"numpy"},
+    "patterns": {"numpy"},
+    "pruning": set(),
     "designs": set(),
     "accounts": set(),
     "errors": set(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnviz.capture.row_blocks import RowObserver, observe_rows
+from attnviz.capture.row_blocks import observe_rows
+from attnviz.capture.row_observer import RowObserver
 from attnviz.capture.run import capture
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, TwoStackModel

@@ -24,7 +24,7 @@ from attnviz.capture.registered_attention import (
     cross_attention,
     registered,
 )
-from attnviz.capture.row_blocks import RowObserver, hand_over, rows_of_a_block
+from attnviz.capture.row_observer import RowObserver, hand_over, rows_of_a_block
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError
 from attnviz.capture.transformers_interface import observe_transformers

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError
+from attnviz.models import probes
 from attnviz.models.probes import natural_texts, read_probe_file, shipped_sentences
 from attnviz.patterns import RELATIONS, WordPair
 
@@ -90,6 +91,14 @@ def test_a_language_without_blanks_names_its_words(tmp_path: Path) -> None:
     (sentence,) = read_probe_file(write(tmp_path, content))
     assert [word(sentence, index) for index in range(5)] == ["猫", "が", "魚", "を", "食べた"]
     assert sentence.pairs == (WordPair("subject", 0, 4),)
+
+
+def test_the_examples_of_the_documented_format_can_be_read(tmp_path: Path) -> None:
+    text = (Path(probes.__file__).parents[1] / "data" / "probes" / "README.md").read_text("utf-8")
+    examples = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        assert len(read_probe_file(write(tmp_path, example))) == 1
 
 
 def test_words_of_marks_alone_keep_them(tmp_path: Path) -> None:

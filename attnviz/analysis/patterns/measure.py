@@ -17,7 +17,7 @@ from attnviz.capture.probing import Probing
 from attnviz.patterns import View
 from attnviz.records import Kind
 
-__all__ = ["LayerScores", "TextScores", "Work", "measure"]
+__all__ = ["LayerScores", "TextScores", "Work", "cells_of", "measure"]
 
 Work = Callable[[int], None]
 """Told how much more work is done, in pairs of tokens."""

@@ -28,7 +28,7 @@ class Found:
     by_chance: the chance that attention spread evenly over the tokens finds it: words of several
         tokens get more of that, and those that get most share the hit.
     hits: (head,) 1 where the head's largest weight is on the annotated word, 0 where it is not;
-        words that tie for the largest share the hit.
+        words that tie for the largest share the hit. NaN where weights are no numbers.
     """
 
     relation: str
@@ -63,6 +63,7 @@ class WordView:
         most = by_word.max(-1, keepdims=True)
         largest = (by_word >= most * (1 - _TIE)) & (most > 0)
         shares = largest / np.maximum(largest.sum(-1, keepdims=True), 1)
+        shares[np.isnan(most[..., 0])] = np.nan
         found = []
         for relation, query, key in self.pairs():
             by_chance = self._by_chance(query, key)

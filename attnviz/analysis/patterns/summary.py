@@ -131,7 +131,7 @@ def _enter_relation(
             continue
         place = scores.heads.index(head)
         for found in scores.found:
-            if found.relation == relation:
+            if found.relation == relation and not math.isnan(found.hits[place]):
                 pairs.append(found)
                 by_fold.setdefault(number % _FOLDS, []).append(float(found.hits[place]))
     hits = [hit for fold in by_fold.values() for hit in fold]

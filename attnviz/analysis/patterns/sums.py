@@ -19,7 +19,9 @@ Scores = dict[str, NDArray[np.float64]]
 BASE_ORDERS = ("duplicate", "induction")
 """Scores whose base rate is the same statistic under shuffled tokens."""
 
-_BLOCK_CELLS = 2**20
+_BLOCK_CELLS = 2**17
+"""Of even attention; masks of every order of the tokens stand beside them."""
+
 _STILL = 1e-9
 """A variance of centres below which a head looks at one place, whatever the query."""
 

@@ -126,3 +126,8 @@ def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head) -> None:
     assert head.measured["frame"] == 2 * len(letters)
     assert other.label is None
     assert report.labels[-1] == "frame"
+
+
+def test_weights_that_are_no_numbers_are_no_miss() -> None:
+    view = WordView(sentence(OBJECT), TOKENS, causal=True)
+    assert np.isnan(hits(view, np.full((1, 6, 6), np.nan))["object"])
