@@ -99,6 +99,7 @@ def score_patterns(
         ),
         control=None if control is None else _control(control, twin, thresholds),
         seconds=time.monotonic() - began,
+        notes=_notes(probing, probes, relations),
         index_base=index_base,
     )
     return examples_of(probing, probes, report)
@@ -115,6 +116,15 @@ class _Work:
         self._done += work
         if self._progress is not None:
             self._progress(self._done, self._total)
+
+
+def _notes(
+    probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str]
+) -> tuple[str, ...]:
+    notes = probing.notes_for([text.passage for text in probes])
+    if relations and probing.causal:
+        notes += ("annotated pairs are read from the later word back: a query sees no later word",)
+    return notes
 
 
 def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
