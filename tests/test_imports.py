@@ -19,7 +19,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "designs", "accounts", "ablation", "pruning", "errors"}
+GROUND = {"records", "designs", "accounts", "ablation", "patterns", "pruning", "errors"}
 """What crosses the layers: plain data and the exceptions."""
 
 MAY_IMPORT = {
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     **{name: set() for name in GROUND},
     "accounts": {"designs"},
     "ablation": {"records"},
+    "patterns": {"records"},
     "pruning": {"records"},
 }
 """What each layer may import beside itself."""
@@ -42,6 +43,7 @@ LIBRARIES = {
     "attention": {"numpy", "torch", "array_api_compat", "safetensors"},
     "records": {"numpy"},
     "ablation": {"numpy"},
+    "patterns": {"numpy"},
     "pruning": set(),
     "designs": set(),
     "accounts": set(),

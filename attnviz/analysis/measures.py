@@ -1,8 +1,10 @@
 """Measures of attention weights: arrays (..., query, key) in, one number a head (...) out.
 
 Rows sum to one over the keys. Where a text cannot show a measure the result is NaN, never zero.
-Papers: Olsson et al. 2022 (previous), Clark et al. 2019 (next), Xiao et al. 2023 (first), Wang
-et al. 2022 (duplicate), Elhage et al. 2021 (induction), Voita et al. 2019 (confidence).
+Papers: Olsson et al. 2022 (previous), Clark et al. 2019 (next, delimiter), Xiao et al. 2023
+(first), Wang et al. 2022 (duplicate), Elhage et al. 2021 (induction), Voita et al. 2019
+(confidence). Each is the mean of what its namesake in ``rows`` gives; ``patterns.sums`` takes
+the same means over blocks of rows as they pass by.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.analysis import rows
+from attnviz.analysis.rows import Place
+
 __all__ = [
     "confidence",
+    "delimiter_mass",
     "distance",
     "duplicate",
     "entropy",
@@ -22,32 +28,35 @@ __all__ = [
     "next_token",
     "normalised_entropy",
     "previous",
+    "rare_mass",
     "self_share",
+    "signed_distance",
     "uniform_weights",
 ]
 
 Weights = NDArray[np.floating]
 
 
-def _mean(values: Weights) -> Weights:
-    """Mean over the last axis; NaN where it is empty."""
-    if not values.shape[-1]:
-        return np.full(values.shape[:-1], np.nan)
-    return np.asarray(values.mean(-1))
+def _whole(weights: Weights, causal: bool = True) -> Place:
+    return Place(0, weights.shape[-2], weights.shape[-1], causal)
 
 
-def _diagonal_mean(weights: Weights, offset: int, start: int = 0) -> Weights:
-    return _mean(np.diagonal(weights, offset, axis1=-2, axis2=-1)[..., start:])
+def _mean(values: Weights, counts: NDArray[np.bool_] | None = None) -> Weights:
+    """Mean over the rows that count; NaN where there are none."""
+    chosen = values if counts is None else values[..., counts]
+    if not chosen.shape[-1]:
+        return np.full(chosen.shape[:-1], np.nan)
+    return np.asarray(chosen.mean(-1))
 
 
 def previous(weights: Weights) -> Weights:
     """Mean over queries i ≥ 1 of the weight on key i − 1; in [0, 1]."""
-    return _diagonal_mean(weights, -1)
+    return _mean(*rows.previous_rows(weights, _whole(weights)))
 
 
 def next_token(weights: Weights) -> Weights:
     """Mean over queries i < n − 1 of the weight on key i + 1; in [0, 1], zero where causal."""
-    return _diagonal_mean(weights, 1)
+    return _mean(*rows.next_rows(weights, _whole(weights)))
 
 
 def self_share(weights: Weights, causal: bool) -> Weights:
@@ -55,77 +64,75 @@ def self_share(weights: Weights, causal: bool) -> Weights:
 
     Query 0 of a causal matrix has nothing else to see and is left out.
     """
-    return _diagonal_mean(weights, 0, start=1 if causal else 0)
+    return _mean(*rows.self_rows(weights, _whole(weights, causal)))
 
 
 def first(weights: Weights) -> Weights:
     """Mean over queries i ≥ 1 of the weight on key 0, the attention sink; in [0, 1]."""
-    return _mean(weights[..., 1:, 0])
-
-
-def _mass_on(weights: Weights, keys: NDArray[np.bool_]) -> Weights:
-    """Mean, over the queries that have such keys, of their summed weight; ``keys`` (query, key)."""
-    return _mean(np.where(keys, weights, 0).sum(-1)[..., keys.any(-1)])
+    return _mean(*rows.first_rows(weights, _whole(weights)))
 
 
 def duplicate(weights: Weights, ids: Sequence[int]) -> Weights:
     """Mean, over queries with an equal earlier token, of the weight on those; in [0, 1]."""
-    return _mass_on(weights, _earlier_equal(ids))
+    return _in_one_order(*rows.duplicate_rows(weights, _whole(weights), np.asarray(ids)[None]))
 
 
 def induction(weights: Weights, ids: Sequence[int]) -> Weights:
     """Mean, over queries with an equal earlier token j < i − 1, of the weight on keys j + 1.
 
-    In [0, 1]. The induction score on running text: attention to what followed the same token.
+    In [0, 1]. The induction score on running text: attention to what followed the same token. On
+    BOS r₁…r_n r₁…r_n of distinct tokens it is the mean of A[i, i − n + 1] over the second copy's
+    queries, and on more copies the prefix-matching score (Olsson et al. 2022).
     """
-    equal = _earlier_equal(ids)
-    followers = np.zeros_like(equal)
-    followers[:, 1:] = equal[:, :-1]
-    np.fill_diagonal(followers, False)  # j = i − 1 would be the query itself
-    return _mass_on(weights, followers)
+    return _in_one_order(*rows.induction_rows(weights, _whole(weights), np.asarray(ids)[None]))
 
 
-def _earlier_equal(ids: Sequence[int]) -> NDArray[np.bool_]:
-    tokens = np.asarray(ids)
-    equal: NDArray[np.bool_] = np.tril(tokens[:, None] == tokens[None, :], -1)
-    return equal
+def _in_one_order(values: Weights, counts: NDArray[np.bool_]) -> Weights:
+    return _mean(values[..., 0, :], counts[0])
 
 
-def _row_entropy(weights: Weights) -> Weights:
-    logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-    total = -(weights * logarithms).sum(-1)
-    return np.asarray(np.maximum(total, 0.0) + 0.0)  # rounding, and the sign of zero
+def delimiter_mass(weights: Weights, delimiters: Sequence[bool], causal: bool) -> Weights:
+    """Mean, over queries that see a delimiter, of the weight on delimiters; in [0, 1].
+
+    delimiters: whether each key is punctuation or a special token.
+    """
+    return _mean(*rows.column_rows(weights, _whole(weights, causal), np.asarray(delimiters)))
+
+
+def rare_mass(weights: Weights, rare: Sequence[bool], causal: bool) -> Weights:
+    """Mean, over queries that see a rare token, of the weight on those minus their share of keys.
+
+    In [−1, 1], zero where attention is spread evenly. rare: whether each key is a rare token.
+    """
+    return _mean(*rows.rare_rows(weights, _whole(weights, causal), np.asarray(rare)))
 
 
 def entropy(weights: Weights) -> Weights:
     """Mean over queries of −Σ A ln A, with 0 ln 0 = 0; nats, in [0, ln keys]."""
-    return _mean(_row_entropy(weights))
+    return _mean(rows.entropy_rows(weights))
 
 
 def normalised_entropy(weights: Weights, causal: bool) -> Weights:
     """Entropy of each query over ln(number of keys it sees), mean over queries i ≥ 1; in [0, 1]."""
-    queries, keys = weights.shape[-2:]
-    visible = np.arange(1, queries + 1) if causal else np.full(queries, keys)
-    choice = visible > 1
-    choice[0] = False
-    return _mean(_row_entropy(weights)[..., choice] / np.log(visible[choice]))
+    place = _whole(weights, causal)
+    return _mean(*rows.normalised_entropy_rows(weights, place, rows.entropy_rows(weights)))
 
 
 def distance(weights: Weights) -> Weights:
     """Mean over queries i of Σⱼ A[i, j]·|i − j|; tokens, ≥ 0."""
-    queries, keys = weights.shape[-2:]
-    gap = np.abs(np.arange(queries)[:, None] - np.arange(keys)[None, :])
-    return _mean((weights * gap).sum(-1))
+    return _mean(rows.distance_rows(weights, _whole(weights, causal=False)))
+
+
+def signed_distance(weights: Weights) -> Weights:
+    """Mean over queries i of Σⱼ A[i, j]·(j − i); tokens, positive where later keys prevail."""
+    return _mean(rows.distance_rows(weights, _whole(weights, causal=False), signed=True))
 
 
 def confidence(weights: Weights, special: Sequence[bool]) -> Weights:
     """Mean over the queries that are no special token of their largest weight; in [0, 1]."""
-    return _mean(weights.max(-1)[..., ~np.asarray(special)])
+    return _mean(*rows.confidence_rows(weights, _whole(weights), np.asarray(special)))
 
 
 def uniform_weights(queries: int, keys: int, causal: bool) -> NDArray[np.float64]:
     """Attention spread evenly over the keys that each query sees, shape (query, key)."""
-    weights = np.ones((queries, keys))
-    if causal:
-        weights = np.tril(weights)
-    return np.asarray(weights / weights.sum(-1, keepdims=True))
+    return rows.uniform_rows(Place(0, queries, keys, causal), queries)

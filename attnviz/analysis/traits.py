@@ -9,21 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis import measures
+from attnviz.analysis.patterns.labels import strength
+from attnviz.patterns import LABELS
 from attnviz.records import AttentionRecord, HeadScores, Trait
 
 __all__ = ["MEASURES", "TRAITS", "head_scores", "telling_heads"]
 
-TRAITS = {
-    "previous": "P",
-    "first": "F",
-    "self": "S",
-    "next": "N",
-    "duplicate": "D",
-    "induction": "I",
-    "spread": "-",
-    "peaked": "^",
-}
-"""Every trait's name and letter."""
+_NAMED = ("previous", "first", "self", "next", "duplicate", "induction")
+
+TRAITS = {name: LABELS[name].letter for name in _NAMED} | {"spread": "-", "peaked": "^"}
+"""Every trait's name and letter: of the labels, those that one short text can show."""
 
 MEASURES = (
     "previous",
@@ -83,10 +78,8 @@ def _trait(scores: dict[str, float | None], base: dict[str, float | None]) -> Tr
     best, gain = None, _STANDS_OUT
     for name in TRAITS:
         score, rate = scores.get(name), base.get(name)
-        if score is None or rate is None or rate > 1 - 1e-6:
-            continue
-        share = (score - rate) / (1 - rate)
-        if share > gain:
+        share = strength(score, rate)
+        if share is not None and share > gain and score is not None and rate is not None:
             best, gain = Trait(name, TRAITS[name], score, rate), share
     if best is not None:
         return best
@@ -116,13 +109,13 @@ def head_scores(record: AttentionRecord) -> tuple[HeadScores, ...]:
 def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
     """The ``count`` heads worth a full map: each trait's strongest first, then the next ones."""
 
-    def strength(entry: HeadScores) -> float:
+    def clarity(entry: HeadScores) -> float:
         trait = entry.trait
         if trait.name in ("spread", "peaked"):  # behind every trait, the most peaked first
             return trait.score - 1 if trait.name == "peaked" else -1 - trait.score
-        return (trait.score - trait.base_rate) / (1 - trait.base_rate)
+        return strength(trait.score, trait.base_rate) or 0.0
 
-    ranked = sorted(heads, key=strength, reverse=True)
+    ranked = sorted(heads, key=clarity, reverse=True)
     leaders: dict[str, HeadScores] = {}
     for entry in ranked:
         leaders.setdefault(entry.trait.name, entry)

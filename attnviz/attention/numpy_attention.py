@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,6 +188,49 @@ class NumpyAttention:
                 positions,
             ),
             mask,
+        )
+
+    def in_rows(
+        self, x: Floats, rows: int, observe: Callable[[int, Floats], None] | None = None
+    ) -> Floats:
+        """Self-attention over x (..., token, d_model) in blocks of ``rows`` queries.
+
+        The output (..., token, output_width) equals that of a call; no more than a block of the
+        weights is there at once. ``observe(start, weights)`` gets each block, (..., heads, rows,
+        keys), of the queries from ``start`` on; where causal, without the keys after its last one.
+        """
+        query, key, value = self._heads_of(x)
+        tokens = x.shape[-2]
+        outputs = np.empty((*query.shape[:-1], value.shape[-1]), x.dtype)
+        for start in range(0, tokens, rows):
+            stop = min(start + rows, tokens)
+            seen = stop if self.causal else tokens
+            mask = causal_mask(stop - start, seen, like=x) if self.causal else None
+            outputs[..., start:stop, :], weights = scaled_dot_product_attention(
+                query[..., start:stop, :], key[..., :seen, :], value[..., :seen, :], mask
+            )
+            if observe is not None:
+                observe(start, weights)
+        return self.joined(outputs)
+
+    def moved_norms(self, x: Floats) -> Floats:
+        """‖v_j W_O^h‖₂ of each token j as each head h would move it: (..., heads, token).
+
+        Times the weight on j it is what the query gets from j (Kobayashi et al. 2020).
+        """
+        value = self._heads_of(x)[2]
+        output = np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
+        moved = np.matmul(value, np.moveaxis(output, 0, -1))
+        norms: Floats = np.sqrt(np.square(moved).sum(-1))
+        return norms
+
+    def _heads_of(self, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Query, key and value (..., heads, token, dim) of self-attention."""
+        return self.shape.separate_heads(
+            project(x, self.query_weight, self.query_bias),
+            project(x, self.key_weight, self.key_bias),
+            project(x, self.value_weight, self.value_bias),
+            self.rotary,
         )
 
     def joined(self, outputs: Floats) -> Floats:

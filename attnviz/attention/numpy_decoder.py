@@ -7,7 +7,7 @@ positions, grouped key/value heads, SwiGLU (Shazeer 2020).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,34 @@ class NumpyDecoder:
             if layer < wanted[-1]:
                 residual = self._feed_forward(layer, residual + attended)
 
+    def run_rows(
+        self,
+        ids: ArrayLike,
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, int, Floats, Floats | None], None],
+        *,
+        norms: bool = False,
+    ) -> None:
+        """As ``run``, but in blocks of ``rows`` queries: no layer's weights are there at once.
+
+        ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
+        queries from ``start`` on, without the keys after its last query, and if ``norms`` is set
+        what ``NumpyAttention.moved_norms`` gives, (..., head, token).
+        """
+        checked = self._check(ids)
+        wanted = [layer for layer in range(self.config.layers) if wants(layer)]
+        residual = self._embed(checked)
+        for layer in range(wanted[-1] + 1 if wanted else 0):
+            attention, normed = self._attention(layer), self._normed(layer, residual)
+            look = None
+            if layer in wanted:
+                moved = attention.moved_norms(normed) if norms else None
+                look = partial(_observe_block, observe, layer, moved)
+            residual = residual + attention.in_rows(normed, rows, look)
+            if layer < wanted[-1]:
+                residual = self._feed_forward(layer, residual)
+
     def _check(self, ids: ArrayLike) -> NDArray[np.integer]:
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:
@@ -108,6 +136,13 @@ class NumpyDecoder:
 
     def _attend(self, layer: int, residual: Floats) -> tuple[Floats, Floats]:
         """What attention adds to the residual, and its weights (..., head, query, key)."""
+        return self._attention(layer)(self._normed(layer, residual))
+
+    def _normed(self, layer: int, residual: Floats) -> Floats:
+        """What a layer's attention reads."""
+        return self._norm(f"model.layers.{layer}.input_layernorm", residual)
+
+    def _attention(self, layer: int) -> NumpyAttention:
         name = f"model.layers.{layer}"
         state = {
             f"{ours}.{part}": self._tensor(stored)
@@ -115,14 +150,13 @@ class NumpyDecoder:
             for part in ("weight", "bias")
             if (stored := f"{name}.self_attn.{llamas}.{part}") in self._names
         }
-        attention = NumpyAttention.from_state(
+        return NumpyAttention.from_state(
             state,
             self.config.heads,
             self.config.kv_heads,
             causal=True,
             rotary=self.config.rope_theta,
         )
-        return attention(self._norm(f"{name}.input_layernorm", residual))
 
     def _feed_forward(self, layer: int, residual: Floats) -> Floats:
         """The residual with what the gated feed-forward adds to it."""
@@ -147,6 +181,16 @@ class NumpyDecoder:
         if name not in self._converted:
             self._converted[name] = self._stored[name].astype(self.dtype, copy=False)
         return self._converted[name]
+
+
+def _observe_block(
+    observe: Callable[[int, int, Floats, Floats | None], None],
+    layer: int,
+    norms: Floats | None,
+    start: int,
+    weights: Floats,
+) -> None:
+    observe(layer, start, weights, norms)
 
 
 def _silu(x: Floats) -> Floats:

@@ -29,7 +29,14 @@ from attnviz.models.attention_interface import (
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
-__all__ = ["AttentionCall", "AttentionRun", "active", "observe_registered", "registered"]
+__all__ = [
+    "AttentionCall",
+    "AttentionRun",
+    "active",
+    "cross_attention",
+    "observe_registered",
+    "registered",
+]
 
 _NAME = "attnviz"
 
@@ -45,7 +52,7 @@ _complete: WeakSet[nn.Module] = WeakSet()
 def observe_registered(forward: ForwardPass, observer: Observer) -> bool:
     """Run once and hand over what is wanted; False if our function did not see all of it."""
     with registered(forward.model) as implementations:
-        cross = _cross_attention(forward) if Places.ambiguous(forward) else {}
+        cross = cross_attention(forward) if Places.ambiguous(forward) else {}
         run = _Run(forward, observer, implementations, Places(forward, cross))
         try:
             run.start()
@@ -55,10 +62,14 @@ def observe_registered(forward: ForwardPass, observer: Observer) -> bool:
 
 
 @contextmanager
-def registered(model: PreTrainedModel) -> Iterator[Mapping[int, str]]:
-    """Route every attention call of ``model`` through our function; see ``borrowed``."""
-    register_attention(_NAME, _attend)
-    with borrowed(model, _NAME) as implementations:
+def registered(model: PreTrainedModel, *, fused_mask: bool = False) -> Iterator[Mapping[int, str]]:
+    """Route every attention call of ``model`` through our function; see ``borrowed``.
+
+    fused_mask: as in ``register_attention``.
+    """
+    name = f"{_NAME}-fused-mask" if fused_mask else _NAME
+    register_attention(name, _attend, fused_mask=fused_mask)
+    with borrowed(model, name) as implementations:
         yield implementations
 
 
@@ -111,6 +122,11 @@ class AttentionCall:
         options = self.options | {"is_causal": False}
         function = sdpa_attention(self.module)
         return function(self.module, self.query, self.key, self.value, self.mask, **options)
+
+    def fused_as_masked(self) -> Tensor:
+        """The fused output under the masks of fused attention, which may be none."""
+        function = sdpa_attention(self.module)
+        return function(self.module, self.query, self.key, self.value, self.mask, **self.options)[0]
 
     def is_fused(self, implementations: Mapping[int, str]) -> bool:
         """Whether the module's own config asks for the fused function."""
@@ -171,7 +187,7 @@ class _Probe:
         return call.eager()
 
 
-def _cross_attention(forward: ForwardPass) -> Mapping[int, bool]:
+def cross_attention(forward: ForwardPass) -> Mapping[int, bool]:
     """For each attention module, whether it attends to the encoder."""
     probe = _Probe()
     first = {name: ids[:1, :1] for name, ids in forward.inputs.items() if name != "attention_mask"}

@@ -11,8 +11,12 @@ from attnviz.cli.ablate import EXAMPLES as ABLATE_EXAMPLES
 from attnviz.cli.ablate import ablate
 from attnviz.cli.heads import EXAMPLES, heads
 from attnviz.cli.params import PARAMS_EXAMPLES, params
+from attnviz.cli.patterns import EXAMPLES as PATTERNS_EXAMPLES
+from attnviz.cli.patterns import patterns
 from attnviz.cli.prune import EXAMPLES as PRUNE_EXAMPLES
 from attnviz.cli.prune import prune
+from attnviz.cli.rollout import EXAMPLES as ROLLOUT_EXAMPLES
+from attnviz.cli.rollout import rollout
 
 __all__ = ["app"]
 
@@ -47,6 +51,8 @@ def _attnviz(
 
 
 app.command(epilog=EXAMPLES)(heads)
+app.command(epilog=PATTERNS_EXAMPLES)(patterns)
+app.command(epilog=ROLLOUT_EXAMPLES)(rollout)
 app.command(epilog=ABLATE_EXAMPLES)(ablate)
 app.command(epilog=PRUNE_EXAMPLES)(prune)
 app.command(epilog=PARAMS_EXAMPLES)(params)

@@ -1,8 +1,8 @@
-"""What the shell is offered where a model is named."""
+"""What the shell is offered where a model or a label is named."""
 
 from __future__ import annotations
 
-__all__ = ["complete_model", "complete_shape"]
+__all__ = ["complete_label", "complete_model", "complete_shape"]
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -18,3 +18,10 @@ def complete_shape(incomplete: str) -> list[str]:
     from attnviz.models.shapes import shape_names
 
     return [name for name in shape_names() if name.startswith(incomplete)]
+
+
+def complete_label(incomplete: str) -> list[str]:
+    """The labels of heads that begin with what was typed."""
+    from attnviz.patterns import LABELS
+
+    return [name for name in LABELS if name.startswith(incomplete)]

@@ -12,7 +12,7 @@ from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
 from attnviz.render.screen import View
 from attnviz.render.token_view import Word
 
-__all__ = ["Wish", "make_report", "make_view"]
+__all__ = ["Wish", "joined", "make_report", "make_view"]
 
 _TELLING = 3
 
@@ -74,7 +74,7 @@ def make_view(
     record = report.record
     plain = not report.selected and wish.top is None and wish.token is None
     if target is None and record.kind in ("decoder", "cross"):
-        target = _joined(record.queries)
+        target = joined(record.queries)
     return View(
         text,
         target,
@@ -86,7 +86,7 @@ def make_view(
     )
 
 
-def _joined(tokens: Tokens) -> str:
+def joined(tokens: Tokens) -> str:
     """The text of tokens without the special ones."""
     pairs = zip(tokens.texts, tokens.special, strict=True)
     return "".join(text for text, special in pairs if not special).strip()

@@ -12,7 +12,7 @@ from attnviz.models.memory import free_memory
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import AttentionRecord, Kind, Tokens
 
-__all__ = ["Choice", "attention_kind", "observe", "target_tokens"]
+__all__ = ["Choice", "attention_kind", "encoded", "observe", "target_tokens"]
 
 _DECODER_KINDS = ("decoder", "cross")
 _TARGET_TOKENS = 64
@@ -44,7 +44,7 @@ def observe(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, b
     kind = attention_kind(model, choice)
     info = model.info
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
-    tokens = _encoded(model, text, choice.truncate)
+    tokens = encoded(model, text, choice.truncate)
     target = None
     if isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
         target = target_tokens(model, tokens, choice)
@@ -69,7 +69,8 @@ def attention_kind(model: Model, choice: Choice) -> Kind:
     return kind
 
 
-def _encoded(model: Model, text: str, truncate: bool) -> Tokens:
+def encoded(model: Model, text: str, truncate: bool) -> Tokens:
+    """The text's tokens; UsageError where there are none, or more than the context holds."""
     tokens = model.encode(text)
     if not len(tokens):
         raise UsageError("the text has no tokens: expected at least one word")

@@ -24,6 +24,7 @@ __all__ = [
     "Offline",
     "Palette",
     "ParamsSave",
+    "PatternSave",
     "Pickle",
     "Quiet",
     "RemoteCode",
@@ -147,6 +148,15 @@ ParamsSave = Annotated[
         "--save",
         metavar="FILE",
         help="Write a file by its ending: .json .csv .md .svg .html .txt; may be repeated.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+PatternSave = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--save",
+        metavar="FILE",
+        help="Write a file by its ending: .json .csv .svg .html .png .txt; may be repeated.",
         rich_help_panel=_OUTPUT,
     ),
 ]

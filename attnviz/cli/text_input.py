@@ -11,8 +11,10 @@ from attnviz.render.labels import visible
 __all__ = ["as_utf8", "decoded", "read_file", "read_standard_input", "read_text"]
 
 
-def read_text(argument: str | None, file: Path | None) -> str:
+def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
     """The text of TEXT, ``--file`` or ``-``, without the line end that a file closes with.
+
+    command: that a message names as an example.
 
     Raises UsageError where there is no text or two, LoadError where a file cannot be read or is
     not UTF-8.
@@ -21,8 +23,8 @@ def read_text(argument: str | None, file: Path | None) -> str:
         raise UsageError("expected one text: give TEXT or --file, not both")
     if argument is None and file is None:
         raise UsageError(
-            'expected a text: attnviz heads "The cat sat on the mat.", --file PATH, or - to read '
-            "standard input"
+            f'expected a text: attnviz {command} "The cat sat on the mat.", --file PATH, or - to '
+            "read standard input"
         )
     if file is not None:
         text = decoded(read_file(file), visible(str(file)))

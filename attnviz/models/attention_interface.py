@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.masking_utils import AttentionMaskInterface, eager_mask
+from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
 from transformers.modeling_utils import (
     ALL_ATTENTION_FUNCTIONS,
     AttentionInterface,
@@ -36,12 +36,16 @@ _EAGER = "eager_attention_forward"
 _FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
 
 
-def register_attention(name: str, function: AttentionFunction) -> None:
-    """Make ``function`` the attention of every config that names the implementation ``name``."""
+def register_attention(name: str, function: AttentionFunction, *, fused_mask: bool = False) -> None:
+    """Make ``function`` the attention of every config that names the implementation ``name``.
+
+    fused_mask: give it the masks of fused attention: boolean, or none at all where the module's
+        own ``is_causal`` says enough, so that a long text needs no matrix for it.
+    """
     AttentionInterface.register(name, function)
     # A name without a mask function of its own gets no mask at all, not even a causal one. The
     # eager mask is additive (batch, 1, query, key), which sdpa takes as well.
-    AttentionMaskInterface.register(name, eager_mask)
+    AttentionMaskInterface.register(name, sdpa_mask if fused_mask else eager_mask)
 
 
 def uses_interface(model: PreTrainedModel) -> bool:

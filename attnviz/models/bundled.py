@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from attnviz.attention.checkpoint import open_checkpoint
+from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
+from attnviz.models.model import ObserveBlock
 from attnviz.models.pieces import token_texts
+from attnviz.models.vocabulary import Vocabulary, frame_of
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["Bundled"]
@@ -25,28 +28,32 @@ class Bundled:
     """The bundled decoder language model; everything about it is read from its files.
 
     dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
+    seed: of random weights in place of the trained ones, as training begins; None for these.
     decoder: the model itself, for more than its weights.
     checkpoint: its opened files, for those that run it in another way.
     """
 
-    def __init__(self, dtype: str = "float32") -> None:
+    def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
         if dtype not in ("float32", "float64"):
             raise UsageError(
                 f"the bundled model computes in float32 or float64, got {dtype}; choose one of them"
             )
         self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config
-        self.decoder = NumpyDecoder(config, checkpoint.tensors, dtype)
+        tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
+        self.decoder = NumpyDecoder(config, tensors, dtype)
         self._trained_tokens = checkpoint.metadata.get("trained_tokens")
         self._info = ModelInfo(
             name="tiny",
-            revision=checkpoint.metadata.get("revision"),
+            revision=checkpoint.metadata.get("revision") if seed is None else None,
             architecture="LlamaForCausalLM",
             dtype=dtype,
             layers=config.layers,
             heads=config.heads,
             kv_heads=config.kv_heads,
             head_dim=config.head_dim,
+            weights="trained" if seed is None else "random",
+            seed=seed,
         )
 
     @property
@@ -79,6 +86,16 @@ class Bundled:
             special=tuple(map(bool, encoding.special_tokens_mask[kept])),
         )
 
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens; byte-level BPE numbers them in the order of their merges."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        plain = [id for id in range(self.decoder.config.vocabulary) if id not in added]
+        before, after = frame_of(self.encode("a"))
+        return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
+
+    def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        return token_texts(self.tokenizer, [self.tokenizer.id_to_token(id) or "" for id in ids])
+
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """What a reader must know about a run over these tokens, beside ``info.notes``."""
         if self._trained_tokens is None or len(tokens) <= int(self._trained_tokens):
@@ -93,3 +110,28 @@ class Bundled:
     ) -> None:
         """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
         self.decoder.run(tokens.ids, wants, observe)
+
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: ObserveBlock,
+        *,
+        norms: bool = False,
+    ) -> None:
+        """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
+        self.decoder.run_rows(ids, rows, wants, observe, norms=norms)
+
+
+def _fresh(config: DecoderConfig, seed: int) -> dict[str, NDArray[np.floating]]:
+    """Weights as training begins: projections normal around zero, gains one, biases zero."""
+    generator = np.random.default_rng(seed)
+    tensors: dict[str, NDArray[np.floating]] = {}
+    for name, shape in config.tensor_shapes().items():
+        if len(shape) > 1:
+            drawn = generator.standard_normal(shape, np.float32)
+            tensors[name] = drawn * np.float32(config.initializer_range)
+        else:
+            tensors[name] = np.full(shape, not name.endswith(".bias"), np.float32)
+    return tensors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Model", "NumpyModel", "TwoStackModel"]
+__all__ = ["Model", "NumpyModel", "ObserveBlock", "RowModel", "TwoStackModel"]
 
 
 class Model(Protocol):
@@ -53,6 +53,31 @@ class NumpyModel(Model, Protocol):
 
         ``observe`` gets the layer's index and an array (heads, query, key).
         Layers after the last wanted one need not run.
+        """
+        ...
+
+
+ObserveBlock = Callable[[int, int, NDArray[np.floating], NDArray[np.floating] | None], None]
+"""Told of the layer, the first query's index, the weights (text, head, rows, keys) of a block of
+queries, and the norms (text, head, key) of what each key's value moves, or None."""
+
+
+@runtime_checkable
+class RowModel(NumpyModel, Protocol):
+    """A NumPy model that needs no whole matrix: it runs over blocks of queries."""
+
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: ObserveBlock,
+        *,
+        norms: bool = False,
+    ) -> None:
+        """Run over texts of one length, ``rows`` queries at a time.
+
+        Blocks of a causal model may leave out the keys after their last query.
         """
         ...
 

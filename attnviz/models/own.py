@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
+from attnviz.models.model import ObserveBlock
+from attnviz.models.vocabulary import Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["OwnAttention"]
+
+
+_WORDS = 256
+"""Distinct words of random texts."""
 
 
 class OwnAttention:
@@ -43,6 +49,7 @@ class OwnAttention:
             raise UsageError(f"the seed must be 0 or more, got {seed}")
         self.causal = causal
         self._seed = seed
+        self._sizes = (d_model, heads, kv_heads, head_dim)
         self._attention = NumpyAttention.random(
             d_model, heads, kv_heads, head_dim, seed=seed, causal=causal
         )
@@ -88,6 +95,24 @@ class OwnAttention:
             special=(False,) * len(words),
         )
 
+    def redrawn(self, seed: int) -> OwnAttention:
+        """The same shape with other random weights and embeddings."""
+        d_model, heads, kv_heads, head_dim = self._sizes
+        return OwnAttention(
+            d_model, heads, kv_heads, head_dim=head_dim, causal=self.causal, seed=seed
+        )
+
+    def vocabulary(self) -> Vocabulary:
+        """As many made-up words as random texts need; nothing stands around a text."""
+        nothing = Tokens((), (), ())
+        return Vocabulary(
+            np.arange(_WORDS),
+            nothing,
+            nothing,
+            ranked=False,
+            texts=lambda ids: tuple(f"w{number}" for number in ids),
+        )
+
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """Nothing depends on the text."""
         return ()
@@ -102,6 +127,23 @@ class OwnAttention:
         if wants(0):
             _, weights = self._attention(self._embed(tokens.ids))
             observe(0, weights)
+
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: ObserveBlock,
+        *,
+        norms: bool = False,
+    ) -> None:
+        """Hand over blocks of layer 0's weights if wanted; see ``RowModel``."""
+        if wants(0):
+            words = np.stack([self._embed(tuple(text)) for text in ids])
+            moved = self._attention.moved_norms(words) if norms else None
+            self._attention.in_rows(
+                words, rows, lambda start, weights: observe(0, start, weights, moved)
+            )
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
         """What each head puts out over one text: (head, token, head_dim)."""

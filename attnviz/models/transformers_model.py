@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.foreign import quietly
 from attnviz.models.pieces import token_texts
+from attnviz.models.vocabulary import Vocabulary, frame_of
 from attnviz.models.words import word_tokens
 from attnviz.records import Kind, ModelInfo, Tokens
 
@@ -100,6 +102,39 @@ class TransformersModel:
             )
         ids = output[0].tolist()
         return self._tokens(ids[:-1] if len(ids) > 1 and ids[-1] in self._end_ids else ids)
+
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens; where its tokenizer adds no beginning but names one, that is added."""
+        if self.tokenizer is None:
+            special, size = {self._padding, self._first_special}, self._vocabulary
+            framed = Tokens((), (), ())
+        else:
+            special = {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
+            size = min(self._vocabulary, len(self.tokenizer))
+            # Without a word between them, beginning and end could not be told apart.
+            framed = self.encode("a")
+        plain = [number for number in range(size) if number not in special]
+        before, after = frame_of(framed)
+        start = self._first_special
+        if not len(before) and start is not None and "self" in self.kinds:
+            before = replace(self._tokens([start]), special=(True,))
+        ranked = self.tokenizer is not None
+        return Vocabulary(np.asarray(plain), before, after, ranked, self._plain_texts)
+
+    def _plain_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        return self._tokens(ids).texts
+
+    @property
+    def _first_special(self) -> int | None:
+        """The token that texts begin with by name, whether or not the tokenizer adds it."""
+        owner = self.model.config if self.tokenizer is None else self.tokenizer
+        number = getattr(owner, "bos_token_id", None)
+        return number if isinstance(number, int) and number < self._vocabulary else None
+
+    @property
+    def _padding(self) -> int | None:
+        number = getattr(self.model.config, "pad_token_id", None)
+        return number if isinstance(number, int) else None
 
     def _words(self, text: str) -> Tokens:
         padding = getattr(self.model.config, "pad_token_id", None)

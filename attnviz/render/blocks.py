@@ -18,6 +18,7 @@ __all__ = [
     "flow",
     "stack",
     "text_line",
+    "trimmed",
     "widest",
     "without_trailing_blanks",
 ]
@@ -64,6 +65,18 @@ def without_trailing_blanks(line: Line) -> Line:
     while end and not line[end - 1].text.strip() and not line[end - 1].style:
         end -= 1
     return line[:end]
+
+
+def trimmed(block: Block) -> Block:
+    """The block without blanks at its lines' ends, also those that end a text."""
+
+    def line(segments: Line) -> Line:
+        kept = without_trailing_blanks(segments)
+        if kept and (kept[-1].style is None or kept[-1].style.bgcolor is None):
+            kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
+        return kept
+
+    return Block(tuple(map(line, block.lines)), block.width)
 
 
 def beside(blocks: Sequence[Block], gap: int = 3) -> Block:

@@ -5,21 +5,11 @@ from __future__ import annotations
 from attnviz.records import HeadsReport, Trait
 from attnviz.render.blocks import Block, stack
 from attnviz.render.facts import share
+from attnviz.render.meanings import MEANINGS
 from attnviz.render.prose import paragraph
 from attnviz.render.theme import Theme
 
-__all__ = ["TRAIT_MEANINGS", "explain"]
-
-TRAIT_MEANINGS = {
-    "previous": "looks at the token just before",
-    "first": "looks at the very first token: often a place to rest when nothing is to be found",
-    "self": "looks at the token itself",
-    "next": "looks at the token just after",
-    "duplicate": "looks at earlier copies of the same token",
-    "induction": "looks at what followed earlier copies of the same token, and so can repeat it",
-    "spread": "spreads its attention widely; the score is its entropy, 1 is even",
-    "peaked": "rests on few tokens, but by none of these rules; the score is its largest weight",
-}
+__all__ = ["explain"]
 
 
 def explain(report: HeadsReport, theme: Theme, room: int) -> Block:
@@ -41,7 +31,7 @@ def explain(report: HeadsReport, theme: Theme, room: int) -> Block:
         if known is None or entry.trait.score > known[0].score:
             traits[entry.trait.name] = entry.trait, report.name(entry.layer, entry.head)
     paragraphs += [
-        f"{trait.name} ({trait.letter}): {TRAIT_MEANINGS[name]}; here most of all {where}, "
+        f"{trait.name} ({trait.letter}): {MEANINGS[name]}; here most of all {where}, "
         f"{share(trait.score)}."
         for name, (trait, where) in traits.items()
     ]

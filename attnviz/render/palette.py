@@ -41,8 +41,12 @@ STEPS = 256
 
 @lru_cache
 def colour_table(name: str) -> tuple[RGB, ...]:
-    """The 256 colours of a palette, evenly spaced between its anchors. KeyError if unknown."""
-    anchors = [tuple(bytes.fromhex(anchor)) for anchor in _ANCHORS[name].split()]
+    """The 256 colours of a palette, evenly spaced between its anchors. KeyError if unknown.
+
+    In place of a name stand anchors of one's own, such as ``181c24 56b4e9``.
+    """
+    spelled = name if " " in name else _ANCHORS[name]
+    anchors = [tuple(bytes.fromhex(anchor)) for anchor in spelled.split()]
     table = []
     for step in range(STEPS):
         place = step * (len(anchors) - 1) / (STEPS - 1)

@@ -81,3 +81,29 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
 def test_heads_that_do_not_divide_are_refused():
     with pytest.raises(ValueError, match="choose heads that divides it, or give head_dim"):
         NumpyAttention.random(12, 5)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 100])
+@pytest.mark.parametrize("causal", [True, False])
+def test_blocks_of_rows_equal_the_whole(rows: int, causal: bool) -> None:
+    attention = NumpyAttention.random(12, 3, seed=2, causal=causal, rotary=100.0)
+    x = np.random.default_rng(0).standard_normal((2, 7, 12)).astype(np.float32)
+    output, weights = attention(x)
+    seen = np.zeros_like(weights)
+
+    def look(start: int, block: np.ndarray) -> None:
+        seen[..., start : start + block.shape[-2], : block.shape[-1]] = block
+
+    assert attention.in_rows(x, rows, look) == pytest.approx(output, abs=1e-6)
+    assert seen == pytest.approx(weights, abs=1e-6)
+
+
+def test_moved_norms_by_a_loop_over_heads() -> None:
+    attention = NumpyAttention.random(12, 6, 2, seed=5)
+    x = np.random.default_rng(1).standard_normal((5, 12)).astype(np.float32)
+    norms = attention.moved_norms(x)
+    value = x @ attention.value_weight.T
+    for head in range(6):
+        own = value[:, (head // 3) * 2 : (head // 3) * 2 + 2]
+        moved = own @ attention.output_weight[:, head * 2 : head * 2 + 2].T
+        assert norms[head] == pytest.approx(np.linalg.norm(moved, axis=-1), rel=1e-5)

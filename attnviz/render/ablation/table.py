@@ -42,14 +42,20 @@ class Column:
         return max(map(width, (self.title, *self.cells)))
 
 
-def bar(value: float, limit: float, cells: int, theme: Theme) -> Segment:
-    """A bar of a value's size in ``cells`` columns, half a column fine, in its sign's colour."""
+def bar(
+    value: float, limit: float, cells: int, theme: Theme, style: Style | None = None
+) -> Segment:
+    """A bar of a value's size in ``cells`` columns, half a column fine.
+
+    style: of the bar where there is colour; None for the colour of the value's sign.
+    """
     halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
     full, half = ("#", "#") if theme.ascii else ("█", "▌")
     drawn = full * (halves // 2) + half * (halves % 2)
     step = _SHADES[1 if value >= 0 else -1]
-    style = Style(color=Color.from_rgb(*colour_table(DIVERGING)[step])) if theme.colour else None
-    return Segment(drawn.ljust(cells), style)
+    if theme.colour and style is None:
+        style = Style(color=Color.from_rgb(*colour_table(DIVERGING)[step]))
+    return Segment(drawn.ljust(cells), style if theme.colour else None)
 
 
 def table(
@@ -59,9 +65,11 @@ def table(
     columns: Sequence[Column],
     theme: Theme,
     room: int,
+    style: Style | None = None,
 ) -> Block:
     """A row a name: its bar, then as many of ``columns`` as ``room`` has space for.
 
+    style: of the bars; see ``bar``.
     The first column always stands; names are cut where nothing else helps.
     """
     longest = min(max(map(width, names)), _LONGEST_NAME)
@@ -83,7 +91,7 @@ def table(
         shown = fit(name, longest, theme.ellipsis)
         line = [Segment(shown, BOLD)]
         if bar_room:
-            line += [Segment(" " * _GAP), bar(value, limit, bar_room, theme)]
+            line += [Segment(" " * _GAP), bar(value, limit, bar_room, theme, style)]
         lines.append([*line, *_cells(kept, row, None)])
     return Block(tuple(lines), room)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
+from attnviz.records import HeadScores, HeadsReport, Tokens
 from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Style, Tip
 from attnviz.render.export.words import axis_labels, cut, head_name, head_words
 from attnviz.render.facts import share
@@ -16,7 +16,7 @@ from attnviz.render.labels import token_label, width
 from attnviz.render.maps import cell_steps
 from attnviz.render.palette import colour_table, contrasting, to_hex
 
-__all__ = ["map_drawing"]
+__all__ = ["map_drawing", "matrix_drawing"]
 
 _LETTER = 6.7  # the width of a terminal cell's character in the axis font of 11 pixels
 _LINE = 12  # the closest that axis labels may stand
@@ -53,14 +53,14 @@ def _styles(tokens: Tokens) -> list[Style]:
     return ["axis-faint" if special else "axis" for special in tokens.special]
 
 
-def _row_labels(record: AttentionRecord, x: float, y: float, cell: float) -> Iterator[Item]:
-    labels, styles = axis_labels(record.queries), _styles(record.queries)
+def _row_labels(queries: Tokens, x: float, y: float, cell: float) -> Iterator[Item]:
+    labels, styles = axis_labels(queries), _styles(queries)
     for place in range(0, len(labels), _every(cell)):
         yield Label(x - 6, y + (place + 0.5) * cell + 4, labels[place], styles[place], "end")
 
 
-def _column_labels(record: AttentionRecord, x: float, y: float, cell: float) -> Iterator[Item]:
-    labels, styles = axis_labels(record.keys), _styles(record.keys)
+def _column_labels(keys: Tokens, x: float, y: float, cell: float) -> Iterator[Item]:
+    labels, styles = axis_labels(keys), _styles(keys)
     turn = -45 if cell >= _LEAST_SLANTED else -90
     for place in range(0, len(labels), _every(cell)):
         middle = x + (place + 0.5) * cell + 3
@@ -84,19 +84,16 @@ def _values(
 
 
 def _tips(
-    report: HeadsReport, weights: NDArray[np.floating], x: float, y: float, cell: float
+    weights: NDArray[np.floating],
+    names: tuple[list[str], list[str]],
+    causal: bool,
+    corner: tuple[float, float],
+    cell: float,
 ) -> Iterator[Item]:
     """A tip a cell where cells are few, else one a query with the keys it looks at most."""
-    record = report.record
-    queries, keys = (
-        [
-            f"{cut(token_label(text), _LONGEST_TIP)} ({place + report.index_base})"
-            for place, text in enumerate(tokens.texts)
-        ]
-        for tokens in (record.queries, record.keys)
-    )
+    (queries, keys), (x, y) = names, corner
     for row, query in enumerate(queries):
-        seen = min(row + 1, len(keys)) if record.causal else len(keys)
+        seen = min(row + 1, len(keys)) if causal else len(keys)
         top = y + row * cell
         if max(weights.shape) <= _TIPPED_CELLS:
             for column in range(seen):
@@ -109,32 +106,54 @@ def _tips(
 
 
 def map_drawing(report: HeadsReport, scores: HeadScores, palette: str) -> Drawing:
-    """The weights of one head, a cell each, with its name and its scores above.
+    """The weights of one head, a cell each, with its name and its scores above."""
+    record = report.record
+    return matrix_drawing(
+        (head_name(report, scores), head_words(scores)),
+        report.weights(scores.layer, scores.head),
+        (record.queries, record.keys),
+        record.causal,
+        palette,
+        report.index_base,
+    )
+
+
+def matrix_drawing(
+    titles: tuple[str, str],
+    weights: NDArray[np.floating],
+    axes: tuple[Tokens, Tokens],
+    causal: bool,
+    palette: str,
+    index_base: int = 0,
+) -> Drawing:
+    """Weights (query, key), a cell each, under a title and a line of words.
+
+    axes: the tokens of queries and keys. causal: leave later keys blank.
 
     Short texts have every value in its cell; where labels would touch, every second one, or every
     third … is left, and a line below says so.
     """
-    record = report.record
-    weights = report.weights(scores.layer, scores.head)
+    queries, keys = axes
     finite = np.nan_to_num(weights)
     rows, columns = weights.shape
-    steps = cell_steps(finite, rows, columns, record.causal)
+    steps = cell_steps(finite, rows, columns, causal)
     steps[~np.isfinite(weights)] = -1
     cell = _cell(max(rows, columns))
-    left = _longest(record.queries) + 10
+    left = _longest(queries) + 10
     slanted = cell >= _LEAST_SLANTED
-    top = _TITLE + _longest(record.keys) * (_SLANT if slanted else 1) + 16
-    name, words = head_name(report, scores), head_words(scores)
+    top = _TITLE + _longest(keys) * (_SLANT if slanted else 1) + 16
+    name, words = titles
     items: list[Item] = [
         Label(0, 14, name, "title"),
         Label(0, 31, words, "faint"),
         Cells(left, top, columns * cell, rows * cell, steps),
-        *_row_labels(record, left, top, cell),
-        *_column_labels(record, left, top, cell),
+        *_row_labels(queries, left, top, cell),
+        *_column_labels(keys, left, top, cell),
     ]
     if max(rows, columns) <= _VALUES:
         items += _values(finite, steps, palette, left, top, cell)
-    items += _tips(report, finite, left, top, cell)
+    named = _numbered(queries, index_base), _numbered(keys, index_base)
+    items += _tips(finite, named, causal, (left, top), cell)
     overhang = top - _TITLE if slanted else 8
     across = max(left + columns * cell + overhang, width(words) * 6.2)
     down = top + rows * cell + 2
@@ -142,3 +161,11 @@ def map_drawing(report: HeadsReport, scores: HeadScores, palette: str) -> Drawin
         down += 16
         items.append(Label(left, down - 4, f"1 token in {_every(cell)} is named", "faint"))
     return Drawing(name, across, down, tuple(items))
+
+
+def _numbered(tokens: Tokens, index_base: int) -> list[str]:
+    """Each token with its place, for a tip."""
+    return [
+        f"{cut(token_label(text), _LONGEST_TIP)} ({place + index_base})"
+        for place, text in enumerate(tokens.texts)
+    ]

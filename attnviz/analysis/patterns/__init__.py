@@ -1,0 +1,1 @@
+"""Naming heads: what every head does, scored, held against a base rate, labelled."""

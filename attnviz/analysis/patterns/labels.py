@@ -1,0 +1,95 @@
+"""From a head's scores and base rates to the label that stands out, or none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from attnviz.patterns import LABELS, label_named
+
+__all__ = ["THRESHOLD", "best_label", "strength", "strengths"]
+
+THRESHOLD = 0.2
+"""The share of what a score could gain over its base rate from which it names a head."""
+
+_DEVIATIONS = 3.0
+"""Standard errors of the base rate's share that a relation must gain: many heads are tried."""
+
+_PARTS = {"delimiter": ("first", "separator")}
+"""Labels whose tokens contain those of a sharper one."""
+
+_PART = 0.5
+"""Of a label's score, from which a sharper label that it contains takes its place."""
+
+
+def strength(score: float | None, *floors: float | None) -> float | None:
+    """The share of what a score could gain over the highest of its floors that it has gained.
+
+    At most 1; below 0 for a score under its floor; None where score or floors were not measured,
+    or nothing can be gained.
+    """
+    known = [floor for floor in floors if floor is not None]
+    if score is None or not known or max(known) > 1 - 1e-6:
+        return None
+    floor = max(known)
+    return (score - floor) / (1 - floor)
+
+
+def strengths(
+    names: Iterable[str],
+    scores: Mapping[str, float | None],
+    base_rate: Mapping[str, float | None],
+    floors: Mapping[str, float],
+) -> dict[str, float]:
+    """The strength of each name that has one, over its base rate and its further floor."""
+    found = {}
+    for name in names:
+        if base_rate.get(name) is None:
+            continue
+        value = strength(scores.get(name), base_rate.get(name), floors.get(name))
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def best_label(
+    found: Mapping[str, float],
+    scores: Mapping[str, float | None],
+    base_rate: Mapping[str, float | None],
+    measured: Mapping[str, int],
+    thresholds: Mapping[str, float],
+) -> str | None:
+    """The name of the largest strength that reaches its threshold, or None.
+
+    A relation must also lie clear of chance, given how many pairs were looked at; and a label
+    gives way to a sharper one that explains half of it.
+    """
+    reached = {
+        name: value
+        for name, value in found.items()
+        if value >= thresholds[name] and _clear(name, scores, base_rate, measured)
+    }
+    for whole, parts in _PARTS.items():
+        bar = _PART * (scores.get(whole) or 0.0)
+        if any(part in reached and (scores.get(part) or 0.0) >= bar for part in parts):
+            reached.pop(whole, None)
+    order = list(LABELS)
+    return min(
+        reached,
+        key=lambda name: (-reached[name], order.index(name) if name in LABELS else len(order)),
+        default=None,
+    )
+
+
+def _clear(
+    name: str,
+    scores: Mapping[str, float | None],
+    base_rate: Mapping[str, float | None],
+    measured: Mapping[str, int],
+) -> bool:
+    if label_named(name).family != "relation":
+        return True
+    score, base, pairs = scores.get(name), base_rate.get(name), measured.get(name, 0)
+    if score is None or base is None or not pairs:
+        return False
+    return score - base >= _DEVIATIONS * math.sqrt(base * (1 - base) / pairs)

@@ -1,0 +1,228 @@
+"""Scores every head of a model on probes or on a person's own text, and names what stands out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+
+from attnviz.analysis.patterns.examples import examples_of
+from attnviz.analysis.patterns.labels import THRESHOLD, best_label, strengths
+from attnviz.analysis.patterns.measure import cells_of, measure
+from attnviz.analysis.patterns.reasons import not_measured
+from attnviz.analysis.patterns.summary import SCORES_OF, HeadSummary, summaries
+from attnviz.analysis.patterns.texts import SENTENCES, ProbeText, facts_of, probe_texts
+from attnviz.capture.probing import Model, Probing, open_probing, shipped_sentences
+from attnviz.errors import UsageError
+from attnviz.patterns import (
+    LABELS,
+    AnnotatedSentence,
+    Control,
+    PatternReport,
+    PatternScores,
+    Probe,
+    View,
+)
+from attnviz.records import Kind, Tokens
+
+__all__ = ["score_patterns"]
+
+Place = tuple[int, int]
+
+
+def score_patterns(
+    model: Model,
+    texts: Sequence[Tokens] | None = None,
+    *,
+    kind: Kind | None = None,
+    view: View = "raw",
+    targets: Sequence[Tokens] = (),
+    sentences: Sequence[AnnotatedSentence] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    control: int | None = None,
+    heads: Mapping[int, Container[int]] | None = None,
+    threshold: float = THRESHOLD,
+    progress: Callable[[int, int], None] | None = None,
+    index_base: int = 0,
+) -> PatternReport:
+    """Score and name the heads of ``model``.
+
+    texts: a person's own; None for the probes that ship with the package: natural text, random
+        repeated tokens and annotated English sentences.
+    kind: of the attention; None for the model's first.
+    view: how weights are changed before they are scored.
+    targets: of an encoder–decoder's ``decoder`` and ``cross`` kinds, the decoder's text of each.
+    sentences: annotated ones, in place of those that ship with the package; added to ``texts``.
+    seeds: of the random tokens.
+    control: the seed of a randomly initialised twin whose scores must be exceeded as well.
+    heads: the heads to score of each layer; None scores all.
+    threshold: the strength from which a score names a head.
+    progress: called as ``progress(done, total)``, in pairs of tokens.
+
+    Raises UsageError where a text is too short or a choice does not fit the model, UnsupportedError
+    where its attention, or with it what a view needs, cannot be observed.
+    """
+    began = time.monotonic()
+    probing = open_probing(model, kind)
+    if sentences is None:
+        sentences = shipped_sentences() if texts is None else ()
+    probes, skipped = probe_texts(probing, texts, targets, sentences, seeds)
+    runs = 1 if control is None else 2
+    work = _Work(runs * sum(cells_of(text, probing.kind) for text in probes), progress)
+    relations = _relations(probes)
+    found = summaries(measure(probing, probes, view, heads, work.add), relations)
+    if not found:
+        raise UsageError(
+            "none of the chosen layers has such a head: choose others with --layer or --head"
+        )
+    twin: Mapping[Place, HeadSummary] = {}
+    if control is not None:
+        twin = summaries(measure(probing.twin(control), probes, view, heads, work.add), relations)
+    names = _labels(found, relations)
+    thresholds = dict.fromkeys(names, threshold)
+    floors = _floors(twin)
+    scored = tuple(
+        _head(place, summary, thresholds, floors.get(place[0], {}), twin.get(place))
+        for place, summary in found.items()
+    )
+    report = PatternReport(
+        model=model.info,
+        kind=probing.kind,
+        causal=probing.causal,
+        view=view,
+        heads=scored,
+        labels=names,
+        thresholds=thresholds,
+        probes=_probes(probing, probes, skipped, relations),
+        not_measured=not_measured(
+            probing, view, scored, own=texts is not None, relations=_lost(sentences, relations)
+        ),
+        control=None if control is None else _control(control, twin, thresholds),
+        seconds=time.monotonic() - began,
+        notes=_notes(probing, probes, relations),
+        index_base=index_base,
+    )
+    return examples_of(probing, probes, report)
+
+
+class _Work:
+    """Counts what is done for the caller."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total = 0, total
+        self._progress = progress
+
+    def add(self, work: int) -> None:
+        self._done += work
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _notes(
+    probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str]
+) -> tuple[str, ...]:
+    notes = probing.notes_for([text.passage for text in probes])
+    if relations and probing.causal:
+        notes += ("annotated pairs are read from the later word back: a query sees no later word",)
+    return notes
+
+
+def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
+    """Those of the annotated sentences, the usual ones first."""
+    found = {
+        relation
+        for text in probes
+        if text.words is not None
+        for relation, _, _ in text.words.pairs()
+    }
+    known = [name for name in LABELS if name in found]
+    return (*known, *sorted(found - set(known)))
+
+
+def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
+    """The relations that are annotated but could be looked at nowhere."""
+    annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
+    return tuple(dict.fromkeys(name for name in annotated if name not in found))
+
+
+def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
+    """The names that some head has both a score and a base rate of."""
+    names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
+    return tuple(
+        name
+        for name in names
+        if any(
+            summary.scores.get(name) is not None and summary.base_rate.get(name) is not None
+            for summary in found.values()
+        )
+    )
+
+
+def _head(
+    place: Place,
+    summary: HeadSummary,
+    thresholds: Mapping[str, float],
+    floors: Mapping[str, float],
+    twin: HeadSummary | None = None,
+) -> PatternScores:
+    found = strengths(thresholds, summary.scores, summary.base_rate, floors)
+    label = best_label(found, summary.scores, summary.base_rate, summary.measured, thresholds)
+    margin = None
+    if label is not None:
+        margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
+    return PatternScores(
+        layer=place[0],
+        head=place[1],
+        label=label,
+        scores=summary.scores,
+        base_rate=summary.base_rate,
+        strength=found,
+        margin=margin,
+        agreement=None if label is None else summary.agreement(label, thresholds[label]),
+        measured=summary.measured,
+        statistics=summary.statistics,
+        control={} if twin is None else twin.scores,
+    )
+
+
+def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
+    """Of each layer and score the highest that any head of the random twin reaches.
+
+    Its heads are drawn alike: which of them it is says nothing.
+    """
+    floors: dict[int, dict[str, float]] = {}
+    for (layer, _), summary in twin.items():
+        known = floors.setdefault(layer, {})
+        for name, score in summary.scores.items():
+            if score is not None:
+                known[name] = max(score, known.get(name, score))
+    return floors
+
+
+def _control(
+    seed: int, twin: Mapping[Place, HeadSummary], thresholds: Mapping[str, float]
+) -> Control:
+    labelled = Counter(
+        entry.label
+        for place, summary in twin.items()
+        if (entry := _head(place, summary, thresholds, {})).label is not None
+    )
+    return Control(seed, {name: labelled[name] for name in thresholds if labelled[name]})
+
+
+def _probes(
+    probing: Probing,
+    texts: Sequence[ProbeText],
+    skipped: tuple[str, ...],
+    relations: tuple[str, ...],
+) -> tuple[Probe, ...]:
+    return tuple(
+        facts_of(
+            texts,
+            probe,
+            relations if probe == SENTENCES else tuple(SCORES_OF[probe].values()),
+            probing,
+            skipped if probe == SENTENCES else (),
+        )
+        for probe in dict.fromkeys(text.probe for text in texts)
+    )

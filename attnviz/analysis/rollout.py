@@ -1,0 +1,114 @@
+"""Attention followed through the layers to the input: attention rollout.
+
+Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: with Ā the mean over
+the heads of a layer, Â = ½ Ā + ½ I for the residual stream, R₁ = Â₁ and R_l = Â_l R_{l−1}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.capture.probing import Model, Passage, open_probing
+from attnviz.errors import UsageError
+from attnviz.patterns import Rollout
+from attnviz.records import Kind, Tokens
+
+__all__ = ["rolled_out", "rollout"]
+
+Matrix = NDArray[np.float64]
+
+
+def rolled_out(layers: Iterable[NDArray[np.floating]]) -> Matrix:
+    """The rollout (query, key) of mean weights (query, key), first layer first; rows sum to one.
+
+    ValueError without a layer.
+    """
+    joined: Matrix | None = None
+    for mean in layers:
+        joined = _followed(mean, joined)
+    if joined is None:
+        raise ValueError("rollout needs at least one layer")
+    return joined
+
+
+def _followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
+    mixed = 0.5 * mean.astype(np.float64) + 0.5 * np.eye(len(mean))
+    return mixed if before is None else mixed @ before
+
+
+def rollout(
+    model: Model, tokens: Tokens, *, kind: Kind | None = None, target: Tokens | None = None
+) -> Rollout:
+    """Follow one kind of self-attention of ``model`` over ``tokens`` through all of its layers.
+
+    kind: None for the model's first. target: the decoder's text, for the kind ``decoder``.
+    No more than two matrices of the text are there at once.
+
+    Raises UsageError for cross attention, whose queries and keys are different texts, and for a
+    decoder without its text; UnsupportedError where the attention cannot be observed.
+    """
+    probing = open_probing(model, kind)
+    if probing.kind == "cross":
+        raise UsageError(
+            "rollout follows tokens of one text through the layers, cross attention joins two: "
+            "choose another --kind"
+        )
+    if probing.kind == "decoder" and target is None:
+        raise UsageError("the decoder reads a text of its own: give one with --target")
+    passage = Passage(tokens, target)
+    queries = passage.queries(probing.kind)
+    follow = _Follow(probing.kind, len(queries))
+    probing.run(follow, [passage])
+    return Rollout(
+        model=model.info,
+        kind=probing.kind,
+        causal=probing.causal,
+        tokens=queries,
+        matrix=follow.matrix,
+        raw=follow.raw,
+        layers=follow.layers,
+    )
+
+
+class _Follow:
+    """Takes the mean over each layer's heads as it passes by, and multiplies it on."""
+
+    norms = False
+
+    def __init__(self, kind: Kind, tokens: int) -> None:
+        self._kind = kind
+        self._joined: Matrix | None = None
+        self._seen = 0
+        self.raw: Matrix = np.zeros((tokens, tokens))
+        self.layers = 0
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind
+
+    def observe(
+        self,
+        text: int,
+        kind: Kind,
+        layer: int,
+        start: int,
+        weights: NDArray[np.floating],
+        norms: NDArray[np.floating] | None,
+    ) -> None:
+        rows, keys = weights.shape[1:]
+        if self._seen == 0:
+            self.raw[:] = 0
+        self.raw[start : start + rows, :keys] = weights.mean(0, dtype=np.float64)
+        self._seen += rows
+        if self._seen == len(self.raw):
+            self._joined = _followed(self.raw, self._joined)
+            self.layers += 1
+            self._seen = 0
+
+    @property
+    def matrix(self) -> Matrix:
+        if self._joined is None:
+            raise UsageError("the model has no layer of this attention")
+        return self._joined

@@ -1,0 +1,144 @@
+"""A model opened for scoring: what its texts are, whether it sees the future, its random twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attnviz.capture.row_blocks import observe_rows
+from attnviz.capture.row_observer import RowObserver
+from attnviz.capture.run import capture
+from attnviz.errors import UsageError
+from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.probes import natural_texts, shipped_sentences
+from attnviz.models.random_twin import random_twin
+from attnviz.models.vocabulary import HasVocabulary, Vocabulary, random_copies
+from attnviz.records import Kind, Tokens
+
+__all__ = ["Model", "Passage", "Probing", "natural_texts", "open_probing", "shipped_sentences"]
+
+_TRIAL = "The cat sat on the mat."
+_TARGET_TOKENS = 64
+"""The longest decoder text that a model writes for itself."""
+
+_FEWEST = 8
+"""Tokens of a written text below which the model has not written one."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What one run reads: a text, and of an encoder–decoder also the decoder's text."""
+
+    text: Tokens
+    target: Tokens | None = None
+
+    def queries(self, kind: Kind) -> Tokens:
+        return self.text if self.target is None or kind == "encoder" else self.target
+
+    def keys(self, kind: Kind) -> Tokens:
+        return self.text if kind == "cross" else self.queries(kind)
+
+
+@dataclass(frozen=True)
+class Probing:
+    """A model and the kind of its attention that is scored.
+
+    causal: whether a query sees no later key, as found on a short text.
+    """
+
+    model: Model
+    kind: Kind
+    causal: bool
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the vocabulary's order tells how rare a token is."""
+        vocabulary = self._vocabulary()
+        return vocabulary is not None and vocabulary.ranked
+
+    def _vocabulary(self) -> Vocabulary | None:
+        return self.model.vocabulary() if isinstance(self.model, HasVocabulary) else None
+
+    def passage(self, text: str) -> Passage:
+        """A text, cut to the model's context; the decoder reads the same, or for cross
+        attention what the model itself makes of it."""
+        tokens = self.model.encode(text, self.model.context)
+        if not self._reads_target:
+            return Passage(tokens)
+        return Passage(tokens, self._target(text, tokens))
+
+    @property
+    def _reads_target(self) -> bool:
+        return self.kind in ("decoder", "cross")
+
+    def _target(self, text: str, tokens: Tokens) -> Tokens | None:
+        model = self.model
+        if not isinstance(model, TwoStackModel):
+            return None
+        same = model.encode_target(text, model.target_context)
+        if self.kind != "cross":
+            return same
+        try:
+            limit = min(model.target_context or _TARGET_TOKENS, _TARGET_TOKENS)
+            written = model.greedy_target(tokens, limit)
+        except UsageError:  # a model without a language-model head cannot write
+            return same
+        return written if len(written) >= _FEWEST else same
+
+    def copies(self, length: int, copies: int, seed: int) -> Passage | None:
+        """Random tokens, several times over; None where the model has no room for them."""
+        vocabulary = self._vocabulary()
+        if vocabulary is None or len(vocabulary.plain) < length or self.kind == "cross":
+            return None
+        tokens = random_copies(vocabulary, length, copies, seed)
+        context = self.model.context
+        if self.kind == "decoder" and isinstance(self.model, TwoStackModel):
+            context = self.model.target_context
+            source = self.model.encode(_TRIAL)
+            start = self.model.encode_target(_TRIAL, 1)
+            plain = random_copies(vocabulary.bare(), length, copies, seed)
+            target = Tokens(
+                start.ids + plain.ids, start.texts + plain.texts, start.special + plain.special
+            )
+            return Passage(source, target) if _fits(target, context) else None
+        return Passage(tokens) if _fits(tokens, context) else None
+
+    def notes_for(self, passages: Sequence[Passage]) -> tuple[str, ...]:
+        """What a reader must know of running over these, beside the model's own notes."""
+        if not passages or not isinstance(self.model, NumpyModel):
+            return ()
+        return self.model.notes_for(max((passage.text for passage in passages), key=len))
+
+    def run(self, observer: RowObserver, passages: Sequence[Passage]) -> None:
+        """Run over passages of one length."""
+        targets = [passage.target for passage in passages if passage.target is not None]
+        observe_rows(self.model, observer, [passage.text for passage in passages], targets)
+
+    def twin(self, seed: int) -> Probing:
+        """The same with randomly initialised weights."""
+        return Probing(random_twin(self.model, seed), self.kind, self.causal)
+
+
+def _fits(tokens: Tokens, context: int | None) -> bool:
+    return context is None or len(tokens) <= context
+
+
+def open_probing(model: Model, kind: Kind | None = None) -> Probing:
+    """A model opened for scoring one kind of its attention, by default its first.
+
+    Raises UsageError for a kind that it does not have, UnsupportedError where its attention cannot
+    be observed.
+    """
+    kind = kind or model.kinds[0]
+    if kind not in model.kinds:
+        raise UsageError(
+            f"{model.info.name!r} has no {kind} attention: expected --kind "
+            f"{' or '.join(model.kinds)}"
+        )
+    if kind == "cross":
+        return Probing(model, kind, causal=False)
+    target = None
+    if kind == "decoder" and isinstance(model, TwoStackModel):
+        target = model.encode_target(_TRIAL)
+    record = capture(model, model.encode(_TRIAL), kind=kind, target=target)
+    return Probing(model, kind, record.causal)

@@ -1,0 +1,131 @@
+"""What ``attnviz patterns`` does once its options are read: load, score, label, show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from attnviz.analysis.patterns.names import find_label
+from attnviz.analysis.patterns.score import score_patterns
+from attnviz.cli.heads_run import Output
+from attnviz.cli.heads_view import joined
+from attnviz.cli.observe import Choice, attention_kind, encoded, target_tokens
+from attnviz.cli.patterns_output import check_patterns_output, show_pattern_report
+from attnviz.cli.patterns_view import make_pattern_view
+from attnviz.cli.patterns_wish import PatternWish, ViewWish
+from attnviz.cli.progress import loading
+from attnviz.cli.scan_progress import Advance, scanning, spoken_time
+from attnviz.cli.selection import choose_heads
+from attnviz.cli.terminal import messages
+from attnviz.cli.text_input import read_text
+from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.probes import read_probe_file
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.patterns import LABELS, AnnotatedSentence, PatternReport
+from attnviz.records import Tokens
+
+__all__ = ["show_patterns"]
+
+_LONG = 5.0
+"""Seconds of a run that are worth a word."""
+
+_SEEDS = 3
+"""Draws of random tokens."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What is scored and ranked, read before a model is loaded.
+
+    text: a person's own; None for the probes.
+    sentences: of their probe files; None where there are none.
+    watch: the label to rank, by its full name.
+    """
+
+    text: str | None
+    sentences: tuple[AnnotatedSentence, ...] | None
+    watch: str | None
+
+
+def show_patterns(
+    model_name: str, options: LoadOptions, wish: PatternWish, view_wish: ViewWish, output: Output
+) -> None:
+    """Run the command. What can be refused is refused before a model is loaded."""
+    console = check_patterns_output(output)
+    notices = messages(output.quiet or output.json)
+    reading = _read(wish, view_wish.watch)
+    with loading(model_name, notices) as progress:
+        model = load(model_name, replace(options, progress=progress))
+    choice = Choice(kind=wish.kind, target=wish.target, truncate=wish.truncate)
+    texts, targets = _tokens(model, reading.text, choice)
+    with scanning("scoring heads", notices) as advance:
+        report = _score(model, texts, targets, reading, wish, options.seed, advance)
+    target = None
+    if targets:
+        target = wish.target if wish.target is not None else joined(targets[0])
+    shown = replace(view_wish, watch=reading.watch)
+    view = make_pattern_view(report, reading.text, target, wish, shown, hinting=not output.quiet)
+    show_pattern_report(report, view, output, console, notices)
+    if report.seconds > _LONG:
+        notices.print(f"scoring took {spoken_time(report.seconds)}")
+
+
+def _read(wish: PatternWish, watch: str | None) -> _Reading:
+    """The text, the probe files and the label.
+
+    Raises LoadError for a file that cannot be read, UsageError for a label that does not exist.
+    """
+    text = read_text(wish.text, wish.file, "patterns") if wish.own_text else None
+    sentences = None
+    if wish.probes:
+        sentences = tuple(one for path in wish.probes for one in read_probe_file(path))
+    if watch is not None:
+        pairs = (pair for sentence in sentences or () for pair in sentence.pairs)
+        known = dict.fromkeys([*LABELS, *(pair.relation for pair in pairs)])
+        watch = find_label(watch, known)
+    return _Reading(text, sentences, watch)
+
+
+def _score(
+    model: Model,
+    texts: tuple[Tokens, ...] | None,
+    targets: tuple[Tokens, ...],
+    reading: _Reading,
+    wish: PatternWish,
+    seed: int,
+    advance: Advance,
+) -> PatternReport:
+    info = model.info
+    heads = choose_heads(wish.layers, wish.heads, info.layers, info.heads, wish.index_base)
+    control = None
+    if wish.control is not None:
+        # The twin of a model that is random itself must not be drawn from the same seed.
+        control = seed + 1 if info.seed == seed else seed
+    return score_patterns(
+        model,
+        texts,
+        kind=wish.kind,
+        view=wish.view,
+        targets=targets,
+        sentences=reading.sentences,
+        seeds=range(seed, seed + _SEEDS),
+        control=control,
+        heads=heads,
+        progress=lambda done, total: advance(done / max(total, 1)),
+        index_base=wish.index_base,
+    )
+
+
+def _tokens(
+    model: Model, text: str | None, choice: Choice
+) -> tuple[tuple[Tokens, ...] | None, tuple[Tokens, ...]]:
+    """A person's own text and what its decoder reads; (None, ()) for the probes.
+
+    Raises UsageError for a kind that the model does not have, or a text that does not fit it.
+    """
+    kind = attention_kind(model, choice)
+    if text is None:
+        return None, ()
+    tokens = encoded(model, text, choice.truncate)
+    if isinstance(model, TwoStackModel) and kind in ("decoder", "cross"):
+        return (tokens,), (target_tokens(model, tokens, choice),)
+    return (tokens,), ()

@@ -1,0 +1,49 @@
+"""From labelled heads to what is shown of them: where texts come from, and what to try next."""
+
+from __future__ import annotations
+
+from attnviz.cli.patterns_wish import PatternWish, ViewWish
+from attnviz.patterns import PatternReport
+from attnviz.render.patterns.view import PatternView
+
+__all__ = ["make_pattern_view"]
+
+
+def make_pattern_view(
+    report: PatternReport,
+    text: str | None,
+    target: str | None,
+    wish: PatternWish,
+    view_wish: ViewWish,
+    hinting: bool,
+) -> PatternView:
+    """What is to be shown; ``text`` is a person's own, ``target`` what a decoder read."""
+    files = [wish.file] if wish.file is not None else []
+    return PatternView(
+        text,
+        target,
+        ", ".join(map(str, [*files, *wish.probes])),
+        watch=view_wish.watch,
+        stats=view_wish.stats,
+        top=view_wish.top,
+        explain=view_wish.explain,
+        hints=_hints(report, view_wish) if hinting else (),
+    )
+
+
+def _hints(report: PatternReport, wish: ViewWish) -> tuple[str, ...]:
+    """What to try next."""
+    hints = []
+    named = [name for name in report.labels if report.labelled(name)]
+    if wish.watch is None and named:
+        known = "induction" if "induction" in named else named[0]
+        hints.append(f"--watch {known} ranks every head by one label")
+    elif wish.watch in named:
+        best = report.labelled(wish.watch)[0]
+        name = report.name(best.layer, best.head)
+        hints.append(f"attnviz ablate --head {name} measures whether it matters")
+    if not wish.stats and wish.watch is None:
+        hints.append("--stats tells more of every head")
+    if not wish.explain:
+        hints.append("--explain reads it for you")
+    return tuple(f"next: {hint}" if hint is hints[0] else hint for hint in hints)

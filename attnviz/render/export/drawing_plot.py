@@ -1,0 +1,99 @@
+"""A drawing as a PNG picture: what the SVG shows, drawn with matplotlib's objects alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from attnviz.errors import UsageError
+from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Style, Tip
+from attnviz.render.export.heads_plot import require_matplotlib
+from attnviz.render.export.plot_fonts import Pen
+from attnviz.render.palette import colour_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["write_drawing_png"]
+
+_DPI = 144
+_PIXELS = 96  # of a drawing to an inch
+_MOST_PIXELS = 80_000_000
+_BLANK = (238, 240, 243)
+_INKS: dict[Style, str] = {"faint": "#667080", "axis-faint": "#8a94a3"}
+_INK = "#1f2328"
+_SIZES: dict[Style, float] = {"title": 15, "heading": 13, "value": 10}
+_BOLD = {"title", "heading", "name"}
+
+
+def write_drawing_png(drawing: Drawing, palette: str, stream: BinaryIO) -> None:
+    """Write the drawing on white paper, without its tips.
+
+    LoadError without matplotlib; UsageError where the drawing is too large for a picture.
+    """
+    require_matplotlib()
+    pixels = drawing.width * drawing.height * (_DPI / _PIXELS) ** 2
+    if pixels > _MOST_PIXELS:
+        raise UsageError(
+            f"a picture of {drawing.width:,.0f} x {drawing.height:,.0f} points is too large: "
+            "choose fewer heads, or save as .svg or .html"
+        )
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a reader's own matplotlibrc may draw grids over the cells
+        size = (drawing.width / _PIXELS, drawing.height / _PIXELS)
+        figure = Figure(figsize=size, dpi=_DPI, facecolor="white")
+        FigureCanvasAgg(figure)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        _draw(axes, drawing, palette)
+        axes.set_xlim(0, drawing.width)
+        axes.set_ylim(drawing.height, 0)
+        figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": "attnviz"})
+
+
+def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:
+    """Every item of a drawing and its parts, each with the corner that it is counted from."""
+    yield from ((x, y, item) for item in drawing.items)
+    for right, down, part in drawing.parts:
+        yield from _placed(part, x + right, y + down)
+
+
+def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
+    placed = list(_placed(drawing, 0.0, 0.0))
+    pen = Pen.for_texts([item.content for _, _, item in placed if isinstance(item, Label)])
+    for x, y, item in placed:
+        if isinstance(item, Cells):
+            _cells(axes, item, x, y, palette)
+        elif isinstance(item, Label):
+            _label(axes, item, x, y, pen)
+        else:
+            assert isinstance(item, Tip)  # nothing rests a pointer on a picture
+
+
+def _cells(axes: Axes, cells: Cells, x: float, y: float, palette: str) -> None:
+    table = colour_table(cells.palette or palette)
+    colours = np.array([*table, _BLANK], dtype=np.uint8)  # the last is also number -1
+    left, top = x + cells.x, y + cells.y
+    extent = (left, left + cells.width, top + cells.height, top)
+    image = colours[cells.steps]
+    axes.imshow(image, interpolation="nearest", aspect="auto", extent=extent, origin="upper")
+
+
+def _label(axes: Axes, label: Label, x: float, y: float, pen: Pen) -> None:
+    points = _SIZES.get(label.style, 11) * 72 / _PIXELS
+    look: dict[str, Any] = {
+        "color": label.ink or _INKS.get(label.style, _INK),
+        "ha": {"start": "left", "middle": "center", "end": "right"}[label.anchor],
+        "va": "baseline",
+    }
+    if label.style in _BOLD:
+        look["fontweight"] = "bold"
+    if label.turn:
+        look |= {"rotation": -label.turn, "rotation_mode": "anchor"}
+    axes.text(x + label.x, y + label.y, pen.text(label.content), **pen.style(points, **look))

@@ -1,0 +1,110 @@
+"""The object that ``attnviz patterns --json`` prints and ``--save FILE.json`` writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attnviz.patterns import PatternReport, PatternScores, Probe, label_named
+from attnviz.render.export.model_facts import model_facts
+from attnviz.render.patterns.view import PatternView
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = ["SCHEMA", "patterns_document", "write_patterns_json"]
+
+SCHEMA = "attnviz.patterns/1"
+
+
+def _number(value: float | None) -> float | None:
+    """A number that JSON has; None for what was not measured."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _head(entry: PatternScores) -> dict[str, Any]:
+    """One head; ``null`` is what was not measured."""
+    found: dict[str, Any] = {
+        "layer": entry.layer,
+        "head": entry.head,
+        "label": entry.label,
+        "score": _number(entry.score),
+        "margin": _number(entry.margin),
+        "agreement": _number(entry.agreement),
+        "scores": _numbers(entry.scores),
+        "base_rate": _numbers(entry.base_rate),
+        "strength": _numbers(entry.strength),
+        "statistics": _numbers(entry.statistics),
+        "measured": dict(entry.measured),
+    }
+    if entry.control:
+        found["control"] = _numbers(entry.control)
+    return found
+
+
+def _probe(probe: Probe) -> dict[str, Any]:
+    return {
+        "name": probe.name,
+        "texts": probe.texts,
+        "shortest": probe.shortest,
+        "longest": probe.longest,
+        "scores": list(probe.scores),
+        "seeds": list(probe.seeds),
+        "pairs": dict(probe.pairs),
+        "skipped": list(probe.skipped),
+    }
+
+
+def patterns_document(report: PatternReport, view: PatternView) -> dict[str, Any]:
+    """Everything of a report but the example maps; indices start at 0 whatever the names show.
+
+    ``heads`` holds an entry a head, layer by layer; with ``watched`` the same heads by the score of
+    that label, highest first, those without it left out.
+    """
+    control = report.control
+    heads = report.heads if view.watch is None else report.ranked(view.watch)
+    return {
+        "schema": SCHEMA,
+        "model": model_facts(report.model),
+        "text": view.text,
+        "target": view.target,
+        "source": view.source or None,
+        "kind": report.kind,
+        "causal": report.causal,
+        "view": report.view,
+        "watched": view.watch,
+        "index_base": 0,
+        "probes": [_probe(probe) for probe in report.probes],
+        "labels": {
+            name: {
+                "letter": label_named(name).letter,
+                "family": label_named(name).family,
+                "threshold": report.thresholds[name],
+                "heads": len(report.labelled(name)),
+            }
+            for name in report.labels
+        },
+        "not_measured": dict(report.not_measured),
+        "control": control
+        and {"weights": "random", "seed": control.seed, "labelled": dict(control.labelled)},
+        "seconds": round(report.seconds, 3),
+        "notes": list(report.notes),
+        "heads": [_head(entry) for entry in heads],
+    }
+
+
+def write_patterns_json(
+    report: PatternReport, view: PatternView, stream: SupportsWrite[str]
+) -> None:
+    """Write ``patterns_document``, ASCII only, a line for each head."""
+    document = patterns_document(report, view)
+    heads = document.pop("heads")
+    stream.write(json.dumps(document, allow_nan=False).removesuffix("}"))
+    lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in heads)
+    stream.write(f',\n"heads": [\n{lines}\n]}}\n' if lines else ',\n"heads": []}\n')

@@ -1,0 +1,1 @@
+"""The screens of ``attnviz patterns``: records in, blocks of styled text out."""

@@ -1,0 +1,96 @@
+"""Long texts: no head's whole matrix is ever there, and the numbers are those of the whole."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz.analysis import measures
+from attnviz.analysis.patterns.score import score_patterns
+from attnviz.capture import row_blocks_torch
+from attnviz.models.own import OwnAttention
+from attnviz.models.ready import made_ready
+from attnviz.models.transformers_model import TransformersModel
+
+WORDS = 2_311
+
+
+def words(count: int) -> str:
+    return " ".join(f"w{n}" for n in np.random.default_rng(1).integers(0, 97, count))
+
+
+def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
+    model = OwnAttention(16, 4, causal=True)
+    text = model.encode(words(WORDS))
+    whole = 4 * 4 * WORDS**2  # bytes of all heads of the one layer
+    tracemalloc.start()
+    report = score_patterns(model, [text])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.7 * whole
+    seen: list[np.ndarray] = []
+    model.run(text, lambda layer: True, lambda layer, weights: seen.append(weights))
+    for head in report.heads:
+        weights = seen[0][head.head]
+        assert head.scores["previous"] == pytest.approx(float(measures.previous(weights)), rel=1e-4)
+        expected = float(measures.duplicate(weights, text.ids))
+        assert head.scores["duplicate"] == pytest.approx(expected, rel=1e-4)
+        expected = float(measures.entropy(weights))
+        assert head.statistics["entropy"] == pytest.approx(expected, rel=1e-4)
+
+
+def llama() -> TransformersModel:
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(
+        vocab_size=101,
+        hidden_size=12,
+        intermediate_size=17,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=4,
+        max_position_embeddings=4_096,
+        initializer_range=1.0,
+    )
+    model = transformers.LlamaForCausalLM(config)
+    return made_ready("made", model, None, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("view", ["raw", "without-first", "norm-weighted"])
+def test_recomputed_blocks_give_the_same_scores(view, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = llama()
+    text = model.encode(words(211))
+    whole = score_patterns(model, [text], view=view)
+    monkeypatch.setattr(row_blocks_torch, "LONG", 100)
+    blocks = score_patterns(model, [text], view=view)
+    assert set(row_blocks_torch._plain[model.model].values()) == {True}
+    for one, other in zip(whole.heads, blocks.heads, strict=True):
+        assert one.label == other.label
+        for name, score in one.scores.items():
+            expected = score if score is None else pytest.approx(score, abs=1e-5)
+            assert other.scores[name] == expected, name
+
+
+def test_a_text_past_the_limit_is_never_there_whole() -> None:
+    """From 2,048 tokens on the model's own attention is the fused one."""
+    model = llama()
+    with torch.inference_mode():
+        text = model.encode(words(WORDS))
+    seen: list[tuple[int, ...]] = []
+    original = torch.Tensor.softmax
+
+    def watched(scores: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        seen.append(tuple(scores.shape))
+        return original(scores, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "softmax", watched)
+        report = score_patterns(model, [text])
+    assert report.heads[0].scores["previous"] is not None
+    long = [shape for shape in seen if shape[-1] > 1_000]
+    assert long
+    assert max(np.prod(shape) for shape in long) <= 2**20

@@ -1,0 +1,201 @@
+"""Attention in blocks of queries equals what transformers reports, of every architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.capture import row_blocks_torch
+from attnviz.capture.row_blocks import observe_rows
+from attnviz.capture.row_observer import rows_of_a_block
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
+from attnviz.models.ready import made_ready
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Tokens
+
+from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
+
+PLAIN = set(ARCHITECTURES) - {
+    "gemma2",  # caps its scores
+    "gpt_oss",  # has learned sinks
+    "t5",  # adds a position bias
+    *(name for name, entry in ARCHITECTURES.items() if not entry.registered),
+}
+"""Whose attention is a softmax of scaled scores and nothing else."""
+
+
+class Gathered:
+    """Puts blocks together again."""
+
+    def __init__(self, norms: bool = False) -> None:
+        self.norms = norms
+        self.rows: dict[tuple[int, str, int], list[np.ndarray]] = {}
+        self.moved: dict[tuple[int, str, int], np.ndarray | None] = {}
+
+    def wants(self, kind: str, layer: int) -> bool:
+        return True
+
+    def observe(self, text, kind, layer, start, weights, norms) -> None:
+        known = self.rows.setdefault((text, kind, layer), [])
+        assert start == sum(block.shape[1] for block in known)
+        known.append(weights)
+        self.moved[text, kind, layer] = norms
+
+    def whole(self, text: int, kind: str, layer: int, keys: int) -> np.ndarray:
+        blocks = self.rows[text, kind, layer]
+        padded = [np.pad(block, ((0, 0), (0, 0), (0, keys - block.shape[2]))) for block in blocks]
+        return np.concatenate(padded, axis=1)
+
+
+def tokens(ids: Sequence[int]) -> Tokens:
+    return Tokens(tuple(ids), ("x",) * len(ids), (False,) * len(ids))
+
+
+def opened(name: str) -> TransformersModel:
+    return made_ready(name, small_model(name), None, torch.device("cpu"))
+
+
+def texts_of(name: str) -> tuple[list[Tokens], list[Tokens]]:
+    inputs = inputs_of(name)
+    targets = inputs.get("decoder_input_ids")
+    return (
+        [tokens(inputs["input_ids"][0].tolist())],
+        [] if targets is None else [tokens(targets[0].tolist())],
+    )
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tried as a long text: plain attention is recomputed, any other read as it is."""
+    monkeypatch.setattr(row_blocks_torch, "LONG", 2)
+    model, gathered = opened(name), Gathered()
+    observe_rows(model, gathered, *texts_of(name), cells=60)
+    expected = eager_attentions(name, **inputs_of(name))
+    assert {key[1:] for key in gathered.rows} == set(expected)
+    for (kind, layer), weights in expected.items():
+        whole = gathered.whole(0, kind, layer, weights.shape[-1])
+        assert np.abs(whole - weights[0].numpy()).max() < 2e-6
+    found = row_blocks_torch._plain.get(model.model, {})
+    assert (set(found.values()) == {True}) == (name in PLAIN)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "gptj"])
+def test_a_short_text_is_read_bit_for_bit(name: str) -> None:
+    gathered = Gathered()
+    observe_rows(opened(name), gathered, *texts_of(name), cells=60)
+    for (kind, layer), weights in eager_attentions(name, **inputs_of(name)).items():
+        assert (gathered.whole(0, kind, layer, weights.shape[-1]) == weights[0].numpy()).all()
+
+
+@pytest.mark.parametrize("long", [2, 2048])
+def test_texts_of_one_length_run_together(long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_blocks_torch, "LONG", long)
+    model = opened("llama")
+    pair = [tokens(range(3, 14)), tokens(range(20, 31))]
+    together = Gathered()
+    observe_rows(model, together, pair, cells=200)
+    for number, text in enumerate(pair):
+        alone = Gathered()
+        observe_rows(model, alone, [text], cells=200)
+        for layer in range(3):
+            whole = together.whole(number, "self", layer, 11)
+            assert whole == pytest.approx(alone.whole(0, "self", layer, 11), abs=1e-6)
+
+
+@pytest.mark.parametrize("long", [2, 2048])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+def test_what_each_value_moves(name: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module's output is the sum over keys and heads of weight times moved value, plus bias."""
+    monkeypatch.setattr(row_blocks_torch, "LONG", long)
+    model, gathered = opened(name), Gathered(norms=True)
+    texts, _ = texts_of(name)
+    observe_rows(model, gathered, texts, cells=60)
+    seen: dict[int, torch.Tensor] = {}
+    # The value projection's own output, from a plain run, is the oracle.
+    for layer in range(3):
+        values, output = _values(name, model.model, layer, texts[0])
+        heads = gathered.moved[0, "self", layer].shape[0]
+        groups = heads // (values.shape[-1] // (output.shape[1] // heads))
+        dim = output.shape[1] // heads
+        for head in range(heads):
+            own = values[:, (head // groups) * dim : (head // groups + 1) * dim]
+            moved = own @ output[:, head * dim : (head + 1) * dim].T
+            seen[layer] = moved
+            norms = gathered.moved[0, "self", layer][head]
+            assert norms == pytest.approx(moved.norm(dim=-1).numpy(), rel=1e-4)
+    assert len(seen) == 3
+
+
+def _values(name: str, model, layer: int, text: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each token's value of a layer (token, heads · dim), and the output weight (output, input)."""
+    if name == "gpt2":
+        attention = model.transformer.h[layer].attn
+        module, output = attention.c_attn, attention.c_proj.weight.T
+    elif name == "llama":
+        attention = model.model.layers[layer].self_attn
+        module, output = attention.v_proj, attention.o_proj.weight
+    else:
+        attention = model.bert.encoder.layer[layer].attention
+        module, output = attention.self.value, attention.output.dense.weight
+    caught: list[torch.Tensor] = []
+    hook = module.register_forward_hook(lambda module, args, output: caught.append(output[0]))
+    with torch.inference_mode():
+        model(torch.tensor([text.ids]))
+    hook.remove()
+    values = caught[0]
+    return (values.chunk(3, -1)[2] if name == "gpt2" else values), output
+
+
+def test_norms_are_refused_where_values_cannot_be_seen() -> None:
+    with pytest.raises(UnsupportedError):
+        observe_rows(opened("gptj"), Gathered(norms=True), *texts_of("gptj"))
+    with pytest.raises(UnsupportedError, match="choose another view"):
+        observe_rows(opened("bart"), Gathered(norms=True), *texts_of("bart"))
+
+
+def test_what_can_only_be_read_whole_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_blocks_torch, "LONG", 2)
+    monkeypatch.setattr(row_blocks_torch, "free_memory", lambda device: 1000)
+    with pytest.raises(UsageError, match=r"can only be read whole.*shorten the text"):
+        observe_rows(opened("gemma2"), Gathered(), *texts_of("gemma2"))
+    gathered = Gathered()
+    observe_rows(opened("llama"), gathered, *texts_of("llama"))  # blocks need no such room
+    assert gathered.rows
+
+
+def test_the_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_blocks_torch, "LONG", 2)
+    model = opened("llama")
+    before = model.model.config._attn_implementation
+    model.model.train()
+    observe_rows(model, Gathered(), *texts_of("llama"))
+    assert model.model.config._attn_implementation == before
+    assert model.model.training
+    assert not any(module._forward_pre_hooks for module in model.model.modules())
+
+
+@pytest.mark.parametrize("model", [Bundled("float64"), OwnAttention(16, 4, 2, causal=False)])
+@pytest.mark.parametrize("cells", [1, 37, 10**6])
+def test_the_numpy_models_in_blocks(model, cells: int) -> None:
+    text = model.encode("the cat sat on the mat because it was tired of the dog")
+    whole: dict[int, np.ndarray] = {}
+    model.run(text, lambda layer: True, whole.__setitem__)
+    gathered = Gathered(norms=True)
+    observe_rows(model, gathered, [text, text], cells=cells)
+    for layer, weights in whole.items():
+        for copy in range(2):
+            found = gathered.whole(copy, "self", layer, len(text))
+            assert found == pytest.approx(
+                weights, abs=1e-6 if weights.dtype == np.float32 else 1e-12
+            )
+            assert gathered.moved[copy, "self", layer].shape == (model.info.heads, len(text))
+
+
+def test_blocks_are_bounded_and_never_empty() -> None:
+    assert rows_of_a_block(1, 4, 16_384) * 4 * 16_384 <= 2**20
+    assert rows_of_a_block(3, 128, 10**7) == 1

@@ -1,0 +1,150 @@
+"""``attnviz patterns`` and ``rollout`` as processes: in a terminal, in a pipe, their imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pexpect
+import pyte
+import pytest
+
+from attnviz.patterns import LABELS
+
+SENTENCE = "When Mary and John went out, John gave a book to Mary."
+_ROWS = 300
+_HEAVY = ("torch", "transformers", "huggingface_hub", "matplotlib")
+
+Shown = Callable[..., pyte.Screen]
+
+
+@pytest.fixture
+def screen(program: Sequence[str], environment: Mapping[str, str], tmp_path: Path) -> Shown:
+    """The screen that a finished run leaves on a terminal with colours."""
+
+    def show(*arguments: str, columns: int = 80, **env: str) -> pyte.Screen:
+        child = pexpect.spawn(
+            program[0],
+            [*program[1:], *arguments],
+            env={**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor", **env},
+            dimensions=(_ROWS, columns),
+            cwd=tmp_path,
+            timeout=60,
+            encoding="utf-8",
+        )
+        output = child.read()
+        child.wait()
+        assert child.exitstatus == 0, output
+        shown = pyte.Screen(columns, _ROWS)
+        pyte.Stream(shown).feed(output)
+        return shown
+
+    return show
+
+
+def rows(screen: pyte.Screen) -> list[str]:
+    return [line.rstrip() for line in screen.display]
+
+
+def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
+    """By (layer, head), the letter of each cell of the bundled model's grid."""
+    lines = rows(screen)
+    top = next(place for place, line in enumerate(lines) if line.startswith("What each head does"))
+    starts = [lines[top + 1].index(f"H{head}") for head in range(4)]
+    cells = {}
+    for layer in range(4):
+        assert lines[top + 2 + layer].startswith(f"L{layer}")
+        for head, start in enumerate(starts):
+            line = screen.buffer[top + 2 + layer]
+            cells[layer, head] = next(
+                line[column]
+                for column in range(start - 1, start + 7)
+                if line[column].data.strip() or column == start + 6
+            )
+    return cells
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_cells_have_the_letter_and_the_colour_of_their_label(
+    screen: Shown, program: Sequence[str], environment: Mapping[str, str], columns: int
+) -> None:
+    shown = screen("patterns", SENTENCE, columns=columns)
+    done = subprocess.run(
+        [*program, "patterns", SENTENCE, "--json"], env=environment, capture_output=True, check=True
+    )
+    heads = {(head["layer"], head["head"]): head for head in json.loads(done.stdout)["heads"]}
+    grounds: dict[str, set[str]] = {}
+    for place, cell in grid_of(shown).items():
+        label = heads[place]["label"]
+        assert cell.data == ("-" if label is None else LABELS[label].letter)
+        assert (cell.bg == "default") == (label is None)
+        if label is not None:
+            grounds.setdefault(label, set()).add(cell.bg)
+    assert len(grounds) > 1
+    colours = [colour for found in grounds.values() for colour in found]
+    assert len(set(colours)) == len(colours)  # no two labels share one
+    assert max(map(len, rows(shown))) <= columns
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_without_colour_letters_and_glyphs_tell(screen: Shown, env: dict[str, str]) -> None:
+    shown = screen("patterns", **env)
+    used = [cell for line in shown.buffer.values() for cell in line.values()]
+    assert all(cell.bg == "default" and cell.fg == "default" for cell in used)
+    text = "\n".join(rows(shown))
+    assert "▀" not in text
+    assert {"░", "█"} <= set(text)
+
+
+@pytest.mark.parametrize("arguments", [("--watch", "previous"), ("--explain", "--stats")])
+def test_nothing_wraps(screen: Shown, arguments: tuple[str, ...]) -> None:
+    """A line that ran over the right edge would leave a row more than the stream has lines."""
+    options = ("patterns", SENTENCE, *arguments)
+    narrow = screen(*options, columns=61)
+    wider = screen(*options, "--width", "61", columns=99)
+    assert rows(narrow) == rows(wider)
+
+
+def test_the_rollout_is_coloured(screen: Shown) -> None:
+    shown = screen("rollout", SENTENCE, columns=140)
+    grounds = {cell.bg for line in shown.buffer.values() for cell in line.values()}
+    assert len(grounds) > 20
+    assert any("rollout through 4 layers" in line for line in rows(shown))
+
+
+def test_a_pipe_gets_plain_text(program: Sequence[str], environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        [*program, "patterns", SENTENCE], env=environment, capture_output=True, check=True
+    )
+    assert b"\x1b" not in done.stdout
+    assert done.stderr == b""
+    assert max(map(len, done.stdout.decode().splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("patterns",),
+        ("patterns", SENTENCE, "--watch", "induction", "--explain"),
+        ("patterns", SENTENCE, "--control", "random-weights", "--json"),
+        ("patterns", SENTENCE, *(f"--save=x{end}" for end in (".json", ".csv", ".svg", ".html"))),
+        ("rollout", SENTENCE),
+    ],
+    ids=["probes", "watch", "control", "save", "rollout"],
+)
+def test_the_bundled_model_needs_no_torch(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code = (
+        "import sys; from attnviz.cli.boundary import run; run(); "
+        f"sys.stderr.write(','.join(sorted(set({_HEAVY!r}) & set(sys.modules))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments, "--quiet"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout
+    assert done.stderr == b""
