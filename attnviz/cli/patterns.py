@@ -179,7 +179,7 @@ def patterns(
     quiet: opt.Quiet = False,
 ) -> None:
     """Score what every head does, label it, and hold it against a base rate."""
-    from attnviz.cli.heads_run import Output
+    from attnviz.cli.output import Output
     from attnviz.cli.patterns_run import show_patterns
     from attnviz.cli.patterns_wish import PatternWish, ViewWish, chosen_view
     from attnviz.cli.text_input import as_utf8

@@ -6,7 +6,7 @@ import sys
 
 from rich.console import Console
 
-from attnviz.cli.heads_run import Output
+from attnviz.cli.output import Output
 from attnviz.cli.streams import printing
 from attnviz.cli.terminal import open_console
 from attnviz.patterns import PatternReport
@@ -29,8 +29,7 @@ def check_patterns_output(output: Output) -> Console | None:
 
         for path in output.save:
             check_save_path(path)
-    drawn = not output.json or any(path.suffix.lower() == ".txt" for path in output.save)
-    return open_console(output.width, output.colour) if drawn else None
+    return open_console(output.width, output.colour) if output.drawn else None
 
 
 def show_pattern_report(

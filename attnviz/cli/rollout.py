@@ -95,8 +95,8 @@ def rollout(
     quiet: opt.Quiet = False,
 ) -> None:
     """Follow attention through all layers, from each output token to the input."""
-    from attnviz.cli.heads_run import Output
     from attnviz.cli.observe import Choice
+    from attnviz.cli.output import Output
     from attnviz.cli.rollout_run import show_rollout
     from attnviz.cli.text_input import as_utf8, read_text
     from attnviz.cli.unheeded import refuse_unheeded

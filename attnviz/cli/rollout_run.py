@@ -9,9 +9,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from attnviz.analysis.rollout import rollout
-from attnviz.cli.heads_run import Output
 from attnviz.cli.heads_view import joined
 from attnviz.cli.observe import Choice, attention_kind, encoded, target_tokens
+from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.cli.streams import printing
 from attnviz.cli.terminal import messages, open_console
@@ -39,8 +39,7 @@ def show_rollout(
 
     values: write the shares in the cells. explained: add a reading for newcomers.
     """
-    drawn = not output.json or any(path.suffix.lower() == ".txt" for path in output.save)
-    console = open_console(output.width, output.colour) if drawn else None
+    console = open_console(output.width, output.colour) if output.drawn else None
     notices = messages(output.quiet or output.json)
     if output.save:
         from attnviz.render.export.rollout_save import check_save_path
