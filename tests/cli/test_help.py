@@ -26,7 +26,7 @@ def test_version(run: Any) -> None:
 def test_help(run: Any, option: str) -> None:
     result = run(option)
     assert (result.code, result.err) == (0, "")
-    assert "See where each attention head of a transformer looks" in result.out
+    assert "See where each attention head looks" in result.out
     assert "heads" in result.out
     assert run().out == result.out
 
