@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from statistics import NormalDist
 
 from attnviz.patterns import LABELS, label_named
 
-__all__ = ["THRESHOLD", "best_label", "strength", "strengths"]
+__all__ = ["THRESHOLD", "best_label", "clear_deviations", "strength", "strengths"]
 
 THRESHOLD = 0.2
 """The share of what a score could gain over its base rate from which it names a head."""
 
 _DEVIATIONS = 3.0
-"""Standard errors of the base rate's share that a relation must gain: many heads are tried."""
+"""The least standard errors of the base rate's share that a relation must gain."""
+
+_FALSE_LABELS = 0.01
+"""How many labels of relations chance may give to all heads of a model together."""
 
 _PARTS = {"delimiter": ("first", "separator")}
 """Labels whose tokens contain those of a sharper one."""
@@ -52,22 +56,31 @@ def strengths(
     return found
 
 
+def clear_deviations(trials: int) -> float:
+    """The standard errors that a relation must gain where ``trials`` heads and relations are tried.
+
+    The more are tried, the further one of them strays by chance (Bonferroni's correction).
+    """
+    return max(NormalDist().inv_cdf(1 - _FALSE_LABELS / max(trials, 1)), _DEVIATIONS)
+
+
 def best_label(
     found: Mapping[str, float],
     scores: Mapping[str, float | None],
     base_rate: Mapping[str, float | None],
     measured: Mapping[str, int],
     thresholds: Mapping[str, float],
+    deviations: float = _DEVIATIONS,
 ) -> str | None:
     """The name of the largest strength that reaches its threshold, or None.
 
-    A relation must also lie clear of chance, given how many pairs were looked at; and a label
-    gives way to a sharper one that explains half of it.
+    A relation must also lie ``deviations`` standard errors clear of chance, given how many pairs
+    were looked at; and a label gives way to a sharper one that explains half of it.
     """
     reached = {
         name: value
         for name, value in found.items()
-        if value >= thresholds[name] and _clear(name, scores, base_rate, measured)
+        if value >= thresholds[name] and _clear(name, scores, base_rate, measured, deviations)
     }
     for whole, parts in _PARTS.items():
         bar = _PART * (scores.get(whole) or 0.0)
@@ -86,10 +99,11 @@ def _clear(
     scores: Mapping[str, float | None],
     base_rate: Mapping[str, float | None],
     measured: Mapping[str, int],
+    deviations: float,
 ) -> bool:
     if label_named(name).family != "relation":
         return True
     score, base, pairs = scores.get(name), base_rate.get(name), measured.get(name, 0)
     if score is None or base is None or not pairs:
         return False
-    return score - base >= _DEVIATIONS * math.sqrt(base * (1 - base) / pairs)
+    return score - base >= deviations * math.sqrt(base * (1 - base) / pairs)

@@ -7,7 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from attnviz.analysis.patterns.examples import examples_of
-from attnviz.analysis.patterns.labels import THRESHOLD, best_label, strengths
+from attnviz.analysis.patterns.labels import (
+    THRESHOLD,
+    best_label,
+    clear_deviations,
+    strengths,
+)
 from attnviz.analysis.patterns.measure import cells_of, measure
 from attnviz.analysis.patterns.reasons import not_measured
 from attnviz.analysis.patterns.summary import SCORES_OF, HeadSummary, summaries
@@ -81,8 +86,9 @@ def score_patterns(
     names = _labels(found, relations)
     thresholds = dict.fromkeys(names, threshold)
     floors = _floors(twin)
+    clear = clear_deviations(len(found) * len(relations))
     scored = tuple(
-        _head(place, summary, thresholds, floors.get(place[0], {}), twin.get(place))
+        _head(place, summary, thresholds, clear, floors.get(place[0], {}), twin.get(place))
         for place, summary in found.items()
     )
     report = PatternReport(
@@ -97,7 +103,7 @@ def score_patterns(
         not_measured=not_measured(
             probing, view, scored, own=texts is not None, relations=_lost(sentences, relations)
         ),
-        control=None if control is None else _control(control, twin, thresholds),
+        control=None if control is None else _control(control, twin, thresholds, clear),
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations),
         index_base=index_base,
@@ -162,11 +168,14 @@ def _head(
     place: Place,
     summary: HeadSummary,
     thresholds: Mapping[str, float],
+    clear: float,
     floors: Mapping[str, float],
     twin: HeadSummary | None = None,
 ) -> PatternScores:
     found = strengths(thresholds, summary.scores, summary.base_rate, floors)
-    label = best_label(found, summary.scores, summary.base_rate, summary.measured, thresholds)
+    label = best_label(
+        found, summary.scores, summary.base_rate, summary.measured, thresholds, clear
+    )
     margin = None
     if label is not None:
         margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
@@ -200,12 +209,12 @@ def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
 
 
 def _control(
-    seed: int, twin: Mapping[Place, HeadSummary], thresholds: Mapping[str, float]
+    seed: int, twin: Mapping[Place, HeadSummary], thresholds: Mapping[str, float], clear: float
 ) -> Control:
     labelled = Counter(
         entry.label
         for place, summary in twin.items()
-        if (entry := _head(place, summary, thresholds, {})).label is not None
+        if (entry := _head(place, summary, thresholds, clear, {})).label is not None
     )
     return Control(seed, {name: labelled[name] for name in thresholds if labelled[name]})
 
