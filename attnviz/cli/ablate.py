@@ -18,7 +18,6 @@ MethodName = Literal["exact", "gradient", "budget"]
 KindName = Literal["self", "encoder", "decoder", "cross"]
 PositionsName = Literal["all", "last"]
 
-_SHAPE = "The library's own attention (--model mha)"
 _REMOVAL, _MEASURE, _VIEW = "What is removed", "What is measured", "View"
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -46,12 +45,7 @@ def ablate(
             help="Many texts: one a line, or JSON lines with a text field; - reads standard input.",
         ),
     ] = None,
-    truncate: Annotated[
-        bool,
-        typer.Option(
-            "--truncate", metavar="", help="Cut texts that are longer than the model's context."
-        ),
-    ] = False,
+    truncate: opt.Truncate = False,
     kind: Annotated[
         KindName | None,
         typer.Option(
@@ -197,32 +191,10 @@ def ablate(
             rich_help_panel="Model",
         ),
     ] = 0,
-    d_model: Annotated[
-        int | None,
-        typer.Option("--d-model", metavar="D", help="Width (64).", rich_help_panel=_SHAPE),
-    ] = None,
-    head_count: Annotated[
-        int | None,
-        typer.Option("--heads", metavar="H", help="Query heads (8).", rich_help_panel=_SHAPE),
-    ] = None,
-    kv_heads: Annotated[
-        int | None,
-        typer.Option(
-            "--kv-heads",
-            metavar="K",
-            help="Key/value heads that they share (H).",
-            rich_help_panel=_SHAPE,
-        ),
-    ] = None,
-    causal: Annotated[
-        bool | None,
-        typer.Option(
-            "--causal/--no-causal",
-            metavar="",
-            help="Hide later words (no).",
-            rich_help_panel=_SHAPE,
-        ),
-    ] = None,
+    d_model: opt.DModel = None,
+    head_count: opt.HeadCount = None,
+    kv_heads: opt.KvHeads = None,
+    causal: opt.Causal = None,
     device: opt.Device = "cpu",
     dtype: opt.Dtype = "auto",
     revision: opt.Revision = None,

@@ -24,7 +24,6 @@ SortName = Literal[
 ]
 KindName = Literal["self", "encoder", "decoder", "cross"]
 
-_SHAPE = "The library's own attention (--model mha)"
 _VIEW = "View"
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -60,12 +59,7 @@ def heads(
             "output).",
         ),
     ] = None,
-    truncate: Annotated[
-        bool,
-        typer.Option(
-            "--truncate", metavar="", help="Cut a text that is longer than the model's context."
-        ),
-    ] = False,
+    truncate: opt.Truncate = False,
     values: Annotated[
         bool,
         typer.Option(
@@ -104,32 +98,10 @@ def heads(
     index_base: opt.IndexBase = 0,
     model: opt.Model = "tiny",
     seed: opt.Seed = 0,
-    d_model: Annotated[
-        int | None,
-        typer.Option("--d-model", metavar="D", help="Width (64).", rich_help_panel=_SHAPE),
-    ] = None,
-    head_count: Annotated[
-        int | None,
-        typer.Option("--heads", metavar="H", help="Query heads (8).", rich_help_panel=_SHAPE),
-    ] = None,
-    kv_heads: Annotated[
-        int | None,
-        typer.Option(
-            "--kv-heads",
-            metavar="K",
-            help="Key/value heads that they share (H).",
-            rich_help_panel=_SHAPE,
-        ),
-    ] = None,
-    causal: Annotated[
-        bool | None,
-        typer.Option(
-            "--causal/--no-causal",
-            metavar="",
-            help="Hide later words (no).",
-            rich_help_panel=_SHAPE,
-        ),
-    ] = None,
+    d_model: opt.DModel = None,
+    head_count: opt.HeadCount = None,
+    kv_heads: opt.KvHeads = None,
+    causal: opt.Causal = None,
     device: opt.Device = "cpu",
     dtype: opt.Dtype = "auto",
     revision: opt.Revision = None,

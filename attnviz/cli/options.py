@@ -12,13 +12,17 @@ from attnviz.cli.terminal import ColourChoice
 
 __all__ = [
     "Ascii",
+    "Causal",
     "Colour",
+    "DModel",
     "Device",
     "Dtype",
     "Explain",
+    "HeadCount",
     "Heads",
     "IndexBase",
     "Json",
+    "KvHeads",
     "Layers",
     "Model",
     "Offline",
@@ -33,10 +37,12 @@ __all__ = [
     "Seed",
     "TextArgument",
     "TextFile",
+    "Truncate",
     "Width",
 ]
 
 _MODEL, _LOADING, _OUTPUT = "Model", "Loading", "Output"
+_SHAPE = "The library's own attention (--model mha)"
 
 PaletteName = Literal["viridis", "magma", "blues", "grey"]
 
@@ -80,6 +86,38 @@ IndexBase = Annotated[
         min=0,
         max=1,
         help="Number layers and heads from 0, or from 1 as some papers do.",
+    ),
+]
+Truncate = Annotated[
+    bool,
+    typer.Option(
+        "--truncate", metavar="", help="Cut texts that are longer than the model's context."
+    ),
+]
+DModel = Annotated[
+    int | None,
+    typer.Option("--d-model", metavar="D", help="Width (64).", rich_help_panel=_SHAPE),
+]
+HeadCount = Annotated[
+    int | None,
+    typer.Option("--heads", metavar="H", help="Query heads (8).", rich_help_panel=_SHAPE),
+]
+KvHeads = Annotated[
+    int | None,
+    typer.Option(
+        "--kv-heads",
+        metavar="K",
+        help="Key/value heads that they share (H).",
+        rich_help_panel=_SHAPE,
+    ),
+]
+Causal = Annotated[
+    bool | None,
+    typer.Option(
+        "--causal/--no-causal",
+        metavar="",
+        help="Hide later words (no).",
+        rich_help_panel=_SHAPE,
     ),
 ]
 Device = Annotated[

@@ -15,7 +15,6 @@ __all__ = ["EXAMPLES", "patterns"]
 KindName = Literal["self", "encoder", "decoder", "cross"]
 ControlName = Literal["random-weights"]
 
-_SHAPE = "The library's own attention (--model mha)"
 _PROBES, _VIEW = "What is scored", "View"
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -45,12 +44,7 @@ def patterns(
             rich_help_panel=_PROBES,
         ),
     ] = None,
-    truncate: Annotated[
-        bool,
-        typer.Option(
-            "--truncate", metavar="", help="Cut texts that are longer than the model's context."
-        ),
-    ] = False,
+    truncate: opt.Truncate = False,
     kind: Annotated[
         KindName | None,
         typer.Option(
@@ -137,32 +131,10 @@ def patterns(
             rich_help_panel="Model",
         ),
     ] = 0,
-    d_model: Annotated[
-        int | None,
-        typer.Option("--d-model", metavar="D", help="Width (64).", rich_help_panel=_SHAPE),
-    ] = None,
-    head_count: Annotated[
-        int | None,
-        typer.Option("--heads", metavar="H", help="Query heads (8).", rich_help_panel=_SHAPE),
-    ] = None,
-    kv_heads: Annotated[
-        int | None,
-        typer.Option(
-            "--kv-heads",
-            metavar="K",
-            help="Key/value heads that they share (H).",
-            rich_help_panel=_SHAPE,
-        ),
-    ] = None,
-    causal: Annotated[
-        bool | None,
-        typer.Option(
-            "--causal/--no-causal",
-            metavar="",
-            help="Hide later words (no).",
-            rich_help_panel=_SHAPE,
-        ),
-    ] = None,
+    d_model: opt.DModel = None,
+    head_count: opt.HeadCount = None,
+    kv_heads: opt.KvHeads = None,
+    causal: opt.Causal = None,
     device: opt.Device = "cpu",
     dtype: opt.Dtype = "auto",
     revision: opt.Revision = None,

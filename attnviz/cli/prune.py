@@ -40,12 +40,7 @@ def prune(
             help="Many texts: one a line, or JSON lines with a text field; - reads standard input.",
         ),
     ] = None,
-    truncate: Annotated[
-        bool,
-        typer.Option(
-            "--truncate", metavar="", help="Cut texts that are longer than the model's context."
-        ),
-    ] = False,
+    truncate: opt.Truncate = False,
     fraction: Annotated[
         float | None,
         typer.Option(
