@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from attnviz.errors import UsageError
-from attnviz.models.memory import free_memory
+from attnviz.models.memory import byte_text, free_memory
 
 __all__ = ["Room", "peak_bytes", "room_for"]
 
@@ -64,8 +64,8 @@ def room_for(
     if room.removals is not None and room.removals < 1:
         where = "--max-memory allows" if max_memory is not None else f"{device} can spare"
         raise UsageError(
-            f"one removal over {tokens:,} tokens takes {room.needed(1) / 1e9:,.2f} GB, "
-            f"{where} {(limit or 0) / 1e9:,.2f} GB: shorten the text or allow more"
+            f"one removal over {tokens:,} tokens takes {byte_text(room.needed(1))}, "
+            f"{where} {byte_text(limit or 0)}: shorten the text or allow more"
         )
     return room
 

@@ -21,7 +21,7 @@ from attnviz.capture.scan_plan import ScanPlan, make_plan, ordered
 from attnviz.capture.scan_reference import mean_outputs, resampled
 from attnviz.capture.scan_text import Band, Question, score_band
 from attnviz.errors import UsageError
-from attnviz.models.memory import free_memory
+from attnviz.models.memory import byte_text, free_memory
 
 __all__ = ["TorchScan"]
 
@@ -198,7 +198,7 @@ class TorchScan:
             room = self._rooms[len(passage.ids), len(passage.target or ())]
             half = len(variants) // 2
             advice = (
-                f"half of them need about {room.needed(half) / 1e9:,.2f} GB: pass --max-memory"
+                f"half of them need about {byte_text(room.needed(half))}: pass --max-memory"
                 if half
                 else "shorten the text"
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from attnviz.capture.run import capture
 from attnviz.cli.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.models.memory import free_memory
+from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import AttentionRecord, Kind, Tokens
 
@@ -112,5 +112,5 @@ def _require_room(
         advice = "choose fewer heads" if chosen else "choose some with --layer or --head"
         raise UsageError(
             f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take "
-            f"{needed / 1e9:,.1f} GB, {free / 1e9:,.1f} GB are free: {advice}, or shorten the text"
+            f"{byte_text(needed)}, {byte_text(free)} are free: {advice}, or shorten the text"
         )

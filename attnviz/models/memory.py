@@ -11,10 +11,18 @@ from attnviz.errors import LoadError
 if TYPE_CHECKING:  # the bundled model asks for free memory too, and does without torch
     import torch
 
-__all__ = ["free_memory", "require_memory"]
+__all__ = ["byte_text", "free_memory", "require_memory"]
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+
+
+def byte_text(count: int) -> str:
+    """A number of bytes in the largest unit that it fills, such as ``1.34 GB`` or ``512 bytes``."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.2f} {unit}"
+    return f"{count} bytes"
 
 
 def require_memory(name: str, needed: int, device: torch.device) -> None:
@@ -22,7 +30,7 @@ def require_memory(name: str, needed: int, device: torch.device) -> None:
     free = free_memory(device)
     if free is not None and needed > free:
         raise LoadError(
-            f"the weights of {name!r} need {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are "
+            f"the weights of {name!r} need {byte_text(needed)}, and {byte_text(free)} are "
             f"free on {device}: choose a narrower --dtype, another --device or a smaller model"
         )
 

@@ -32,7 +32,7 @@ CASES = [
     (("--draws", "3"), "add --mode resample"),
     (("--mode", "resample"), "no other text of at least"),
     (("--max-memory", "lots"), "cannot read --max-memory 'lots'"),
-    (("--max-memory", "1kB"), "--max-memory allows 0.00 GB"),
+    (("--max-memory", "1kB"), "--max-memory allows 1.00 kB"),
     (("--target", "a text"), "--target is the"),
     (("--kind", "cross"), "has no cross attention"),
     (("--save", "scan.xlsx"), "end it in one of .json"),

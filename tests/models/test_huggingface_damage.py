@@ -201,7 +201,7 @@ def test_what_does_not_fit_is_refused_before_it_is_read(
 ) -> None:
     directory = checkpoint("gpt2")
     monkeypatch.setattr(memory, "free_memory", lambda device: 1000)
-    assert "0.0 GB are free on cpu" in refusal(directory)
+    assert "1.00 kB are free on cpu" in refusal(directory)
 
 
 def test_a_path_that_is_no_directory() -> None:
