@@ -224,6 +224,14 @@ class NumpyAttention:
         norms: Floats = np.sqrt(np.square(moved).sum(-1))
         return norms
 
+    def queries_and_keys(self, x: Floats) -> tuple[Floats, Floats]:
+        """Query and key (..., heads, token, head_dim) of self-attention over x, one key a query.
+
+        As they are multiplied: projected, turned by position, not scaled.
+        """
+        query, key, _ = self._heads_of(x)
+        return query, key
+
     def _heads_of(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Query, key and value (..., heads, token, dim) of self-attention."""
         return self.shape.separate_heads(

@@ -108,6 +108,26 @@ class NumpyDecoder:
             if layer < wanted[-1]:
                 residual = self._feed_forward(layer, residual)
 
+    def run_queries_keys(
+        self,
+        ids: ArrayLike,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, Floats, Floats], None],
+    ) -> None:
+        """As ``run``, but ``observe(layer, query, key)`` gets what the weights are made of.
+
+        Both are (..., head, token, head_dim), as ``NumpyAttention.queries_and_keys`` gives them.
+        """
+        checked = self._check(ids)
+        wanted = [layer for layer in range(self.config.layers) if wants(layer)]
+        residual = self._embed(checked)
+        for layer in range(wanted[-1] + 1 if wanted else 0):
+            attention, normed = self._attention(layer), self._normed(layer, residual)
+            if layer in wanted:
+                observe(layer, *attention.queries_and_keys(normed))
+            if layer < wanted[-1]:
+                residual = self._feed_forward(layer, residual + attention(normed)[0])
+
     def _check(self, ids: ArrayLike) -> NDArray[np.integer]:
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:

@@ -65,6 +65,10 @@ class Bundled:
         return ("self",)
 
     @property
+    def causal(self) -> bool:
+        return True
+
+    @property
     def context(self) -> int:
         return self.decoder.config.context
 
@@ -110,6 +114,15 @@ class Bundled:
     ) -> None:
         """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
         self.decoder.run(tokens.ids, wants, observe)
+
+    def run_queries_keys(
+        self,
+        tokens: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, NDArray[np.floating], NDArray[np.floating]], None],
+    ) -> None:
+        """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
+        self.decoder.run_queries_keys(tokens.ids, wants, observe)
 
     def run_rows(
         self,

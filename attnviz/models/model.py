@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Model", "NumpyModel", "ObserveBlock", "RowModel", "TwoStackModel"]
+__all__ = ["Model", "NumpyModel", "ObserveBlock", "QueryKeyModel", "RowModel", "TwoStackModel"]
 
 
 class Model(Protocol):
@@ -78,6 +78,31 @@ class RowModel(NumpyModel, Protocol):
         """Run over texts of one length, ``rows`` queries at a time.
 
         Blocks of a causal model may leave out the keys after their last query.
+        """
+        ...
+
+
+@runtime_checkable
+class QueryKeyModel(NumpyModel, Protocol):
+    """A NumPy model that shows what its weights are made of.
+
+    causal: whether a query sees no later key.
+    """
+
+    @property
+    def causal(self) -> bool: ...
+
+    def run_queries_keys(
+        self,
+        tokens: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, NDArray[np.floating], NDArray[np.floating]], None],
+    ) -> None:
+        """Run over one text; for each layer that is wanted, hand over its queries and keys.
+
+        ``observe`` gets the layer's index and both arrays (heads, token, head_dim), one key head a
+        query head, as they are multiplied: the weights are the softmax of their products times
+        1/√head_dim.
         """
         ...
 

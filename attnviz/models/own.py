@@ -128,6 +128,16 @@ class OwnAttention:
             _, weights = self._attention(self._embed(tokens.ids))
             observe(0, weights)
 
+    def run_queries_keys(
+        self,
+        tokens: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, NDArray[np.floating], NDArray[np.floating]], None],
+    ) -> None:
+        """Hand over queries and keys of layer 0 if wanted; see ``QueryKeyModel``."""
+        if wants(0):
+            observe(0, *self._attention.queries_and_keys(self._embed(tokens.ids)))
+
     def run_rows(
         self,
         ids: Sequence[Sequence[int]],
