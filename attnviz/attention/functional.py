@@ -1,8 +1,12 @@
-"""Scaled dot-product attention, written once for NumPy arrays and torch tensors.
+"""Attention by its three usual scores, written once for NumPy arrays and torch tensors.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2:
 
     Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
+
+Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", leave out
+the scale; Bahdanau et al. 2014, "Neural Machine Translation by Jointly Learning to Align and
+Translate", add where these multiply: vᵀ tanh(q + k) of the projected query and key.
 
 Axes are named once: query (..., head, query, head_dim), key (..., head, key, head_dim), value
 (..., head, key, value_dim), weights (..., head, query, key). The leading axes, usually one batch
@@ -12,24 +16,31 @@ axis, are arbitrary and may be absent.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 __all__ = [
     "Array",
+    "Score",
+    "additive_scores",
     "attention_output",
     "attention_scores",
     "attention_weights",
+    "masked_softmax",
     "merge_heads",
     "namespace",
     "project",
     "repeat_kv_heads",
     "scaled_dot_product_attention",
+    "scores_by",
     "softmax",
     "split_heads",
 ]
 
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
+
+Score: TypeAlias = Literal["scaled-dot", "dot", "additive"]
+"""How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
 
 
 def namespace(*arrays: Array) -> Any:
@@ -72,16 +83,46 @@ def attention_scores(query: Array, key: Array, scale: float | None = None) -> Ar
     return xp.matmul(query, xp.matrix_transpose(key)) * factor
 
 
+def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Array:
+    """Σ_d v_d · tanh(q_d + k_d), of shape (..., head, query, key); in ±Σ|v|.
+
+    weight: v, of shape (head_dim,) or (head, head_dim), by default all ones, as in Keras's
+        ``AdditiveAttention`` with and without ``use_scale``.
+    """
+    xp = namespace(query, key, weight)
+    scores = xp.zeros((), dtype=query.dtype, device=query.device)
+    # One dimension at a time: all at once would take head_dim times the memory of the scores.
+    for dim in range(query.shape[-1]):
+        sums = query[..., :, None, dim] + key[..., None, :, dim]
+        felt = xp.tanh(sums)
+        scores = scores + (felt if weight is None else felt * weight[..., dim, None, None])
+    return scores
+
+
+def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
+    """The scores (..., head, query, key) of the name; ``weight`` as in ``additive_scores``."""
+    if score == "additive":
+        return additive_scores(query, key, weight)
+    return attention_scores(query, key, 1.0 if score == "dot" else None)
+
+
 def attention_weights(
     query: Array, key: Array, mask: Array | None = None, scale: float | None = None
 ) -> Array:
-    """Softmax over the keys of the masked scores, of shape (..., head, query, key).
+    """Softmax over the keys of the masked, scaled scores, of shape (..., head, query, key).
 
-    mask: boolean, True where the query may see the key, or a float that is added to the scaled
-        scores (-inf hides). It broadcasts over (..., head, query, key).
+    mask: as in ``masked_softmax``. scale: as in ``attention_scores``.
+    """
+    return masked_softmax(attention_scores(query, key, scale), mask)
+
+
+def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
+    """Softmax over the keys of scores (..., head, query, key) that a mask may hide.
+
+    mask: boolean, True where the query may see the key, or a float that is added to the scores
+        (-inf hides). It broadcasts over (..., head, query, key).
     A query that sees no key has weights of zero. Raises ValueError for a mask of another type.
     """
-    scores = attention_scores(query, key, scale)
     if mask is None:
         return softmax(scores)
     xp = namespace(scores, mask)

@@ -27,21 +27,28 @@ def fused_attention(
     *,
     causal: bool = False,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
     """The output (..., heads, query, value_dim) that ``scaled_dot_product_attention`` gives.
 
     query, key, value: (..., heads, token, dim). ``mask`` passes ``can_fuse``. ``causal`` needs as
     many keys as queries and no mask. ``dropout``: the probability, 0 where not training.
+    ``scale``: of the scores, 1/√head_dim by default.
     """
     if mask is None:
         return functional.scaled_dot_product_attention(
-            query, key, value, is_causal=causal, dropout_p=dropout
+            query, key, value, is_causal=causal, dropout_p=dropout, scale=scale
         )
     # Kernels disagree about a query that sees no key, some give NaN: it sees all keys for the
     # kernel, and its output is then emptied, so that neither output nor gradient is NaN.
     boolean = mask.dtype == torch.bool
     blind = ~(mask if boolean else mask > -math.inf).any(dim=-1, keepdim=True)
     output = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask.masked_fill(blind, 1 if boolean else 0), dropout_p=dropout
+        query,
+        key,
+        value,
+        attn_mask=mask.masked_fill(blind, 1 if boolean else 0),
+        dropout_p=dropout,
+        scale=scale,
     )
     return output.masked_fill(blind, 0)

@@ -7,12 +7,19 @@ Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2:
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Literal, get_args, overload
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.attention.functional import attention_output, attention_weights, merge_heads
+from attnviz.attention.functional import (
+    Score,
+    attention_output,
+    masked_softmax,
+    merge_heads,
+    scores_by,
+)
 from attnviz.attention.fused import can_fuse, fused_attention
 from attnviz.attention.masks import causal_mask, combine_masks
 from attnviz.attention.shape import AttentionShape
@@ -45,6 +52,8 @@ class MultiHeadAttention(nn.Module):
     dropout: the probability in [0, 1) that a weight is dropped while training.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
     rotary: theta of rotary positions on query and key, None for none; for self-attention only.
+    score: how a query and a key are matched; ``additive`` has a parameter ``score_weight`` (heads,
+        head_dim), the v of ``additive_scores``.
 
     Hook points, to be used with ``register_forward_hook``:
     weights_point: (..., heads, query, key), after the softmax and before dropout.
@@ -52,7 +61,7 @@ class MultiHeadAttention(nn.Module):
         columns h·value_dim … (h+1)·value_dim of the output projection's input.
 
     While nothing is hooked to ``weights_point`` and the weights are not asked for, torch's fused
-    kernels compute the same output without them.
+    kernels compute the same output without them, except for additive scores, which they lack.
     """
 
     def __init__(
@@ -73,6 +82,7 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
         causal: bool = False,
         rotary: float | None = None,
+        score: Score = "scaled-dot",
     ) -> None:
         super().__init__()
         self.shape = shape = AttentionShape.of(
@@ -89,9 +99,12 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"dropout is a probability in [0, 1), got {dropout}")
         if rotary is not None and shape.head_dim % 2:
             raise ValueError(f"rotary positions need an even head_dim, got {shape.head_dim}")
+        if score not in get_args(Score):
+            raise ValueError(f"a score is one of {', '.join(get_args(Score))}, got {score!r}")
         self.dropout = dropout
         self.causal = causal
         self.rotary = rotary
+        self.score: Score = score
         keys, values = shape.kv_heads * shape.head_dim, shape.kv_heads * shape.value_dim
         self.query_projection = nn.Linear(d_model, shape.heads * shape.head_dim, bias=query_bias)
         self.key_projection = nn.Linear(shape.key_width, keys, bias=key_bias)
@@ -99,17 +112,26 @@ class MultiHeadAttention(nn.Module):
         self.output_projection = nn.Linear(
             shape.heads * shape.value_dim, shape.output_width, bias=output_bias
         )
+        self.score_weight = (
+            nn.Parameter(torch.empty(shape.heads, shape.head_dim)) if score == "additive" else None
+        )
         self.weights_point = HookPoint()
         self.heads_point = HookPoint()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights Xavier-uniform (Glorot & Bengio 2010) and empty the biases."""
+        """Draw the weights Xavier-uniform (Glorot & Bengio 2010) and empty the biases.
+
+        Each head's v of additive scores counts as a layer from its width to one number.
+        """
         for projection in self.children():
             if isinstance(projection, nn.Linear):
                 nn.init.xavier_uniform_(projection.weight)
                 if projection.bias is not None:
                     nn.init.zeros_(projection.bias)
+        if self.score_weight is not None:
+            bound = (6 / (self.shape.head_dim + 1)) ** 0.5
+            nn.init.uniform_(self.score_weight, -bound, bound)
 
     @overload
     def forward(
@@ -170,19 +192,27 @@ class MultiHeadAttention(nn.Module):
         )
         # One text without another mask: the kernels know the causal mask by themselves.
         plain_causal = self.causal and mask is None and query.shape[-2] == key.shape[-2]
-        fuse = not (return_weights or self.weights_point.watched) and can_fuse(query, mask)
+        open_way = return_weights or self.weights_point.watched or self.score == "additive"
+        fuse = not open_way and can_fuse(query, mask)
         if self.causal and not (plain_causal and fuse):
             mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
         dropout = self.dropout if self.training else 0.0
         weights = None
         if fuse:
-            outputs = fused_attention(query, key, value, mask, causal=plain_causal, dropout=dropout)
+            scale = 1.0 if self.score == "dot" else None
+            outputs = fused_attention(
+                query, key, value, mask, causal=plain_causal, dropout=dropout, scale=scale
+            )
         else:
-            weights = self.weights_point(attention_weights(query, key, mask))
+            scores = scores_by(self.score, query, key, self.score_weight)
+            weights = self.weights_point(masked_softmax(scores, mask))
             outputs = attention_output(functional.dropout(weights, dropout), value)
         outputs = self.heads_point(outputs)  # (..., heads, query, value_dim)
         output: Tensor = self.output_projection(merge_heads(outputs))
         return output if weights is None or not return_weights else (output, weights)
 
     def extra_repr(self) -> str:
-        return f"{self.shape}, dropout={self.dropout}, causal={self.causal}, rotary={self.rotary}"
+        return (
+            f"{self.shape}, dropout={self.dropout}, causal={self.causal}, rotary={self.rotary}, "
+            f"score={self.score}"
+        )

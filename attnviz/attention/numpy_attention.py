@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import merge_heads, project, scaled_dot_product_attention
+from attnviz.attention.functional import (
+    Score,
+    attention_output,
+    masked_softmax,
+    merge_heads,
+    project,
+    scores_by,
+)
 from attnviz.attention.masks import causal_mask, combine_masks
 from attnviz.attention.shape import AttentionShape
 
@@ -31,6 +38,9 @@ class NumpyAttention:
     query_bias, key_bias, value_bias, output_bias: as long as the weight has rows, or None.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
     rotary: theta of rotary positions on query and key, None for none; for self-attention only.
+    score: how a query and a key are matched.
+    score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
+        other scores.
     Raises ValueError where the arrays do not fit together.
     """
 
@@ -46,6 +56,8 @@ class NumpyAttention:
     output_bias: Floats | None = None
     causal: bool = False
     rotary: float | None = None
+    score: Score = "scaled-dot"
+    score_weight: Floats | None = None
 
     def __post_init__(self) -> None:
         shape = self.shape
@@ -61,6 +73,11 @@ class NumpyAttention:
             _check(f"{name}_bias", getattr(self, f"{name}_bias"), rows_and_columns[:1])
         if self.rotary is not None and shape.head_dim % 2:
             raise ValueError(f"rotary positions need an even head_dim, got {shape.head_dim}")
+        if self.score not in get_args(Score):
+            raise ValueError(f"a score is one of {', '.join(get_args(Score))}, got {self.score!r}")
+        if self.score_weight is not None and self.score != "additive":
+            raise ValueError(f"a score_weight belongs to additive scores, not to {self.score}")
+        _check("score_weight", self.score_weight, (shape.heads, shape.head_dim))
 
     @property
     def shape(self) -> AttentionShape:
@@ -89,11 +106,14 @@ class NumpyAttention:
         bias: bool = True,
         causal: bool = False,
         rotary: float | None = None,
+        score: Score = "scaled-dot",
     ) -> NumpyAttention:
         """Self-attention with Xavier-uniform float32 weights (Glorot & Bengio 2010), biases zero.
 
         Each weight (out, in) is drawn from ±√(6 / (in + out)), in the order query, key, value,
-        output; the same seed gives the same weights on every machine.
+        output; the same seed gives the same weights on every machine. The vectors of additive
+        scores, layers from head_dim to one number, come last: the projections of a seed are the
+        same for every score.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
         every, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -109,7 +129,10 @@ class NumpyAttention:
             state[f"{name}_projection.weight"] = _xavier_uniform(generator, size)
             if bias:
                 state[f"{name}_projection.bias"] = np.zeros(size[0], np.float32)
-        return cls.from_state(state, heads, kv_heads, causal=causal, rotary=rotary)
+        if score == "additive":
+            vectors = [_xavier_uniform(generator, (1, shape.head_dim)) for _ in range(heads)]
+            state["score_weight"] = np.concatenate(vectors)
+        return cls.from_state(state, heads, kv_heads, causal=causal, rotary=rotary, score=score)
 
     @classmethod
     def from_state(
@@ -120,6 +143,7 @@ class NumpyAttention:
         *,
         causal: bool = False,
         rotary: float | None = None,
+        score: Score = "scaled-dot",
     ) -> NumpyAttention:
         """From the entries of ``MultiHeadAttention.state_dict()``, as tensors or as arrays."""
 
@@ -130,6 +154,7 @@ class NumpyAttention:
             entry = state.get(f"{name}_projection.bias")
             return None if entry is None else np.asarray(entry)
 
+        score_weight = state.get("score_weight")
         return cls(
             query_weight=weight("query"),
             key_weight=weight("key"),
@@ -143,6 +168,8 @@ class NumpyAttention:
             output_bias=bias("output"),
             causal=causal,
             rotary=rotary,
+            score=score,
+            score_weight=None if score_weight is None else np.asarray(score_weight),
         )
 
     def __call__(
@@ -179,7 +206,7 @@ class NumpyAttention:
             raise ValueError("rotary positions are those of one text: leave key out, or be query")
         if self.causal:
             mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
-        return scaled_dot_product_attention(
+        return self._attend(
             *shape.separate_heads(
                 project(query, self.query_weight, self.query_bias),
                 project(key, self.key_weight, self.key_bias),
@@ -206,7 +233,7 @@ class NumpyAttention:
             stop = min(start + rows, tokens)
             seen = stop if self.causal else tokens
             mask = causal_mask(stop - start, seen, like=x) if self.causal else None
-            outputs[..., start:stop, :], weights = scaled_dot_product_attention(
+            outputs[..., start:stop, :], weights = self._attend(
                 query[..., start:stop, :], key[..., :seen, :], value[..., :seen, :], mask
             )
             if observe is not None:
@@ -223,6 +250,13 @@ class NumpyAttention:
         moved = np.matmul(value, np.moveaxis(output, 0, -1))
         norms: Floats = np.sqrt(np.square(moved).sum(-1))
         return norms
+
+    def _attend(
+        self, query: Floats, key: Floats, value: Floats, mask: NDArray[Any] | None
+    ) -> tuple[Floats, Floats]:
+        """Output and weights of heads that are cut apart already."""
+        weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
+        return attention_output(weights, value), weights
 
     def queries_and_keys(self, x: Floats) -> tuple[Floats, Floats]:
         """Query and key (..., heads, token, head_dim) of self-attention over x, one key a query.

@@ -43,13 +43,6 @@ def test_softmax_rows_are_a_distribution_or_zero(library, x):
     assert (weights[x == -math.inf] == 0).all()
 
 
-@every_time
-@given(libraries, scores(st.floats(-30, 30, width=32)), st.floats(-30, 30, width=32))
-def test_softmax_does_not_change_when_a_constant_is_added(library, x, constant):
-    moved = library(x + np.float32(constant))
-    np.testing.assert_allclose(softmax(library(x)), softmax(moved), rtol=1e-4, atol=1e-6)
-
-
 def test_softmax_by_hand(convert, close):
     x = convert(np.log(np.array([[1, 2, 5], [3, 3, 3]], dtype=np.float32)))
     close(softmax(x), [[1 / 8, 2 / 8, 5 / 8], [1 / 3, 1 / 3, 1 / 3]])
@@ -176,21 +169,6 @@ def test_a_mask_of_integers_is_refused(convert, normal):
         ValueError, match=r"boolean \(True = visible\) or additive float, not .*int64"
     ):
         attention_weights(query, query, convert(np.ones((5, 5), dtype=np.int64)))
-
-
-@every_time
-@given(libraries, st.permutations(range(5)), st.permutations(range(7)), st.integers(0, 99))
-def test_without_mask_order_means_nothing(library, of_queries, of_keys, seed):
-    generator = np.random.default_rng(seed)
-    query, key, value = (generator.normal(size=(3, n, 4)) for n in (5, 7, 7))
-    output, weights = scaled_dot_product_attention(*map(library, (query, key, value)))
-    moved, moved_weights = scaled_dot_product_attention(
-        *map(library, (query[:, of_queries], key[:, of_keys], value[:, of_keys]))
-    )
-    np.testing.assert_allclose(moved, np.asarray(output)[:, of_queries], atol=1e-12)
-    np.testing.assert_allclose(
-        moved_weights, np.asarray(weights)[:, of_queries][..., of_keys], atol=1e-12
-    )
 
 
 def test_project_is_a_linear_layer(convert, close, normal):

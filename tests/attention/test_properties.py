@@ -1,0 +1,154 @@
+"""What holds of every attention, whatever the numbers: tried on drawn ones, in both libraries."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from attnviz.attention.functional import (
+    Score,
+    additive_scores,
+    attention_output,
+    masked_softmax,
+    scores_by,
+    softmax,
+)
+from attnviz.attention.masks import causal_mask
+from attnviz.attention.numpy_attention import NumpyAttention
+
+every_time = settings(derandomize=True, deadline=None, max_examples=50)
+libraries = st.sampled_from([np.asarray, torch.from_numpy])
+scored = st.sampled_from(get_args(Score))
+seeds = st.integers(0, 10_000)
+DIM = 5
+
+
+def drawn(seed: int, *sizes: int) -> list[np.ndarray]:
+    """Heads (3, size, dim) of normal numbers, as many as there are sizes, and v (3, dim)."""
+    generator = np.random.default_rng(seed)
+    return [generator.normal(size=(3, size, DIM)) for size in sizes] + [
+        generator.normal(size=(3, DIM))
+    ]
+
+
+def attend(
+    score: Score, query: Any, key: Any, value: Any, weight: Any, mask: Any = None
+) -> list[np.ndarray]:
+    """Output and weights."""
+    weights = masked_softmax(scores_by(score, query, key, weight), mask)
+    return [np.asarray(attention_output(weights, value)), np.asarray(weights)]
+
+
+def layer(score: Score, seed: int, causal: bool) -> NumpyAttention:
+    """Grouped heads in float64, so that a comparison leaves no room for more than rounding."""
+    drawn = NumpyAttention.random(12, 4, 2, seed=seed, causal=causal, score=score)
+    wide = {
+        name: array.astype(np.float64)
+        for name, array in vars(drawn).items()
+        if isinstance(array, np.ndarray)
+    }
+    return NumpyAttention(**{**vars(drawn), **wide})
+
+
+@every_time
+@given(
+    libraries,
+    arrays.arrays(
+        np.float64,
+        arrays.array_shapes(min_dims=2, max_dims=3, max_side=5),
+        elements=st.floats(-30, 30) | st.just(-math.inf),
+    ),
+    st.floats(-1e6, 1e6),
+)
+def test_softmax_does_not_change_when_a_constant_is_added(library, scores, constant):
+    expected = np.asarray(softmax(library(scores)))
+    # Adding a constant of a million costs ten decimals of each score, nothing else.
+    np.testing.assert_allclose(softmax(library(scores + constant)), expected, atol=1e-8)
+    each_row = constant * np.arange(scores.shape[-2])[:, None]
+    np.testing.assert_allclose(softmax(library(scores + each_row)), expected, atol=1e-8)
+
+
+@every_time
+@given(libraries, scored, seeds, st.permutations(range(5)), st.permutations(range(7)))
+def test_permuted_queries_and_keys_permute_the_weights(library, score, seed, of_queries, of_keys):
+    """Keys and values in another order give the same output, queries in another order its rows."""
+    query, key, value, weight = drawn(seed, 5, 7, 7)
+    output, weights = attend(score, *map(library, (query, key, value, weight)))
+    moved = query[:, of_queries], key[:, of_keys], value[:, of_keys], weight
+    moved_output, moved_weights = attend(score, *map(library, moved))
+    np.testing.assert_allclose(moved_output, output[:, of_queries], atol=1e-12)
+    np.testing.assert_allclose(moved_weights, weights[:, of_queries][..., of_keys], atol=1e-12)
+
+
+@every_time
+@given(scored, seeds, st.permutations(range(6)))
+def test_self_attention_is_equivariant_to_permutation(score, seed, order):
+    """Without a mask and positions a whole layer knows no order: it treats a text as a set."""
+    text = np.random.default_rng(seed).normal(size=(2, 6, 12))
+    attention = layer(score, seed, causal=False)
+    output, weights = attention(text)
+    moved, moved_weights = attention(text[:, order])
+    np.testing.assert_allclose(moved, output[:, order], atol=1e-12)
+    np.testing.assert_allclose(moved_weights, weights[:, :, order][..., order], atol=1e-12)
+
+
+@every_time
+@given(
+    libraries, scored, seeds, st.integers(1, 6), st.integers(0, 3), st.floats(-1e3, 1e3), st.data()
+)
+def test_the_future_changes_nothing(library, score, seed, queries, past, change, data):
+    """However the keys and values after a query's own place change, its row stays bit for bit."""
+    query, key, value, weight = drawn(seed, queries, queries + past, queries + past)
+    mask = causal_mask(queries, queries + past, like=library(query))
+    place = data.draw(st.integers(0, queries - 1))
+    output, weights = attend(score, *map(library, (query, key, value, weight)), mask)
+    later_key, later_value = key.copy(), value.copy()
+    later_key[:, place + past + 1 :] += change
+    later_value[:, place + past + 1 :] -= change
+    changed = attend(score, *map(library, (query, later_key, later_value, weight)), mask)
+    for before, after in zip((output, weights), changed, strict=True):
+        np.testing.assert_array_equal(after[:, : place + 1], before[:, : place + 1])
+    assert not weights[:, place, place + past + 1 :].any()
+
+
+@every_time
+@given(scored, seeds, st.integers(0, 4), st.floats(0.1, 1e3))
+def test_a_causal_layer_reads_from_left_to_right(score, seed, place, change):
+    text = np.random.default_rng(seed).normal(size=(2, 6, 12))
+    later = text.copy()
+    later[:, place + 1 :] += change
+    attention = layer(score, seed, causal=True)
+    (before, _), (after, _) = attention(text), attention(later)
+    np.testing.assert_allclose(after[:, : place + 1], before[:, : place + 1], atol=1e-12)
+    # And what is cut off after a place was never needed for it.
+    np.testing.assert_allclose(
+        attention(text[:, : place + 1])[0], before[:, : place + 1], atol=1e-12
+    )
+
+
+@every_time
+@given(libraries, scored, seeds, st.booleans())
+def test_rows_are_distributions(library, score, seed, causal):
+    query, key, value, weight = map(library, drawn(seed, 5, 5, 5))
+    mask = causal_mask(5, 5, like=query) if causal else None
+    _, weights = attend(score, query, key, value, weight, mask)
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-12)
+
+
+@every_time
+@given(libraries, seeds, st.floats(-1e3, 1e3))
+def test_additive_scores_are_symmetric_and_bounded(library, seed, size):
+    """tanh(q + k) does not tell a query from a key, and no score exceeds the sum of |v|."""
+    query, key, weight = drawn(seed, 5, 7)
+    scores = np.asarray(additive_scores(*map(library, (size * query, size * key, weight))))
+    swapped = np.asarray(additive_scores(*map(library, (size * key, size * query, weight))))
+    np.testing.assert_array_equal(swapped, np.swapaxes(scores, -1, -2))
+    most = np.abs(weight).sum(-1)[:, None, None]
+    assert (np.abs(scores) <= most * (1 + 1e-12)).all()

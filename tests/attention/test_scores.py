@@ -1,0 +1,209 @@
+"""The three ways to score a query against a key: by hand, by loops, and against Keras."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.attention.functional import additive_scores, masked_softmax, scores_by
+from attnviz.attention.masks import causal_mask
+from attnviz.attention.module import MultiHeadAttention
+from attnviz.attention.numpy_attention import NumpyAttention
+
+SCORES = ("scaled-dot", "dot", "additive")
+
+
+def test_by_hand(convert, close):
+    query = convert(np.array([[[1.0, 2.0, 0.0, -1.0]]]))
+    key = convert(np.array([[[3.0, 0.5, 7.0, 2.0], [-1.0, -2.0, 0.0, 1.0]]]))
+    close(scores_by("dot", query, key), [[[2, -6]]])
+    close(scores_by("scaled-dot", query, key), [[[1, -3]]])
+    tanh = math.tanh
+    expected = tanh(4) + tanh(2.5) + tanh(7) + tanh(1)
+    close(scores_by("additive", query, key), [[[expected, 0]]])
+    weighted = additive_scores(query, key, convert(np.array([2.0, 0.0, 0.0, -1.0])))
+    close(weighted, [[[2 * tanh(4) - tanh(1), 0]]])
+
+
+def test_each_head_has_its_own_vector(convert, close, normal):
+    query, key, weight = normal(2, 3, 5, 4), normal(2, 3, 7, 4), normal(3, 4)
+    scores = np.asarray(additive_scores(*map(convert, (query, key, weight))))
+    assert scores.shape == (2, 3, 5, 7)
+    assert scores.dtype == np.float32
+    for head in range(3):
+        close(
+            scores[:, head],
+            additive_scores(*map(convert, (query[:, head], key[:, head], weight[head]))),
+        )
+
+
+# The layers of Keras take one head's query, value and key, and no projections.
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("use_scale", [False, True])
+def test_equals_keras_additive_attention(keras, convert, close, normal, use_scale, causal):
+    query, key, value = normal(2, 5, 4), normal(2, 7, 4), normal(2, 7, 3)
+    theirs = keras.layers.AdditiveAttention(use_scale=use_scale)
+    theirs.build([query.shape, value.shape, key.shape])
+    weight = normal(4) if use_scale else None
+    if use_scale:
+        theirs.set_weights([weight])
+    output, expected = theirs(
+        [query, value, key], return_attention_scores=True, use_causal_mask=causal
+    )
+    # Keras aligns the causal mask of two texts at the start.
+    visible = np.tril(np.ones((5, 7), bool)) if causal else None
+    weights = masked_softmax(
+        additive_scores(convert(query), convert(key), None if weight is None else convert(weight)),
+        None if visible is None else convert(visible),
+    )
+    close(weights, expected)
+    close(np.asarray(weights) @ value, output)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("score", ["dot", "scaled-dot"])
+def test_equals_keras_attention(keras, convert, close, normal, score, causal):
+    query, key, value = normal(2, 5, 4), normal(2, 5, 4), normal(2, 5, 3)
+    theirs = keras.layers.Attention(use_scale=score == "scaled-dot")
+    theirs.build([query.shape, value.shape, key.shape])
+    if score == "scaled-dot":
+        theirs.set_weights([np.float32(1 / math.sqrt(4))])
+    output, expected = theirs(
+        [query, value, key], return_attention_scores=True, use_causal_mask=causal
+    )
+    mask = causal_mask(5, 5, like=convert(query)) if causal else None
+    weights = masked_softmax(scores_by(score, convert(query), convert(key)), mask)
+    close(weights, expected)
+    close(np.asarray(weights) @ value, output)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("score", SCORES)
+def test_a_whole_layer_equals_keras_head_by_head(keras, close, normal, score, causal):
+    """Projected by plain products, then Keras's layer for each head, in self-attention."""
+    ours = NumpyAttention.random(12, 3, seed=5, causal=causal, score=score)
+    text = normal(2, 5, 12)
+    output, weights = ours(text)
+    mixed = []
+    for head in range(3):
+        part = slice(4 * head, 4 * head + 4)
+        query, key, value = (
+            text @ weight[part].T
+            for weight in (ours.query_weight, ours.key_weight, ours.value_weight)
+        )
+        if score == "additive":
+            theirs = keras.layers.AdditiveAttention()
+            scale = ours.score_weight[head]
+        else:
+            theirs = keras.layers.Attention(use_scale=True)
+            scale = np.float32(0.5 if score == "scaled-dot" else 1)
+        theirs.build([query.shape, value.shape, key.shape])
+        theirs.set_weights([scale])
+        heads_output, expected = theirs(
+            [query, value, key], return_attention_scores=True, use_causal_mask=causal
+        )
+        close(weights[:, head], expected)
+        mixed.append(heads_output.detach().numpy())
+    close(output, np.concatenate(mixed, -1) @ ours.output_weight.T)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("score", SCORES)
+def test_the_module_and_its_twin_equal_a_loop(normal, close, score, causal):
+    """Cross-attention over grouped heads, one query and key at a time."""
+    torch.manual_seed(2)
+    module = MultiHeadAttention(12, 4, 2, key_width=5, causal=causal, score=score).eval()
+    query, key = normal(2, 3, 12), normal(2, 5, 5)
+    output, weights = module(*map(torch.from_numpy, (query, key)), return_weights=True)
+    state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    twin = NumpyAttention.from_state(state, 4, 2, causal=causal, score=score)
+    in_numpy, numpy_weights = twin(query, key)
+    close(in_numpy, output)
+    close(numpy_weights, weights)
+    close(module(*map(torch.from_numpy, (query, key))), output)  # fused where it can be
+
+    asks = query @ state["query_projection.weight"].T
+    answers = key @ state["key_projection.weight"].T
+    for text, head, i in np.ndindex(2, 4, 3):
+        asked = asks[text, i, 3 * head : 3 * head + 3].tolist()
+        powers = []
+        for j in range(5):
+            offered = answers[text, j, 3 * (head // 2) : 3 * (head // 2) + 3].tolist()
+            pairs = list(zip(asked, offered, strict=True))
+            if score == "additive":
+                vector = state["score_weight"][head].tolist()
+                value = sum(v * math.tanh(q + k) for v, (q, k) in zip(vector, pairs, strict=True))
+            else:
+                value = sum(q * k for q, k in pairs)
+                value /= math.sqrt(3) if score == "scaled-dot" else 1
+            powers.append(math.exp(value) if not causal or j <= i + 2 else 0)
+        close(weights[text, head, i], np.array(powers, np.float32) / sum(powers))
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_blocks_of_rows_equal_the_whole(normal, close, score, causal):
+    attention = NumpyAttention.random(12, 3, seed=2, causal=causal, score=score)
+    text = normal(2, 7, 12)
+    output, weights = attention(text)
+    rows = np.zeros_like(weights)
+
+    def keep(start, block):
+        rows[..., start : start + block.shape[-2], : block.shape[-1]] = block
+
+    close(attention.in_rows(text, 3, keep), output)
+    close(rows, weights)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_unscaled_fused_output_equals_the_open_one(normal, close, mask):
+    torch.manual_seed(2)
+    attention = MultiHeadAttention(12, 3, score="dot").eval()
+    text = torch.from_numpy(normal(2, 5, 12))
+    given = torch.from_numpy(normal(2, 3, 5, 5) > 0) if mask else None
+    output, _ = attention(text, mask=given, return_weights=True)
+    close(attention(text, mask=given), output)
+    other = MultiHeadAttention(12, 3).eval()
+    other.load_state_dict(attention.state_dict())
+    assert not torch.allclose(other(text, mask=given), output, atol=1e-3)
+
+
+def test_the_vector_learns(normal):
+    attention = MultiHeadAttention(12, 4, score="additive")
+    attention(torch.from_numpy(normal(2, 5, 12))).square().sum().backward()
+    assert attention.score_weight.shape == (4, 3)
+    for parameter in attention.parameters():
+        assert torch.isfinite(parameter.grad).all()
+    assert (attention.score_weight.grad != 0).any()
+    count = sum(parameter.numel() for parameter in attention.parameters())
+    assert count == 4 * 12 * 12 + 4 * 12 + 12
+    assert "score=additive" in repr(attention)
+
+
+def test_the_vector_is_drawn_xavier_uniform_and_last():
+    additive = NumpyAttention.random(30, 6, seed=3, score="additive")
+    plain = NumpyAttention.random(30, 6, seed=3)
+    for name in ("query_weight", "key_weight", "value_weight", "output_weight"):
+        np.testing.assert_array_equal(getattr(additive, name), getattr(plain, name))
+    for vector in (
+        additive.score_weight,
+        MultiHeadAttention(30, 6, score="additive").score_weight.detach().numpy(),
+    ):
+        assert vector.shape == (6, 5)
+        assert 0.8 < np.abs(vector).max() <= 1  # sqrt(6 / (5 + 1))
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="one of scaled-dot, dot, additive, got 'cosine'"):
+        MultiHeadAttention(12, 4, score="cosine")
+    plain = NumpyAttention.random(12, 4)
+    with pytest.raises(ValueError, match="one of scaled-dot, dot, additive, got 'cosine'"):
+        dataclasses.replace(plain, score="cosine")
+    with pytest.raises(ValueError, match="belongs to additive scores, not to scaled-dot"):
+        dataclasses.replace(plain, score_weight=np.ones((4, 3)))
+    with pytest.raises(ValueError, match=r"score_weight of shape \(4, 3\), got \(3, 4\)"):
+        dataclasses.replace(plain, score="additive", score_weight=np.ones((3, 4)))
