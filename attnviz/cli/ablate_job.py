@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnviz.ablation import Variant
+from attnviz.capture.over_text import Choice, attention_kind, target_tokens
 from attnviz.capture.scan import Scan, open_scan
 from attnviz.capture.scan_options import ScanOptions
 from attnviz.cli.ablate_wish import DRAWS, ScanWish
 from attnviz.cli.measured_texts import encode_texts, single_token
-from attnviz.cli.observe import Choice, attention_kind, target_tokens
 from attnviz.cli.removal_choice import choose_removals
 from attnviz.cli.scan_progress import Advance
 from attnviz.cli.stored_scores import digest, texts_digest

@@ -121,8 +121,8 @@ def heads(
     from attnviz.cli.heads_run import Choice, Wish, show_heads
     from attnviz.cli.output import Output
     from attnviz.cli.text_input import as_utf8, read_text
-    from attnviz.cli.unheeded import refuse_unheeded
     from attnviz.models.resolve import LoadOptions
+    from attnviz.models.unheeded import refuse_unheeded
 
     given = {"d_model": d_model, "heads": head_count, "kv_heads": kv_heads, "causal": causal}
     shape: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

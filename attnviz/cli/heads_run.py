@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from attnviz.capture.over_text import Choice, observe
 from attnviz.cli.heads_view import Wish, make_report, make_view
-from attnviz.cli.observe import Choice, observe
 from attnviz.cli.output import SCREEN_ENDING, Output
 from attnviz.cli.progress import loading
 from attnviz.cli.streams import printing

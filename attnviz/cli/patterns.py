@@ -155,8 +155,8 @@ def patterns(
     from attnviz.cli.patterns_run import show_patterns
     from attnviz.cli.patterns_wish import PatternWish, ViewWish, chosen_view
     from attnviz.cli.text_input import as_utf8
-    from attnviz.cli.unheeded import refuse_unheeded
     from attnviz.models.resolve import LoadOptions
+    from attnviz.models.unheeded import refuse_unheeded
 
     given = {"d_model": d_model, "heads": head_count, "kv_heads": kv_heads, "causal": causal}
     shape: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 from attnviz.analysis.patterns.names import find_label
 from attnviz.analysis.patterns.score import score_patterns
+from attnviz.capture.over_text import Choice, attention_kind, encoded, target_tokens
+from attnviz.capture.selection import choose_heads
 from attnviz.cli.heads_view import joined
-from attnviz.cli.observe import Choice, attention_kind, encoded, target_tokens
 from attnviz.cli.output import Output
 from attnviz.cli.patterns_output import check_patterns_output, show_pattern_report
 from attnviz.cli.patterns_view import make_pattern_view
 from attnviz.cli.patterns_wish import PatternWish, ViewWish
 from attnviz.cli.progress import loading
 from attnviz.cli.scan_progress import Advance, scanning, spoken_time
-from attnviz.cli.selection import choose_heads
 from attnviz.cli.terminal import messages
 from attnviz.cli.text_input import read_text
 from attnviz.models.model import Model, TwoStackModel

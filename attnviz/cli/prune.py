@@ -170,8 +170,8 @@ def prune(
     from attnviz.cli.output import Output
     from attnviz.cli.prune_run import PruneWish, show_prune
     from attnviz.cli.texts_input import read_texts
-    from attnviz.cli.unheeded import refuse_unheeded
     from attnviz.models.resolve import LoadOptions
+    from attnviz.models.unheeded import refuse_unheeded
 
     options = LoadOptions(
         revision=revision,

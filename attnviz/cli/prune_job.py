@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Callable
 
+from attnviz.capture.over_text import Choice, target_tokens
 from attnviz.capture.prune_meter import ScanMeter
 from attnviz.capture.pruning import Bounds, Goal, prune, random_losses
 from attnviz.capture.scan import ScanOptions, open_scan
 from attnviz.cli.measured_texts import encode_texts
-from attnviz.cli.observe import Choice, target_tokens
 from attnviz.cli.prune_store import PruneStore
 from attnviz.cli.prune_wish import PruneWish, goal_of
 from attnviz.cli.texts_input import Texts

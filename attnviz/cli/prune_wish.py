@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.capture.pruning import Bounds, Goal, Importance
+from attnviz.capture.selection import choose_heads
 from attnviz.cli.amounts import read_bytes
-from attnviz.cli.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.records import ModelInfo
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attnviz.ablation import Unit, Variant
-from attnviz.cli.selection import choose_heads
+from attnviz.capture.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.records import ModelInfo
 

@@ -67,12 +67,12 @@ def rollout(
     quiet: opt.Quiet = False,
 ) -> None:
     """Follow attention through all layers, from each output token to the input."""
-    from attnviz.cli.observe import Choice
+    from attnviz.capture.over_text import Choice
     from attnviz.cli.output import Output
     from attnviz.cli.rollout_run import show_rollout
     from attnviz.cli.text_input import as_utf8, read_text
-    from attnviz.cli.unheeded import refuse_unheeded
     from attnviz.models.resolve import LoadOptions
+    from attnviz.models.unheeded import refuse_unheeded
 
     given = {"d_model": d_model, "heads": head_count, "kv_heads": kv_heads, "causal": causal}
     shape: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attnviz.capture.run import capture
-from attnviz.cli.selection import choose_heads
+from attnviz.capture.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.model import Model, TwoStackModel
