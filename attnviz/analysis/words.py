@@ -1,4 +1,4 @@
-"""Where a word stands in a tokenised text, however many tokens it was split into."""
+"""Words of a tokenised text: where one stands, however many tokens it was split into."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Callable, Sequence
 
 from attnviz.records import Tokens
 
-__all__ = ["word_spans"]
+__all__ = ["joined", "word_spans"]
 
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
+
+
+def joined(tokens: Tokens) -> str:
+    """The text of tokens without the special ones."""
+    pairs = zip(tokens.texts, tokens.special, strict=True)
+    return "".join(text for text, special in pairs if not special).strip()
 
 
 def word_spans(tokens: Tokens, word: str) -> list[range]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from attnviz.analysis.heads_report import heads_report
 from attnviz.capture.over_text import Choice, observe
-from attnviz.cli.heads_view import Wish, make_report, make_view
+from attnviz.cli.heads_view import Wish, make_view
 from attnviz.cli.output import SCREEN_ENDING, Output
 from attnviz.cli.progress import loading
 from attnviz.cli.streams import printing
@@ -44,7 +45,7 @@ def show_heads(
     with loading(model_name, notices) as progress:
         model = load(model_name, replace(options, progress=progress))
         record, selected = observe(model, text, choice)
-    report = make_report(record, selected, choice.index_base, wish)
+    report = heads_report(record, selected, choice.index_base, wish.sort, wish.reverse)
     view = make_view(report, text, choice.target, wish, hinting=not output.quiet)
     with printing():
         if output.json:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from attnviz.analysis.traits import head_scores, telling_heads
-from attnviz.analysis.words import word_spans
+from attnviz.analysis.words import joined, word_spans
 from attnviz.errors import UsageError
-from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
+from attnviz.records import AttentionRecord, HeadsReport, Tokens
 from attnviz.render.screen import View
 from attnviz.render.token_view import Word
 
-__all__ = ["Wish", "joined", "make_report", "make_view"]
-
-_TELLING = 3
+__all__ = ["Wish", "make_view"]
 
 
 @dataclass(frozen=True)
@@ -31,35 +28,6 @@ class Wish:
     def __post_init__(self) -> None:
         if self.reverse and self.sort is None:
             raise UsageError("--reverse turns the order of --sort around: add --sort MEASURE")
-
-
-def make_report(
-    record: AttentionRecord, selected: bool, index_base: int, wish: Wish
-) -> HeadsReport:
-    """The scores of the record, in the order that was asked for.
-
-    Raises UsageError for an order that this text or model does not have.
-    """
-    heads = head_scores(record)
-    if wish.sort is not None:
-        heads = _sorted(heads, wish.sort, wish.reverse)
-    ranked = [(entry.layer, entry.head) for entry in heads[:_TELLING]]
-    telling = tuple(ranked) if wish.sort is not None else telling_heads(heads, _TELLING)
-    return HeadsReport(record, heads, telling, selected, index_base, wish.sort)
-
-
-def _sorted(
-    heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
-) -> tuple[HeadScores, ...]:
-    """The heads by a measure; those that it does not apply to come last."""
-    measured = [entry for entry in heads if entry.scores[measure] is not None]
-    if not measured:
-        raise UsageError(
-            f"{measure} cannot be measured here: the text repeats no token, or this kind of "
-            "attention has none; choose another --sort"
-        )
-    measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
-    return (*measured, *(entry for entry in heads if entry.scores[measure] is None))
 
 
 def make_view(
@@ -84,12 +52,6 @@ def make_view(
         explain=wish.explain,
         hints=_hints(report) if plain and hinting else (),
     )
-
-
-def joined(tokens: Tokens) -> str:
-    """The text of tokens without the special ones."""
-    pairs = zip(tokens.texts, tokens.special, strict=True)
-    return "".join(text for text, special in pairs if not special).strip()
 
 
 def _word(record: AttentionRecord, wanted: str) -> tuple[Word | None, Word | None]:

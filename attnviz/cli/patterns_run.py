@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from attnviz.analysis.patterns.names import find_label
 from attnviz.analysis.patterns.score import score_patterns
+from attnviz.analysis.words import joined
 from attnviz.capture.over_text import Choice, attention_kind, encoded, target_tokens
 from attnviz.capture.selection import choose_heads
-from attnviz.cli.heads_view import joined
 from attnviz.cli.output import Output
 from attnviz.cli.patterns_output import check_patterns_output, show_pattern_report
 from attnviz.cli.patterns_view import make_pattern_view

@@ -9,8 +9,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from attnviz.analysis.rollout import rollout
+from attnviz.analysis.words import joined
 from attnviz.capture.over_text import Choice, attention_kind, encoded, target_tokens
-from attnviz.cli.heads_view import joined
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.cli.streams import printing
