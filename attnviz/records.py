@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,16 +12,21 @@ from numpy.typing import NDArray
 __all__ = [
     "AttentionRecord",
     "HeadScores",
+    "HeadsComparison",
     "HeadsReport",
     "Kind",
     "LayerWeights",
     "ModelInfo",
+    "Score",
     "Tokens",
     "Trait",
 ]
 
 Kind = Literal["self", "encoder", "decoder", "cross"]
 """Which attention: ``self`` of a model with one stack, or one of an encoder–decoder's three."""
+
+Score = Literal["scaled-dot", "dot", "additive"]
+"""How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class ModelInfo:
     seed: of the random weights; None where nothing was drawn.
     device: where it ran.
     notes: sentences a reader of the result must know.
+    score: how queries and keys are matched; None for a checkpoint, which has its own way.
     """
 
     name: str
@@ -78,6 +84,7 @@ class ModelInfo:
     seed: int | None = None
     device: str = "cpu"
     notes: tuple[str, ...] = ()
+    score: Score | None = None
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:
@@ -210,3 +217,34 @@ class HeadsReport:
             if (entry.layer, entry.head) == (layer, head):
                 return entry
         raise KeyError(f"{self.name(layer, head)} was not kept")
+
+
+@dataclass(frozen=True)
+class HeadsComparison:
+    """Runs of one model over one text, to be seen side by side.
+
+    reports: at least two; they differ in the kind of attention, its mask or its score.
+    """
+
+    reports: tuple[HeadsReport, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.reports) < 2:
+            raise ValueError(f"a comparison needs two reports, got {len(self.reports)}")
+
+    @property
+    def first(self) -> HeadsReport:
+        """The report that stands for all in what they share, and in the order of heads."""
+        return self.reports[0]
+
+    def together(
+        self, heads: Iterable[tuple[int, int]]
+    ) -> Iterator[tuple[tuple[HeadsReport, HeadScores], ...]]:
+        """Each of the heads (layer, head), once for every report that kept it."""
+        found = [{(e.layer, e.head): e for e in report.heads} for report in self.reports]
+        for place in heads:
+            yield tuple(
+                (report, entries[place])
+                for report, entries in zip(self.reports, found, strict=True)
+                if place in entries
+            )

@@ -6,10 +6,11 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.capture.observer import KeepWeights
 from attnviz.errors import UsageError
-from attnviz.models.model import Model, NumpyModel
+from attnviz.models.model import Model, NumpyModel, PairModel
 from attnviz.records import AttentionRecord, Kind, LayerWeights, Tokens
 
 __all__ = ["capture"]
@@ -28,8 +29,9 @@ def capture(
 ) -> AttentionRecord:
     """The attention of ``model`` over ``tokens``.
 
-    kind: one of ``model.kinds``.
-    target: the decoder's tokens; needed for the kinds ``decoder`` and ``cross``.
+    kind: one of ``model.kinds``, or ``cross`` of a ``PairModel``.
+    target: the decoder's tokens, or those that look; needed for the kinds ``decoder`` and
+        ``cross``.
     heads: the heads to keep of each layer; None keeps all.
 
     Raises UnsupportedError where the architecture's attention cannot be observed, UsageError
@@ -38,11 +40,7 @@ def capture(
     keep = KeepWeights(kind, heads)
     notes = model.info.notes
     if isinstance(model, NumpyModel):
-        model.run(
-            tokens,
-            lambda layer: keep.wants(kind, layer),
-            lambda layer, weights: keep.observe(kind, layer, weights[None]),
-        )
+        _run_numpy(model, keep, kind, tokens, target)
         notes += model.notes_for(tokens)
     else:
         from attnviz.capture.transformers_run import run_transformers  # torch only where needed
@@ -54,10 +52,28 @@ def capture(
         )
     queries = target if target is not None and kind in ("decoder", "cross") else tokens
     keys = tokens if kind == "cross" else queries
-    causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
+    if isinstance(model, PairModel):
+        causal = kind != "cross" and model.causal and len(tokens) > 1
+    else:
+        causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
     notes += _no_numbers(keep.layers) + _lost_weight(keep.layers)
     info = replace(model.info, notes=notes)
     return AttentionRecord(info, kind, causal, queries, keys, keep.layers)
+
+
+def _run_numpy(
+    model: NumpyModel, keep: KeepWeights, kind: Kind, tokens: Tokens, target: Tokens | None
+) -> None:
+    def wants(layer: int) -> bool:
+        return keep.wants(kind, layer)
+
+    def observe(layer: int, weights: NDArray[np.floating]) -> None:
+        keep.observe(kind, layer, weights[None])
+
+    if isinstance(model, PairModel) and kind == "cross" and target is not None:
+        model.run_cross(target, tokens, wants, observe)
+    else:
+        model.run(tokens, wants, observe)
 
 
 def _sees_no_future(layer: LayerWeights) -> bool:

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Model", "NumpyModel", "ObserveBlock", "QueryKeyModel", "RowModel", "TwoStackModel"]
+__all__ = [
+    "Model",
+    "NumpyModel",
+    "ObserveBlock",
+    "PairModel",
+    "QueryKeyModel",
+    "RowModel",
+    "TwoStackModel",
+]
 
 
 class Model(Protocol):
@@ -104,6 +112,33 @@ class QueryKeyModel(NumpyModel, Protocol):
         query head, as they are multiplied: the weights are the softmax of their products times
         1/√head_dim.
         """
+        ...
+
+
+@runtime_checkable
+class PairModel(NumpyModel, Protocol):
+    """A NumPy model that has no decoder, yet can let one text look at another.
+
+    Its ``kinds`` are those over one text; ``capture`` takes the kind ``cross`` as well.
+
+    causal: whether a token of one text sees no later one.
+    """
+
+    @property
+    def causal(self) -> bool: ...
+
+    def encode_queries(self, text: str, keys: Tokens) -> Tokens:
+        """The text that looks; its words that ``keys`` has too have the same ids there."""
+        ...
+
+    def run_cross(
+        self,
+        queries: Tokens,
+        keys: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, NDArray[np.floating]], None],
+    ) -> None:
+        """Run queries from one text, keys and values from another; else as ``run``."""
         ...
 
 

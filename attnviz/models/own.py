@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Score
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.model import ObserveBlock
@@ -21,7 +23,7 @@ _WORDS = 256
 
 
 class OwnAttention:
-    """One layer of self-attention over words of any language, split at white space.
+    """One layer of self- or cross-attention over words of any language, split at white space.
 
     The textbook's case: each distinct word has an embedding drawn from N(0, 1), in order of first
     appearance, so equal words have equal embeddings; the projections are Xavier-uniform.
@@ -29,7 +31,8 @@ class OwnAttention:
     d_model: width of an embedding.
     heads, kv_heads: query heads, and the key/value heads that they share (each its own if None).
     head_dim: width of a head, ``d_model / heads`` if None.
-    causal: whether a word sees no later word.
+    causal: whether a word sees no later word; of self-attention only.
+    score: how a query and a key are matched; the other weights are the same for each.
     seed: of all weights and embeddings; the same seed gives the same picture on every machine.
     Raises UsageError where these do not fit together.
     """
@@ -42,6 +45,7 @@ class OwnAttention:
         *,
         head_dim: int | None = None,
         causal: bool = False,
+        score: Score = "scaled-dot",
         seed: int = 0,
     ) -> None:
         _check_sizes(d_model, heads, kv_heads, head_dim)
@@ -51,9 +55,10 @@ class OwnAttention:
         self._seed = seed
         self._sizes = (d_model, heads, kv_heads, head_dim)
         self._attention = NumpyAttention.random(
-            d_model, heads, kv_heads, head_dim, seed=seed, causal=causal
+            d_model, heads, kv_heads, head_dim, seed=seed, causal=causal, score=score
         )
         shape = self._attention.shape
+        self._across = replace(self._attention, causal=False)
         self._info = ModelInfo(
             name="mha",
             revision=None,
@@ -65,6 +70,7 @@ class OwnAttention:
             head_dim=shape.head_dim,
             weights="random",
             seed=seed,
+            score=score,
             notes=("random weights: this shows the mechanism, not what a trained model learnt",),
         )
 
@@ -85,21 +91,23 @@ class OwnAttention:
 
         Raises UsageError where there is no word.
         """
-        words = text.split()[:limit]
-        if not words:
-            raise UsageError("expected a text of at least one word, got none")
-        numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
-        return Tokens(
-            ids=tuple(numbers[word] for word in words),
-            texts=tuple(words),
-            special=(False,) * len(words),
-        )
+        return _numbered(text.split()[:limit], {})
+
+    def encode_queries(self, text: str, keys: Tokens) -> Tokens:
+        """The words of a text that looks at ``keys``; see ``PairModel``."""
+        return _numbered(text.split(), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
         """The same shape with other random weights and embeddings."""
         d_model, heads, kv_heads, head_dim = self._sizes
         return OwnAttention(
-            d_model, heads, kv_heads, head_dim=head_dim, causal=self.causal, seed=seed
+            d_model,
+            heads,
+            kv_heads,
+            head_dim=head_dim,
+            causal=self.causal,
+            score=self._attention.score,
+            seed=seed,
         )
 
     def vocabulary(self) -> Vocabulary:
@@ -138,6 +146,18 @@ class OwnAttention:
         if wants(0):
             observe(0, *self._attention.queries_and_keys(self._embed(tokens.ids)))
 
+    def run_cross(
+        self,
+        queries: Tokens,
+        keys: Tokens,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, NDArray[np.floating]], None],
+    ) -> None:
+        """Hand over the weights of one text's words on another's; see ``PairModel``."""
+        if wants(0):
+            _, weights = self._across(self._embed(queries.ids), self._embed(keys.ids))
+            observe(0, weights)
+
     def run_rows(
         self,
         ids: Sequence[Sequence[int]],
@@ -169,6 +189,20 @@ class OwnAttention:
         generator = np.random.default_rng((self._seed, 1))
         words = generator.standard_normal((max(ids) + 1, self._attention.shape.d_model))
         return words.astype(np.float32)[list(ids)]
+
+
+def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
+    """The words with their numbers: those of ``known``, then what follows for new ones."""
+    if not words:
+        raise UsageError("expected a text of at least one word, got none")
+    numbers = dict(known)
+    for word in words:
+        numbers.setdefault(word, len(numbers))
+    return Tokens(
+        ids=tuple(numbers[word] for word in words),
+        texts=tuple(words),
+        special=(False,) * len(words),
+    )
 
 
 def _check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:

@@ -31,7 +31,7 @@ class LoadOptions:
         in ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
     device, dtype: where and in which numbers to compute; ``auto`` is the model's own dtype.
     seed: of random weights.
-    d_model, heads, kv_heads, causal: the shape of ``mha``.
+    d_model, heads, kv_heads, causal, score: the shape of ``mha``.
     """
 
     revision: str | None = None
@@ -46,6 +46,7 @@ class LoadOptions:
     heads: int = 8
     kv_heads: int | None = None
     causal: bool = False
+    score: Literal["scaled-dot", "dot", "additive"] = "scaled-dot"
 
 
 @dataclass(frozen=True)
@@ -137,5 +138,6 @@ def _own(options: LoadOptions) -> Model:
         options.heads,
         options.kv_heads,
         causal=options.causal,
+        score=options.score,
         seed=options.seed,
     )
