@@ -19,7 +19,10 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "designs", "accounts", "ablation", "patterns", "pruning", "errors"}
+GROUND = {
+    *("records", "designs", "accounts", "ablation", "patterns", "pruning", "scaling"),
+    "errors",
+}
 """What crosses the layers: plain data and the exceptions."""
 
 MAY_IMPORT = {
@@ -34,6 +37,7 @@ MAY_IMPORT = {
     "ablation": {"records"},
     "patterns": {"records"},
     "pruning": {"records"},
+    "scaling": {"records"},
 }
 """What each layer may import beside itself."""
 
@@ -45,6 +49,7 @@ LIBRARIES = {
     "ablation": {"numpy"},
     "patterns": {"numpy"},
     "pruning": set(),
+    "scaling": set(),
     "designs": set(),
     "accounts": set(),
     "errors": set(),

@@ -1,0 +1,1 @@
+"""What the scale of attention does to scores and weights."""

@@ -1,0 +1,168 @@
+"""What crosses the layers when scores are softened with and without the scale 1/√d_k.
+
+Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1 and its footnote: the product of a
+query and a key whose d_k entries are independent with mean 0 and variance 1 has variance d_k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from attnviz.records import ModelInfo
+
+__all__ = [
+    "BIN_EDGES",
+    "HIGH_WEIGHT",
+    "MEASURES",
+    "VANISHED",
+    "Estimate",
+    "ScalingCase",
+    "ScalingReport",
+    "Softened",
+]
+
+HIGH_WEIGHT = 0.9
+"""A weight above this leaves next to nothing for the other keys."""
+
+VANISHED = 0.01
+"""Below this norm of the softmax's Jacobian next to no gradient passes; even attention over n keys
+has √(n − 1)/n."""
+
+MEASURES = (
+    "score_variance",
+    "normalised_entropy",
+    "largest_weight",
+    "weights_above",
+    "queries_above",
+    "jacobian_norm",
+    "queries_vanished",
+)
+"""What is measured of scores and weights, in the order in which it is reported."""
+
+_LOWEST_DECADE, _BINS_A_DECADE = -8, 4
+BIN_EDGES = (
+    0.0,
+    *(
+        10 ** (step / _BINS_A_DECADE + _LOWEST_DECADE)
+        for step in range(-_LOWEST_DECADE * _BINS_A_DECADE + 1)
+    ),
+)
+"""Of the histograms: 0 to 1e-8, then four bins to a power of ten up to 1. A weight on an edge is in
+the bin above it, 1 in the last."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean, and its standard error where independent samples give one."""
+
+    value: float
+    error: float | None = None
+
+
+@dataclass(frozen=True)
+class Softened:
+    """The scores q·k times a scale, and the weights that the softmax makes of them.
+
+    scale: what the products are multiplied with.
+    measures: by the names of ``MEASURES``.
+        score_variance: over all pairs of a query and a key that it sees (divisor N − 1).
+        normalised_entropy: −Σ p ln p over ln(keys seen), mean over queries; in [0, 1].
+        largest_weight: mean over queries; in (0, 1].
+        weights_above: share of all weights that exceed ``HIGH_WEIGHT``.
+        queries_above: share of the queries that have such a weight.
+        jacobian_norm: mean over queries of ‖diag(p) − p pᵀ‖, Frobenius; in [0, ½].
+        queries_vanished: share of the queries where that norm is below ``VANISHED``.
+    histogram: how many weights lie in each bin of ``BIN_EDGES``.
+    expected_variance: what theory says of score_variance: scale² · d_k for independent entries of
+        mean 0 and variance 1.
+    """
+
+    scale: float
+    measures: Mapping[str, Estimate]
+    histogram: tuple[int, ...]
+    expected_variance: float
+
+    def __post_init__(self) -> None:
+        if tuple(self.measures) != MEASURES:
+            raise ValueError(f"expected the measures {MEASURES}, got {tuple(self.measures)}")
+        if len(self.histogram) != len(BIN_EDGES) - 1:
+            raise ValueError(
+                f"expected {len(BIN_EDGES) - 1} bins, got {len(self.histogram)} of them"
+            )
+
+    def shares(self) -> tuple[float, ...]:
+        """The histogram as shares of all weights."""
+        total = sum(self.histogram)
+        return tuple(count / total for count in self.histogram)
+
+
+@dataclass(frozen=True)
+class ScalingCase:
+    """The same queries and keys without the scale and with it.
+
+    d_k: entries of a query and of a key.
+    plain: the bare products, scale 1. scaled: the products times the scale.
+    queries, weights: how many were measured, over all samples or heads together.
+    layer, head: where they come from, from 0; None for random ones, head None for all of a layer.
+    heads: how many heads were taken together.
+    """
+
+    d_k: int
+    plain: Softened
+    scaled: Softened
+    queries: int
+    weights: int
+    layer: int | None = None
+    head: int | None = None
+    heads: int = 1
+
+    def __post_init__(self) -> None:
+        for side in (self.plain, self.scaled):
+            if sum(side.histogram) != self.weights:
+                raise ValueError(
+                    f"expected {self.weights} weights in a histogram, got {sum(side.histogram)}"
+                )
+
+
+@dataclass(frozen=True)
+class ScalingReport:
+    """What ``attnviz scaling`` found: the one input of every screen and file it writes.
+
+    cases: of random queries and keys one for each d_k, smallest first; of a model one for each
+        layer or head.
+    seed: of the random numbers.
+    keys: how many keys and queries a sample has; of a model its tokens.
+    samples: independent draws of each case; of a model one.
+    model: whose queries and keys they are; None for random ones.
+    text, source: what the model read, and where that comes from; empty where typed or random.
+    notes: sentences a reader must know.
+    index_base: 0, or 1 for names that start at one.
+    """
+
+    cases: tuple[ScalingCase, ...]
+    seed: int
+    keys: int
+    samples: int = 1
+    model: ModelInfo | None = None
+    text: str = ""
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    index_base: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.cases:
+            raise ValueError("a report has at least one case")
+        sizes = [case.d_k for case in self.cases]
+        if self.model is None and any(left >= right for left, right in pairwise(sizes)):
+            raise ValueError(f"expected the sizes in order, each once, got {sizes}")
+
+    def name(self, case: ScalingCase) -> str:
+        """``d_k 64``, ``layer 2`` or ``L2H5``."""
+        if case.layer is None:
+            return f"d_k {case.d_k}"
+        layer = case.layer + self.index_base
+        if case.head is None:
+            return f"layer {layer}"
+        return f"L{layer}H{case.head + self.index_base}"
