@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnviz.capture.forward_pass import ForwardPass, plan_pass
 from attnviz.capture.observer import to_numpy
-from attnviz.capture.query_key import ObserveHeads, QueriesKeys, products, softened
+from attnviz.capture.queries_keys import ObserveHeads, QueriesKeys, products, softened
 from attnviz.capture.registered_attention import AttentionCall, active, cross_attention, registered
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError, StrayAttention

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.scaling.measures import histogram, matrix_measures
-from attnviz.capture.query_key import softened
+from attnviz.capture.queries_keys import softened
 from attnviz.scaling import BIN_EDGES, MEASURES, Estimate, Softened
 
 __all__ = ["Side"]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.scaling.estimates import Side
-from attnviz.capture.query_key import products
+from attnviz.capture.queries_keys import products
 from attnviz.scaling import ScalingCase, ScalingReport
 
 __all__ = ["needed_bytes", "random_scaling"]
