@@ -1,7 +1,8 @@
 """The exceptions a user can meet, each with the exit code that the command line gives it.
 
     AttnvizError                 1  unexpected
-    ├── UsageError               2  what was asked for cannot be done with these inputs
+    ├── UsageError               2  what was asked for cannot be done with these inputs; also
+    │                               a ValueError, as Python code expects of a wrong argument
     ├── LoadError                3  a model or a file cannot be read or written
     │   └── OfflineError         4  not cached, and the network was not to be used or silent
     └── UnsupportedError         5  the architecture's attention cannot be observed
@@ -18,7 +19,7 @@ class AttnvizError(Exception):
     exit_code = 1
 
 
-class UsageError(AttnvizError):
+class UsageError(AttnvizError, ValueError):
     """The request does not fit the model or the text (exit 2)."""
 
     exit_code = 2

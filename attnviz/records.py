@@ -65,7 +65,8 @@ class ModelInfo:
     layers, heads, kv_heads, head_dim: the shape; heads share a key/value head in groups of
         ``heads // kv_heads``.
     weights: ``trained`` (of the bundled model), ``checkpoint`` (read from files, whatever they
-        hold), or ``random``.
+        hold), ``random``, ``loaded`` (of a model object that Python code handed over), or
+        ``given``: an array of attention weights alone, of whose model nothing is known.
     seed: of the random weights; None where nothing was drawn.
     device: where it ran.
     notes: sentences a reader of the result must know.
@@ -80,7 +81,7 @@ class ModelInfo:
     heads: int
     kv_heads: int
     head_dim: int
-    weights: Literal["trained", "checkpoint", "random"] = "trained"
+    weights: Literal["trained", "checkpoint", "random", "loaded", "given"] = "trained"
     seed: int | None = None
     device: str = "cpu"
     notes: tuple[str, ...] = ()
@@ -89,6 +90,11 @@ class ModelInfo:
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:
             raise ValueError(f"a model has at least one layer, head and dimension: {self}")
+
+    @property
+    def is_array(self) -> bool:
+        """Whether there is no model, but an array of attention weights: one layer's, unnumbered."""
+        return self.weights == "given"
 
     def group(self, head: int) -> int | None:
         """The key/value head that query head ``head`` reads, or None where each has its own."""
@@ -200,7 +206,9 @@ class HeadsReport:
     sorted_by: str | None = None
 
     def name(self, layer: int, head: int) -> str:
-        """A head's name, such as ``L2H5``."""
+        """A head's name, such as ``L2H5``; ``H5`` where the layer is not known."""
+        if self.record.model.is_array:
+            return f"H{head + self.index_base}"
         return f"L{layer + self.index_base}H{head + self.index_base}"
 
     def weights(self, layer: int, head: int) -> NDArray[np.floating]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnviz.records import HeadScores, HeadsReport, ModelInfo, Trait
 from attnviz.render.blocks import DIM, Block, Line, text_line
+from attnviz.render.kind_words import kind_words
 from attnviz.render.labels import fit, visible, width
 from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
@@ -38,12 +39,13 @@ def provenance(
     seed = "no seed used" if info.seed is None else f"seed {info.seed}"
     parts = [
         *model_parts(info, theme),
-        *([] if record.kind == "self" else [(f"{record.kind} attention", False)]),
+        *((word, False) for word in kind_words(record, theme.ascii)),
         (size, False),
-        (seed, False),
+        *([] if info.is_array else [(seed, False)]),
     ]
     lines = wrapped(parts, room, theme)
-    for name, content in (("text", text), ("target", target)):
+    unread = info.is_array and not text  # a map without tokens
+    for name, content in (("text", None if unread else text), ("target", target)):
         if content is not None:
             lines.append(quoted_line(name, content, room, theme))
     return Block(tuple(lines), room)
@@ -51,6 +53,12 @@ def provenance(
 
 def model_parts(info: ModelInfo, theme: Theme) -> list[tuple[str, bool]]:
     """Which model and which weights, as parts (text, bold) of a line."""
+    if info.is_array:
+        return [
+            (visible(info.name, theme.encoding), True),
+            (f"given as a {info.dtype} array", False),
+            (f"{info.heads} head{'s' * (info.heads > 1)}", False),
+        ]
     return [
         (visible(info.name, theme.encoding), True),
         (f"revision {info.revision[:12]}" if info.revision else "no revision", False),

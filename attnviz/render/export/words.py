@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnviz.records import HeadScores, HeadsReport, Tokens
 from attnviz.render.facts import share
+from attnviz.render.kind_words import kind_words
 from attnviz.render.labels import fit, token_labels, width
 
 __all__ = [
@@ -39,6 +40,9 @@ def run_words(report: HeadsReport) -> str:
     size = f"{len(record.queries)} tokens"
     if record.kind == "cross":
         size = f"{len(record.queries)} queries, {len(record.keys)} keys"
+    if info.is_array:
+        heads = f"{info.heads} head{'s' * (info.heads > 1)}"
+        return " · ".join([info.name, f"given as a {info.dtype} array", heads, size])
     parts = [
         info.name,
         f"revision {info.revision[:12]}" if info.revision else "no revision",
@@ -46,7 +50,7 @@ def run_words(report: HeadsReport) -> str:
         f"{info.weights} weights",
         info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}",
         shape,
-        *([] if record.kind == "self" else [f"{record.kind} attention"]),
+        *kind_words(record),
         size,
         "no seed used" if info.seed is None else f"seed {info.seed}",
     ]
