@@ -13,7 +13,7 @@ from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, QueryKeyModel
 from attnviz.records import Tokens
 
-__all__ = ["observe_queries_keys"]
+__all__ = ["Model", "observe_queries_keys"]
 
 Floats = NDArray[np.floating]
 
@@ -27,6 +27,11 @@ def observe_queries_keys(
     not show its queries and keys, or does more with them than scale, add and soften.
     """
     if isinstance(model, QueryKeyModel):
+        if model.info.score not in (None, "scaled-dot"):
+            raise UnsupportedError(
+                f"{model.info.name!r} matches by {model.info.score} scores, which have no scale: "
+                "choose scaled-dot"
+            )
         bias = _future(len(tokens)) if model.causal else None
 
         def hand_over(layer: int, query: Floats, key: Floats) -> None:

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from attnviz.analysis.scaling.estimates import Side
 from attnviz.analysis.scaling.measures import visible_rows
 from attnviz.capture.queries_keys import QueriesKeys, products
-from attnviz.capture.query_key import observe_queries_keys
+from attnviz.capture.query_key import Model, observe_queries_keys
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import Model
 from attnviz.records import Tokens
 from attnviz.scaling import ScalingCase, ScalingReport
 
