@@ -9,7 +9,7 @@ from attnviz.capture.run import capture
 from attnviz.capture.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
-from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.model import Model, PairModel, TwoStackModel
 from attnviz.records import AttentionRecord, Kind, Tokens
 
 __all__ = ["Choice", "attention_kind", "encoded", "observe", "target_tokens"]
@@ -24,7 +24,8 @@ class Choice:
     """Which part of a model's attention over a text is wanted.
 
     layers, heads: as typed after ``--layer`` and ``--head``, numbered from ``index_base``.
-    kind, target: of an encoder–decoder; None for its own default.
+    kind, target: of an encoder–decoder, or of one text that looks at another; None for the
+        model's own default.
     truncate: cut a text that is longer than the model's context rather than refuse it.
     """
 
@@ -41,12 +42,14 @@ def observe(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, b
 
     Raises UsageError where the choice, the text or the memory does not fit the model.
     """
-    kind = attention_kind(model, choice)
+    kind = attention_kind(model, choice, across=True)
     info = model.info
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
     tokens = encoded(model, text, choice.truncate)
     target = None
-    if isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
+    if isinstance(model, PairModel) and kind == "cross":
+        target = _looking_tokens(model, tokens, choice)
+    elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
         target = target_tokens(model, tokens, choice)
     queries = target if target is not None else tokens
     keys = tokens if kind == "cross" else queries
@@ -56,15 +59,25 @@ def observe(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, b
     return record, heads is not None
 
 
-def attention_kind(model: Model, choice: Choice) -> Kind:
-    """The chosen kind, or the model's first; UsageError for one that it does not have."""
-    kind = choice.kind or model.kinds[0]
-    if kind not in model.kinds:
+def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kind:
+    """The chosen kind, or the model's first; UsageError for one that it does not have.
+
+    across: take the cross attention of a ``PairModel`` too.
+    """
+    kind, kinds = choice.kind or model.kinds[0], model.kinds
+    if isinstance(model, PairModel):
+        kinds = (*kinds, "cross")
+        if kind == "cross" and not across:
+            raise UsageError(
+                f"the cross attention of {model.info.name!r} is shown by attnviz heads alone"
+            )
+    if kind not in kinds:
         raise UsageError(
-            f"{model.info.name!r} has no {kind} attention: expected --kind "
-            f"{' or '.join(model.kinds)}"
+            f"{model.info.name!r} has no {kind} attention: expected --kind {' or '.join(kinds)}"
         )
     if choice.target is not None and kind not in _DECODER_KINDS:
+        if isinstance(model, PairModel):
+            raise UsageError("--target is the text that looks at the other: add --kind cross")
         raise UsageError("--target is the decoder's text: add --kind decoder or --kind cross")
     return kind
 
@@ -101,6 +114,24 @@ def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Token
         f"the target has {len(target):,} tokens, the decoder of {model.info.name!r} takes at most "
         f"{limit:,}: shorten it, or add --truncate to cut it there"
     )
+
+
+def _looking_tokens(model: PairModel, tokens: Tokens, choice: Choice) -> Tokens:
+    """The queries of cross attention; UsageError where they are missing or a mask makes no sense.
+
+    tokens: of the text that gives the keys and the values.
+    """
+    if choice.target is None:
+        raise UsageError(
+            "cross attention needs two texts: add --target TEXT, whose words look (queries) at "
+            "those of the other (keys and values)"
+        )
+    if model.causal:
+        raise UsageError(
+            "a causal mask hides the later words of one text, cross attention has two: "
+            "leave out --causal"
+        )
+    return model.encode_queries(choice.target, tokens)
 
 
 def _require_room(

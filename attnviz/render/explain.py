@@ -5,6 +5,7 @@ from __future__ import annotations
 from attnviz.records import HeadsReport, Trait
 from attnviz.render.blocks import Block, stack
 from attnviz.render.facts import share
+from attnviz.render.kind_words import kind_reading
 from attnviz.render.meanings import MEANINGS
 from attnviz.render.prose import paragraph
 from attnviz.render.theme import Theme
@@ -25,6 +26,7 @@ def explain(report: HeadsReport, theme: Theme, room: int) -> Block:
         "The word under a map is its trait: the pattern that stands out most against attention "
         "spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
     ]
+    paragraphs[1:1] = kind_reading([record], theme.ascii)
     traits: dict[str, tuple[Trait, str]] = {}
     for entry in report.heads:
         known = traits.get(entry.trait.name)

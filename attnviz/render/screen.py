@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.segment import Segment
 
 from attnviz.records import HeadsReport
-from attnviz.render.axes import Axes
-from attnviz.render.blocks import DIM, Block, flow, stack
+from attnviz.render.blocks import DIM, Block, stack
 from attnviz.render.explain import explain
 from attnviz.render.facts import head_title, provenance
-from attnviz.render.heatmap import heatmap, heatmap_width
-from attnviz.render.labels import token_labels, visible
+from attnviz.render.full_maps import Panel, full_maps, record_axes
+from attnviz.render.labels import visible
 from attnviz.render.legend import legend
 from attnviz.render.overview import overview
 from attnviz.render.prose import paragraph, wrapped
@@ -23,10 +23,8 @@ from attnviz.render.top_pairs import top_pairs
 
 __all__ = ["View", "heads_screen"]
 
-_GAP = 3
 _CHROME = 7  # lines above and below the maps: provenance, what a cell is, traits, blanks
 _LEAST_HEIGHT = 45
-_LEAST_TITLE = 30
 _FEW_HEADS = 8
 _FEW_QUERIES = 16
 
@@ -104,38 +102,15 @@ def _full_maps(
     theme: Theme,
     width: int,
 ) -> Block:
-    """Full heatmaps, side by side where they can be read so."""
-    record = report.record
-    axes = Axes(
-        token_labels(record.queries, theme.encoding),
-        token_labels(record.keys, theme.encoding),
-        record.causal,
-    )
-    room = _comfortable_room(axes, width, len(heads), view.values)
-    title_room = max(heatmap_width(axes, room, view.values), min(room, _LEAST_TITLE))
-    titles = [head_title(report, report.scores(*head), title_room, theme) for head in heads]
-    tallest = max(map(len, titles), default=0)
-    maps = [
-        heatmap(
-            report.weights(*head),
-            axes,
-            theme,
-            [*title, *([] for _ in range(tallest - len(title)))],
-            room,
-            view.values,
-        )
-        for head, title in zip(heads, titles, strict=True)
-    ]
-    return flow(maps, width, _GAP)
+    """Full heatmaps of the heads (layer, head)."""
+    axes = record_axes(report.record, theme)
 
+    def panel(layer: int, head: int) -> Panel:
+        scores = report.scores(layer, head)
+        title = partial(head_title, report, scores, theme=theme)
+        return Panel(report.weights(layer, head), axes, title)
 
-def _comfortable_room(axes: Axes, width: int, maps: int, values: bool) -> int:
-    """The columns of one map: as many maps side by side as keep cells of four columns."""
-    for beside in range(min(maps, 4), 1, -1):
-        room = (width + _GAP) // beside - _GAP
-        if axes.cell_width(room, values) >= 4:
-            return room
-    return width
+    return full_maps([panel(*head) for head in heads], theme, width, view.values)
 
 
 def _hints(hints: Sequence[str], width: int, theme: Theme) -> Block:

@@ -35,6 +35,7 @@ def run_facts(report: HeadsReport, text: str, target: str | None = None) -> dict
     facts |= {
         "kind": record.kind,
         "causal": record.causal,
+        "score": info.score,
         "index_base": 0,
         "sorted_by": report.sorted_by,
         "tokens": list(record.queries.texts),
