@@ -21,12 +21,13 @@ ROOT = Path(attnviz.__file__).parent
 
 GROUND = {
     *("records", "designs", "accounts", "ablation", "patterns", "pruning", "scaling"),
-    "errors",
+    *("learning", "errors"),
 }
 """What crosses the layers: plain data and the exceptions."""
 
 MAY_IMPORT = {
-    "cli": {"render", "analysis", "capture", "models", "attention"} | GROUND,
+    "cli": {"training", "render", "analysis", "capture", "models", "attention"} | GROUND,
+    "training": {"render", "analysis", "capture", "models", "attention"} | GROUND,
     "render": GROUND,
     "analysis": {"capture"} | GROUND,
     "capture": {"models", "attention"} | GROUND,
@@ -53,6 +54,7 @@ LIBRARIES = {
     "designs": set(),
     "accounts": set(),
     "errors": set(),
+    "learning": set(),
 }
 """The only third-party libraries of the layers that must stay small."""
 

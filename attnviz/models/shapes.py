@@ -53,7 +53,8 @@ class Shape:
 
 def shape_names() -> tuple[str, ...]:
     """The names of all shapes that come with the package, in alphabetical order."""
-    return tuple(sorted(path.stem for path in _directory().glob("*.toml")))
+    stems = {path.stem for path in _directory().glob("*.toml")}
+    return tuple(sorted(stems.difference(_OTHER_NAMES)))  # tiny.toml says how tiny is trained
 
 
 def find_shape(name: str) -> Shape:

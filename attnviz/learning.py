@@ -1,0 +1,92 @@
+"""What crosses the layers of a training run: the points of its curve and what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["CorpusFacts", "CurvePoint", "TrainedModel", "bits_per_byte"]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One point of a learning curve.
+
+    step: optimiser steps done. tokens: tokens read by then, of every kind of sequence.
+    seconds: time spent training, validation and what came before a resumption included.
+    learning_rate: of the last step.
+    loss: mean cross-entropy of the training batches since the point before, nats per token.
+    valid_loss: of the validation text, nats per token; None where it was not measured here.
+    phase: name of the recipe's phase that the last step belongs to.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    learning_rate: float
+    loss: float
+    valid_loss: float | None = None
+    phase: str = ""
+
+
+@dataclass(frozen=True)
+class CorpusFacts:
+    """A text that a model is trained or validated on.
+
+    files: names of the files, in their order. bytes: of their UTF-8. tokens: that they become.
+    digest: the first 12 hexadecimal digits of a SHA-256 over the files' contents.
+    held_out: whether it was cut from the end of the training text.
+    """
+
+    files: tuple[str, ...]
+    bytes: int
+    tokens: int
+    digest: str
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What a training run left behind.
+
+    directory: the model's. revision: of its tensors. parameters: how many numbers were trained.
+    vocabulary: number of tokens. shares: share of the tokens read by kind of sequence, of 1.
+    points: the whole curve, from the first step on.
+    valid_loss: over the whole validation text, nats per token, from the stored weights.
+    valid_windows: tokens of the windows that the validation text was cut into.
+    device, dtype: where and in what the forward passes ran; weights and optimiser are float32.
+    budget: what was asked for, such as ``1,000,000 tokens``. finished: whether it was used up.
+    """
+
+    directory: str
+    revision: str
+    parameters: int
+    vocabulary: int
+    train: CorpusFacts
+    valid: CorpusFacts
+    points: tuple[CurvePoint, ...]
+    shares: Mapping[str, float]
+    valid_loss: float
+    valid_windows: int
+    device: str
+    dtype: str
+    seed: int
+    budget: str
+    finished: bool
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over the whole run, validation included."""
+        last = self.points[-1]
+        return last.tokens / last.seconds
+
+    @property
+    def valid_bits_per_byte(self) -> float:
+        """The validation loss as bits per byte of text, which compares across vocabularies."""
+        return bits_per_byte(self.valid_loss, self.valid)
+
+
+def bits_per_byte(nats_per_token: float, text: CorpusFacts) -> float:
+    """A loss in nats per token as bits per UTF-8 byte: loss · tokens / (bytes · ln 2)."""
+    return nats_per_token * text.tokens / (text.bytes * math.log(2))

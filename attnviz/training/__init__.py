@@ -1,0 +1,1 @@
+"""Training of small language models made of the library's own attention."""

@@ -1,0 +1,179 @@
+"""A training run from its texts to the model's directory, resumable at any moment."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.errors import LoadError, UsageError
+from attnviz.learning import CorpusFacts, CurvePoint, TrainedModel
+from attnviz.render.export.whole_file import whole_file
+from attnviz.training.corpus import Corpus, encode
+from attnviz.training.evaluation import validation_loss
+from attnviz.training.recipe import Recipe
+from attnviz.training.state import read_state, write_state
+from attnviz.training.trainer import Trainer
+from attnviz.training.vocabulary import BEGINNING, make_tokenizer
+
+__all__ = ["LOG_FILE", "TrainingRun"]
+
+LOG_FILE = "log.csv"
+
+
+class TrainingRun:
+    """A model to be trained on a text and stored in a directory.
+
+    train, valid: the texts. recipe: how. directory: the model's; made where it is missing.
+    device: where to train. resume: go on where an interrupted run in ``directory`` was saved.
+
+    Raises UsageError where a text is too short, or the run to resume is another one; LoadError
+    where the directory cannot be written or holds nothing to resume.
+    """
+
+    def __init__(
+        self,
+        train: Corpus,
+        valid: Corpus,
+        recipe: Recipe,
+        directory: Path,
+        device: torch.device,
+        *,
+        resume: bool = False,
+    ) -> None:
+        self.recipe, self.directory, self.device = recipe, directory, device
+        self._identity = _identity(recipe, train, valid, device)
+        _make_directory(directory)
+        stored = read_state(directory, self._identity) if resume else None
+        self.tokenizer: Tokenizer = make_tokenizer(train.texts, recipe.vocabulary)
+        vocabulary = self.tokenizer.get_vocab_size()
+        train_ids = encode(self.tokenizer, train.texts, BEGINNING)
+        self._valid_ids = encode(self.tokenizer, valid.texts, BEGINNING)
+        longest = max(phase.length for phase in recipe.phases)
+        if len(train_ids) < longest:
+            raise UsageError(
+                f"the training text has {len(train_ids):,} tokens, a sequence needs {longest:,}: "
+                "give more text, or a config with a smaller length"
+            )
+        self.train = _facts(train, len(train_ids))
+        self.valid = _facts(valid, len(self._valid_ids))
+        self.config = _decoder_config(recipe, vocabulary)
+        self.model = _fresh_decoder(self.config, recipe.seed).to(device)
+        self.trainer = Trainer(
+            self.model, recipe, train_ids, self._valid_ids, vocabulary, BEGINNING
+        )
+        if stored is not None:
+            self.trainer.restore(*stored)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(one.numel() for one in self.model.parameters())
+
+    def points(self) -> Iterator[CurvePoint]:
+        """Train to the end of the budget, a point of the curve at a time; see ``Trainer.run``."""
+        return self.trainer.run()
+
+    def save_state(self) -> None:
+        """Write what ``resume`` goes on from, and the curve so far as a CSV file.
+
+        To be called at a point of the curve. LoadError where the disk is full; the old files stay.
+        """
+        write_state(self.directory, self._identity, self.trainer.state(), self.trainer.points)
+        with whole_file(self.directory / LOG_FILE) as stream:
+            stream.write(_curve_csv(self.trainer.points).encode())
+
+    def finish(self) -> TrainedModel:
+        """Store the model as it is now, a Llama directory, and say what came of the run.
+
+        Raises LoadError where it cannot be written.
+        """
+        revision = save_checkpoint(
+            self.directory,
+            self.config,
+            self.model.llama_tensors(),
+            self.tokenizer.to_str(),
+            dtype=self.recipe.stored,
+            metadata={"trained_tokens": str(self.recipe.phases[-1].length)},
+        )
+        total = sum(self.trainer.sequences.values())
+        return TrainedModel(
+            directory=str(self.directory),
+            revision=revision,
+            parameters=self.parameters,
+            vocabulary=self.config.vocabulary,
+            train=self.train,
+            valid=self.valid,
+            points=tuple(self.trainer.points),
+            shares={kind: count / total for kind, count in self.trainer.sequences.most_common()},
+            valid_loss=self._stored_loss(),
+            valid_windows=self.recipe.phases[-1].length,
+            device=str(self.device),
+            dtype=self.recipe.autocast,
+            seed=self.recipe.seed,
+            budget=str(self.recipe.budget),
+            finished=self.trainer.used >= 1,
+        )
+
+    def _stored_loss(self) -> float:
+        """The loss on the whole validation text, of the weights as they were stored."""
+        stored = TorchDecoder.from_llama(self.config, open_checkpoint(self.directory).tensors)
+        stored.eval().to(self.device)
+        length = self.recipe.phases[-1].length
+        return validation_loss(stored, self._valid_ids, length, BEGINNING, self.device)
+
+
+def _identity(recipe: Recipe, train: Corpus, valid: Corpus, device: torch.device) -> dict[str, Any]:
+    """What a resumed run must have in common with the one that was interrupted."""
+    values = recipe.values()
+    values["phases"] = [{**phase, "period": list(phase["period"])} for phase in values["phases"]]
+    return {"text": train.digest, "validation text": valid.digest, **values, "device": device.type}
+
+
+def _facts(corpus: Corpus, tokens: int) -> CorpusFacts:
+    return CorpusFacts(corpus.names, corpus.bytes, tokens, corpus.digest, corpus.held_out)
+
+
+def _decoder_config(recipe: Recipe, vocabulary: int) -> DecoderConfig:
+    return DecoderConfig(
+        vocabulary=vocabulary, tied=True, bos=BEGINNING, eos=BEGINNING, **asdict(recipe.model)
+    )
+
+
+def _fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
+    """On the CPU whatever the device is, so that a seed means the same weights everywhere."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return TorchDecoder(config)
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LoadError(
+            f"cannot make the directory {str(directory)!r}: {error.strerror or error}"
+        ) from error
+
+
+def _curve_csv(points: list[CurvePoint]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(one.name for one in fields(CurvePoint))
+    for point in points:
+        row = asdict(point)
+        row["seconds"] = f"{point.seconds:.1f}"
+        row["learning_rate"] = f"{point.learning_rate:.3e}"
+        row["loss"] = f"{point.loss:.4f}"
+        row["valid_loss"] = "" if point.valid_loss is None else f"{point.valid_loss:.4f}"
+        writer.writerow(row.values())
+    return text.getvalue()

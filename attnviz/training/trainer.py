@@ -1,0 +1,174 @@
+"""The training loop: batches in, curve points out, its state at hand at any moment."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attnviz.errors import UnsupportedError
+from attnviz.learning import CurvePoint
+from attnviz.training.evaluation import validation_loss
+from attnviz.training.optimisation import learning_rate, make_optimiser, take_step
+from attnviz.training.recipe import Phase, Recipe
+from attnviz.training.sequences import Batch, Sampler
+
+__all__ = ["Trainer"]
+
+_TOKENS_BETWEEN_POINTS = 40_960
+
+
+class Trainer:
+    """Trains a model by a recipe; ``run`` goes on until the budget is used up.
+
+    model: on its device; ids (sequence, token) to logits (sequence, token, vocabulary).
+    train, valid: token ids, (token,). beginning: the id that begins every sequence.
+    clock: seconds, for a budget in minutes and for the curve.
+    points: the curve so far. sequences: drawn so far, by kind, weighted with their length.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        train: NDArray[np.int32],
+        valid: NDArray[np.int32],
+        vocabulary: int,
+        beginning: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model, self.recipe = model, recipe
+        self.device = next(model.parameters()).device
+        self.points: list[CurvePoint] = []
+        self.sequences: Counter[str] = Counter()
+        self._valid, self._beginning, self._clock = valid, beginning, clock
+        self._optimiser = make_optimiser(model, recipe.optimiser)
+        self._sampler = Sampler(train, vocabulary, beginning, recipe.seed)
+        self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
+        self._step = self._tokens = 0
+        self._phase = self._phase_began = 0
+        self._seconds = 0.0
+        # Sums since the last point; on the device, so that no step waits for the one before.
+        self._losses: list[Tensor] = []
+
+    @property
+    def used(self) -> float:
+        """Share of the budget that is used up, at most 1."""
+        return min(1.0, self.recipe.budget.used(self._tokens, self._seconds))
+
+    def run(self) -> Iterator[CurvePoint]:
+        """Train to the end of the budget, a point at a time; may be left and entered again.
+
+        Raises UnsupportedError when the loss is no longer finite; what ``state`` gave before is
+        good.
+        """
+        self.model.train()
+        before, began = self._seconds, self._clock()
+        while (used := self.used) < 1:
+            if (index := self.recipe.phase(used)) != self._phase:
+                self._phase, self._phase_began = index, self._step
+            phase = self.recipe.phases[index]
+            batch = self._sampler.draw(phase)
+            rate = learning_rate(self.recipe.optimiser, used, self._step - self._phase_began)
+            self._losses.append(self._learn(batch, rate))
+            self._step += 1
+            self._tokens += batch.weights.size
+            self.sequences.update({kind: n * phase.length for kind, n in batch.kinds.items()})
+            self._seconds = before + self._clock() - began
+            if self._point_is_due(phase):
+                self._close_point(rate, phase)
+                self._seconds = before + self._clock() - began
+                yield self.points[-1]
+
+    def state(self) -> dict[str, Any]:
+        """All that ``restore`` needs to go on to the same weights, at a point of the curve."""
+        return {
+            "model": self.model.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "step": self._step,
+            "tokens": self._tokens,
+            "seconds": self._seconds,
+            "phase": self._phase,
+            "phase_began": self._phase_began,
+            "position": self._sampler.position,
+            "windows": self._sampler.windows,
+            "sequences": dict(self.sequences),
+            "random": torch.get_rng_state(),
+        }
+
+    def restore(self, state: dict[str, Any], points: list[CurvePoint]) -> None:
+        """Go on where ``state`` was taken."""
+        self.model.load_state_dict(state["model"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self._step, self._tokens = state["step"], state["tokens"]
+        self._seconds = state["seconds"]
+        self._phase, self._phase_began = state["phase"], state["phase_began"]
+        self._sampler.position, self._sampler.windows = state["position"], state["windows"]
+        self.sequences = Counter(state["sequences"])
+        torch.set_rng_state(state["random"])
+        self.points = list(points)
+        self._losses = []
+
+    def validate(self, tokens: int | None = None) -> float:
+        """The loss on the first ``tokens`` of the validation text, or on all of it."""
+        length = self.recipe.phases[-1].length
+        self.model.eval()
+        loss = validation_loss(
+            self.model, self._valid[:tokens], length, self._beginning, self.device
+        )
+        self.model.train()
+        return loss
+
+    def _learn(self, batch: Batch, rate: float) -> Tensor:
+        ids, weights = torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)
+        if self.device.type == "cuda":
+            ids, weights = ids.pin_memory(), weights.pin_memory()
+        return take_step(
+            self.model,
+            self._optimiser,
+            ids.to(self.device, non_blocking=True),
+            weights.to(self.device, non_blocking=True),
+            rate=rate,
+            clip=self.recipe.optimiser.clip,
+            autocast=self._autocast,
+        )
+
+    def _point_is_due(self, phase: Phase) -> bool:
+        per_point = max(1, _TOKENS_BETWEEN_POINTS // (phase.batch * phase.length))
+        return len(self._losses) >= per_point or self.used >= 1 or not self.points
+
+    def _close_point(self, rate: float, phase: Phase) -> None:
+        loss = float(torch.stack(self._losses).mean())
+        if not math.isfinite(loss):
+            raise UnsupportedError(
+                f"the loss is no longer finite after step {self._step:,} (it is {loss}): a smaller "
+                'learning_rate or clip, or autocast = "float32", in the config may help'
+            )
+        self._losses = []
+        self.points.append(
+            CurvePoint(
+                step=self._step,
+                tokens=self._tokens,
+                seconds=self._seconds,
+                learning_rate=rate,
+                loss=loss,
+                valid_loss=self._valid_loss_if_due(),
+                phase=phase.name,
+            )
+        )
+
+    def _valid_loss_if_due(self) -> float | None:
+        wanted = self.recipe.validation
+        budget = self.recipe.budget
+        last = next((one for one in reversed(self.points) if one.valid_loss is not None), None)
+        marks = 0.0 if last is None else budget.used(last.tokens, last.seconds) // wanted.every
+        if last is not None and self.used < 1 and self.used // wanted.every <= marks:
+            return None
+        return self.validate(wanted.tokens)
