@@ -22,7 +22,7 @@ from attnviz.records import Kind
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
-__all__ = ["observe_reported"]
+__all__ = ["observe_reported", "without_recording_hooks"]
 
 # Rows are sums of rounded numbers, half precision included; a sink takes its part out of them.
 _TOLERANCE = 0.02
@@ -36,7 +36,7 @@ def observe_reported(forward: ForwardPass, observer: Observer) -> None:
     name = type(forward.model).__name__
     if not forward.takes("output_attentions"):
         raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
-    with borrowed(forward.model, "eager"), _without_recording_hooks(forward.model):
+    with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
         reported = _reported(forward, observer)
     for kind, layers in reported.items():
         if not layers:
@@ -78,7 +78,7 @@ def _check_rows(name: str, weights: Tensor) -> None:
 
 
 @contextmanager
-def _without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
+def without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
     """Remove the hooks that transformers installs for good when weights are first asked for."""
     hooks = [(module, set(module._forward_hooks)) for module in model.modules()]
     marked = [module for module in model.modules() if _MARK in module.__dict__]
