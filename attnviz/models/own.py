@@ -79,6 +79,11 @@ class OwnAttention:
         return self._info
 
     @property
+    def attention(self) -> NumpyAttention:
+        """The attention itself, for those that compute it in another way."""
+        return self._attention
+
+    @property
     def kinds(self) -> tuple[Kind, ...]:
         return ("self",)
 
@@ -133,7 +138,7 @@ class OwnAttention:
     ) -> None:
         """Hand over the weights (head, query, key) of layer 0 if wanted; see ``NumpyModel``."""
         if wants(0):
-            _, weights = self._attention(self._embed(tokens.ids))
+            _, weights = self._attention(self.embed(tokens.ids))
             observe(0, weights)
 
     def run_queries_keys(
@@ -144,7 +149,7 @@ class OwnAttention:
     ) -> None:
         """Hand over queries and keys of layer 0 if wanted; see ``QueryKeyModel``."""
         if wants(0):
-            observe(0, *self._attention.queries_and_keys(self._embed(tokens.ids)))
+            observe(0, *self._attention.queries_and_keys(self.embed(tokens.ids)))
 
     def run_cross(
         self,
@@ -155,7 +160,7 @@ class OwnAttention:
     ) -> None:
         """Hand over the weights of one text's words on another's; see ``PairModel``."""
         if wants(0):
-            _, weights = self._across(self._embed(queries.ids), self._embed(keys.ids))
+            _, weights = self._across(self.embed(queries.ids), self.embed(keys.ids))
             observe(0, weights)
 
     def run_rows(
@@ -169,7 +174,7 @@ class OwnAttention:
     ) -> None:
         """Hand over blocks of layer 0's weights if wanted; see ``RowModel``."""
         if wants(0):
-            words = np.stack([self._embed(tuple(text)) for text in ids])
+            words = np.stack([self.embed(tuple(text)) for text in ids])
             moved = self._attention.moved_norms(words) if norms else None
             self._attention.in_rows(
                 words, rows, lambda start, weights: observe(0, start, weights, moved)
@@ -177,14 +182,15 @@ class OwnAttention:
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
         """What each head puts out over one text: (head, token, head_dim)."""
-        outputs, _ = self._attention.head_outputs(self._embed(tokens.ids))
+        outputs, _ = self._attention.head_outputs(self.embed(tokens.ids))
         return outputs
 
     def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
         """The block's output (..., token, d_model) for its heads' (..., head, token, head_dim)."""
         return self._attention.joined(head_outputs)
 
-    def _embed(self, ids: tuple[int, ...]) -> NDArray[np.float32]:
+    def embed(self, ids: tuple[int, ...]) -> NDArray[np.float32]:
+        """The embeddings (token, d_model) of numbered words."""
         # A stream of its own: drawn from the weights' stream, the words would resemble them.
         generator = np.random.default_rng((self._seed, 1))
         words = generator.standard_normal((max(ids) + 1, self._attention.shape.d_model))
