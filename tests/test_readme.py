@@ -4,7 +4,8 @@ In a ``console`` block a line that starts with ``$ `` is a command and the lines
 are its output, standard error included where it fails. Every block runs in an empty folder of its
 own, 100 columns wide and without colour, and its output must be the README's; blanks at line ends
 aside, and a line that is only ``…`` stands for any lines left out. A block is skipped only where
-the line above it says why: ``<!-- not run: reason -->``. ``python`` blocks run as well.
+the line above it says why: ``<!-- not run: reason -->``. ``python`` blocks run as well; one that
+starts with ``>>> `` is a session, whose output is compared in the same way.
 
 ``ATTNVIZ_UPDATE_README=1 python -m pytest tests/test_readme.py`` writes the real outputs into the
 README; where lines were left out, as many stay at both ends as before.
@@ -12,11 +13,13 @@ README; where lines were left out, as many stay at both ends as before.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +28,8 @@ import pytest
 README = Path(__file__).parent.parent / "README.md"
 UPDATE = "ATTNVIZ_UPDATE_README"
 LEFT_OUT = "…"
+PROMPT, CONTINUED = ">>> ", "... "
+_SPEAKING = ("NO_COLOR", "FORCE_COLOR", "LINES", "TERM")
 _BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>.+?) -->\n)?```(?P<kind>console|python)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -33,7 +38,11 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Step:
-    """A command, which may go on over lines that end in a backslash, and its printed output."""
+    """A command and its printed output.
+
+    A command goes on over lines that end in a backslash, a statement of a session over those that
+    start with ``... ``.
+    """
 
     command: str
     output: tuple[str, ...]
@@ -65,6 +74,25 @@ class Block:
             else:
                 output.append(line)
         return [*steps, Step(command, tuple(output))]
+
+    @property
+    def is_session(self) -> bool:
+        return self.kind == "python" and self.body.startswith(PROMPT)
+
+    @property
+    def statements(self) -> list[Step]:
+        """What is typed in a session, without its prompts, and what each prints."""
+        steps: list[Step] = []
+        for line in self.body.splitlines():
+            if line.startswith(PROMPT):
+                steps.append(Step(line.removeprefix(PROMPT), ()))
+                continue
+            step = steps.pop()
+            if not step.output and f"{line} ".startswith(CONTINUED):
+                steps.append(Step(f"{step.command}\n{line[len(CONTINUED) :]}", ()))
+            else:
+                steps.append(Step(step.command, (*step.output, line)))
+        return steps
 
 
 def blocks(text: str) -> list[Block]:
@@ -100,8 +128,7 @@ def execute(command: str, folder: Path) -> list[str]:
 
     Progress and the time that a run took are not the same twice.
     """
-    speaking = ("NO_COLOR", "FORCE_COLOR", "LINES", "TERM")
-    kept = {name: value for name, value in os.environ.items() if name not in speaking}
+    kept = {name: value for name, value in os.environ.items() if name not in _SPEAKING}
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     done = subprocess.run(
         command,
@@ -117,11 +144,27 @@ def execute(command: str, folder: Path) -> list[str]:
     return [*done.stdout.splitlines(), *(done.stderr.splitlines() if done.returncode else [])]
 
 
+def run_session(statements: Sequence[Step]) -> list[list[str]]:
+    """The lines that each statement prints, in one namespace, as a REPL echoes it."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    outputs = []
+    for step in statements:
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(f"{step.command}\n", "README.md", "single"), names)
+        outputs.append(printed.getvalue().splitlines())
+    return outputs
+
+
 def rewrite(text: str, block: Block, outputs: Sequence[Sequence[str]]) -> str:
     """The text with new outputs in one of its blocks."""
     lines: list[str] = []
-    for step, output in zip(block.steps, outputs, strict=True):
-        lines += [f"$ {step.command}", *output]
+    steps = block.statements if block.is_session else block.steps
+    for step, output in zip(steps, outputs, strict=True):
+        typed = f"$ {step.command}"
+        if block.is_session:
+            typed = PROMPT + step.command.replace("\n", f"\n{CONTINUED}").rstrip()
+        lines += [typed, *output]
     end = block.start + len(block.body)
     return text[: block.start] + "".join(f"{line}\n" for line in lines) + text[end:]
 
@@ -135,24 +178,42 @@ def found(kind: str) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("place", found("console"))
-def test_commands_print_what_the_readme_says(place: int, tmp_path: Path) -> None:
-    text = README.read_text(encoding="utf-8")
-    block = blocks(text)[place]
-    real = [execute(step.command, tmp_path) for step in block.steps]
+def compare(text: str, block: Block, steps: Sequence[Step], real: Sequence[Sequence[str]]) -> None:
+    """Assert that the real outputs are the README's, or write them into it where that is asked."""
     if os.environ.get(UPDATE):
-        new = [renewed(step.output, lines) for step, lines in zip(block.steps, real, strict=True)]
+        new = [renewed(step.output, lines) for step, lines in zip(steps, real, strict=True)]
         README.write_text(rewrite(text, block, new), encoding="utf-8")
         return
-    for step, lines in zip(block.steps, real, strict=True):
+    for step, lines in zip(steps, real, strict=True):
         if not agrees(step.output, lines):
             assert list(step.output) == [line.rstrip() for line in lines], step.command
 
 
-@pytest.mark.parametrize("place", found("python"))
-def test_python_runs(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def plain_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder, 100 columns, no wish about colours."""
     monkeypatch.chdir(tmp_path)
-    exec(blocks(README.read_text(encoding="utf-8"))[place].body, {"__name__": "readme"})
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in _SPEAKING:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("place", found("console"))
+def test_commands_print_what_the_readme_says(place: int, tmp_path: Path) -> None:
+    text = README.read_text(encoding="utf-8")
+    block = blocks(text)[place]
+    compare(text, block, block.steps, [execute(step.command, tmp_path) for step in block.steps])
+
+
+@pytest.mark.usefixtures("plain_terminal")
+@pytest.mark.parametrize("place", found("python"))
+def test_python_runs(place: int) -> None:
+    text = README.read_text(encoding="utf-8")
+    block = blocks(text)[place]
+    if block.is_session:
+        compare(text, block, block.statements, run_session(block.statements))
+    else:
+        exec(block.body, {"__name__": "readme"})
 
 
 def test_what_the_readme_points_at_is_there() -> None:
@@ -191,14 +252,31 @@ a b
 …
 5
 ```
+
+```python
+>>> for number in range(4):
+...     print(number)
+...
+0
+…
+3
+>>> print("a\\n\\nb")
+a
+
+b
+>>> number
+3
+>>> number = 4
+```
 """
 
 
 def test_blocks_of_a_sample() -> None:
-    first, second, third, fourth = blocks(SAMPLE)
-    assert [block.kind for block in (first, second, third, fourth)] == [
-        *("console", "console", "python", "console")
+    first, second, third, fourth, fifth = blocks(SAMPLE)
+    assert [block.kind for block in (first, second, third, fourth, fifth)] == [
+        *("console", "console", "python", "console", "python")
     ]
+    assert [block.is_session for block in (third, fourth, fifth)] == [False, False, True]
     assert [block.reason for block in (first, second, fourth)] == [
         *(None, "it would take a day", None)
     ]
@@ -207,6 +285,12 @@ def test_blocks_of_a_sample() -> None:
         Step("printf 'a\\n\\nb \\n'", ("a", "", "b")),
     ]
     assert fourth.steps == [Step("echo a \\\n  b; seq 5", ("a b", "1", "…", "5"))]
+    assert fifth.statements == [
+        Step("for number in range(4):\n    print(number)\n", ("0", "…", "3")),
+        Step('print("a\\n\\nb")', ("a", "", "b")),
+        Step("number", ("3",)),
+        Step("number = 4", ()),
+    ]
 
 
 def test_a_block_without_a_command_is_a_mistake() -> None:
@@ -219,6 +303,13 @@ def test_the_sample_runs(tmp_path: Path) -> None:
     for block in blocks(SAMPLE):
         if block.kind == "console" and block.reason is None:
             assert all(agrees(step.output, execute(step.command, tmp_path)) for step in block.steps)
+
+
+def test_the_session_of_the_sample_runs() -> None:
+    statements = blocks(SAMPLE)[-1].statements
+    real = run_session(statements)
+    assert real == [["0", "1", "2", "3"], ["a", "", "b"], ["3"], []]
+    assert all(agrees(step.output, lines) for step, lines in zip(statements, real, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -257,9 +348,10 @@ def test_renewal(printed: list[str], real: list[str], expected: list[str]) -> No
 
 
 def test_rewriting_leaves_the_rest_alone() -> None:
-    first, *_, last = blocks(SAMPLE)
+    first, *_, last, session = blocks(SAMPLE)
     same = [step.output for step in first.steps]
     assert rewrite(SAMPLE, first, same) == SAMPLE
+    assert rewrite(SAMPLE, session, [step.output for step in session.statements]) == SAMPLE
     changed = rewrite(SAMPLE, last, [["new"]])
     assert changed == SAMPLE.replace("a b\n1\n…\n5\n", "new\n")
 
