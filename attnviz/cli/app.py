@@ -17,6 +17,8 @@ from attnviz.cli.prune import EXAMPLES as PRUNE_EXAMPLES
 from attnviz.cli.prune import prune
 from attnviz.cli.rollout import EXAMPLES as ROLLOUT_EXAMPLES
 from attnviz.cli.rollout import rollout
+from attnviz.cli.scaling import EXAMPLES as SCALING_EXAMPLES
+from attnviz.cli.scaling import scaling
 
 __all__ = ["app"]
 
@@ -56,3 +58,4 @@ app.command(epilog=ROLLOUT_EXAMPLES)(rollout)
 app.command(epilog=ABLATE_EXAMPLES)(ablate)
 app.command(epilog=PRUNE_EXAMPLES)(prune)
 app.command(epilog=PARAMS_EXAMPLES)(params)
+app.command(epilog=SCALING_EXAMPLES)(scaling)

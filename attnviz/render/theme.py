@@ -16,7 +16,7 @@ __all__ = ["Theme"]
 
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"
-_DRAWN = _BLOCKS + "▀▄…×√→“”"  # every character beyond ASCII that a view writes
+_DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”"  # every character beyond ASCII that a view writes
 _SMOOTH = {"256", "truecolor"}
 
 

@@ -15,7 +15,18 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Tokens
 from attnviz.scaling import ScalingCase, ScalingReport
 
-__all__ = ["model_scaling"]
+__all__ = ["model_scaling", "needed_text_bytes"]
+
+_MATRICES = 10
+"""float64 arrays (query, key) that measuring one head has at once."""
+
+
+def needed_text_bytes(tokens: int) -> int:
+    """The memory that ``model_scaling`` takes at its height for a text, in bytes.
+
+    The model itself, and what it computes while it runs, not counted.
+    """
+    return 8 * _MATRICES * tokens * tokens
 
 
 def model_scaling(
