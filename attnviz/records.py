@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -232,27 +232,29 @@ class HeadsComparison:
     """Runs of one model over one text, to be seen side by side.
 
     reports: at least two; they differ in the kind of attention, its mask or its score.
+    moved: for each report, the share of attention that each head (layer, head) has on other keys
+        than in the first one, in [0, 1]; None for the first, and where texts differ.
     """
 
     reports: tuple[HeadsReport, ...]
+    moved: tuple[Mapping[tuple[int, int], float] | None, ...]
 
     def __post_init__(self) -> None:
-        if len(self.reports) < 2:
-            raise ValueError(f"a comparison needs two reports, got {len(self.reports)}")
+        if len(self.reports) < 2 or len(self.moved) != len(self.reports):
+            raise ValueError(
+                "a comparison needs two reports, and what was moved in each: "
+                f"got {len(self.reports)} and {len(self.moved)}"
+            )
 
     @property
     def first(self) -> HeadsReport:
         """The report that stands for all in what they share, and in the order of heads."""
         return self.reports[0]
 
-    def together(
-        self, heads: Iterable[tuple[int, int]]
-    ) -> Iterator[tuple[tuple[HeadsReport, HeadScores], ...]]:
-        """Each of the heads (layer, head), once for every report that kept it."""
-        found = [{(e.layer, e.head): e for e in report.heads} for report in self.reports]
-        for place in heads:
-            yield tuple(
-                (report, entries[place])
-                for report, entries in zip(self.reports, found, strict=True)
-                if place in entries
-            )
+    def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
+        """Which of the reports kept a head."""
+        return tuple(
+            index
+            for index, report in enumerate(self.reports)
+            if any((entry.layer, entry.head) == (layer, head) for entry in report.heads)
+        )

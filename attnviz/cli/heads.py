@@ -22,7 +22,6 @@ SortName = Literal[
     "distance",
     "confidence",
 ]
-KindName = Literal["self", "encoder", "decoder", "cross"]
 
 _VIEW = "View"
 EXAMPLES = """
@@ -46,9 +45,11 @@ def heads(
     layer: opt.Layers = None,
     head: opt.Heads = None,
     kind: Annotated[
-        KindName | None,
+        str | None,
         typer.Option(
-            metavar="KIND", help="Of an encoder–decoder: encoder (default), decoder or cross."
+            metavar="KIND",
+            help="Of an encoder–decoder: encoder (default), decoder or cross; of mha: self "
+            "(default) or cross; several with commas: side by side.",
         ),
     ] = None,
     target: Annotated[
@@ -56,7 +57,7 @@ def heads(
         typer.Option(
             metavar="TEXT",
             help="Decoder text for --kind decoder and cross (default: the model's own greedy "
-            "output).",
+            "output); with mha the text of the queries, which look at TEXT.",
         ),
     ] = None,
     truncate: opt.Truncate = False,
@@ -102,6 +103,8 @@ def heads(
     head_count: opt.HeadCount = None,
     kv_heads: opt.KvHeads = None,
     causal: opt.Causal = None,
+    compare_mask: opt.CompareMask = False,
+    score: opt.Scores = None,
     device: opt.Device = "cpu",
     dtype: opt.Dtype = "auto",
     revision: opt.Revision = None,
@@ -119,8 +122,10 @@ def heads(
 ) -> None:
     """Show where each attention head looks, over one text."""
     from attnviz.cli.heads_run import Choice, Wish, show_heads
+    from attnviz.cli.heads_variants import make_variants
     from attnviz.cli.output import Output
     from attnviz.cli.text_input import as_utf8, read_text
+    from attnviz.errors import UsageError
     from attnviz.models.resolve import LoadOptions
     from attnviz.models.unheeded import refuse_unheeded
 
@@ -136,6 +141,12 @@ def heads(
         seed=seed,
         **shape,
     )
+    if compare_mask:
+        shape["compare_mask"] = True
+        if causal is not None:
+            raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
+    if score:
+        shape["score"] = score
     refuse_unheeded(model, options, shape)
     if target is not None:
         target = as_utf8(target, "--target")
@@ -144,8 +155,13 @@ def heads(
     show_heads(
         lambda: read_text(text, file),
         model,
-        options,
-        Choice(layer, tuple(head or ()), index_base, kind, target, truncate),
+        make_variants(
+            options,
+            Choice(layer, tuple(head or ()), index_base, target=target, truncate=truncate),
+            kind,
+            score,
+            compare_mask,
+        ),
         Wish(values, top, token, sort, reverse, explain),
         Output(json, tuple(save or ()), palette, color, ascii, width, quiet),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +11,17 @@ from rich.console import Console
 
 from attnviz.analysis.heads_report import heads_report
 from attnviz.capture.over_text import Choice, observe
-from attnviz.cli.heads_view import Wish, make_view
+from attnviz.cli.heads_result import Compared, Result, Single
+from attnviz.cli.heads_variants import Variant
+from attnviz.cli.heads_view import Wish, comparison_hints, make_view
 from attnviz.cli.output import SCREEN_ENDING, Output
 from attnviz.cli.progress import loading
 from attnviz.cli.streams import printing
 from attnviz.cli.terminal import messages, open_console
-from attnviz.models.resolve import LoadOptions, load
+from attnviz.errors import UsageError
+from attnviz.models.resolve import load
 from attnviz.records import HeadsReport
 from attnviz.render.labels import visible
-from attnviz.render.screen import View, heads_screen
 from attnviz.render.theme import Theme
 
 __all__ = ["Choice", "Wish", "show_heads"]
@@ -28,8 +30,7 @@ __all__ = ["Choice", "Wish", "show_heads"]
 def show_heads(
     read_text: Callable[[], str],
     model_name: str,
-    options: LoadOptions,
-    choice: Choice,
+    variants: Sequence[Variant],
     wish: Wish,
     output: Output,
 ) -> None:
@@ -43,43 +44,66 @@ def show_heads(
             check_save_path(path)
     text = read_text()
     with loading(model_name, notices) as progress:
-        model = load(model_name, replace(options, progress=progress))
-        record, selected = observe(model, text, choice)
-    report = heads_report(record, selected, choice.index_base, wish.sort, wish.reverse)
-    view = make_view(report, text, choice.target, wish, hinting=not output.quiet)
+        reports = _reports(model_name, text, variants, wish, progress)
+    found = _result(reports, text, variants, wish, hinting=not output.quiet)
     with printing():
         if output.json:
-            _print_json(report, view)
+            found.write_json(sys.stdout)
         elif console is not None:
             theme = Theme.of(console, output.palette, output.ascii)
-            screen = heads_screen(report, view, theme, console.width, console.height)
-            console.print(screen, end="")
+            console.print(found.screen(theme, console.width, console.height), end="")
     for path in output.save:
-        _save(report, view, path, output, console)
+        _save(found, path, output, console)
         notices.print(f"saved {visible(str(path))}")
 
 
-def _print_json(report: HeadsReport, view: View) -> None:
-    from attnviz.render.export.heads_json import write_heads_json
+def _reports(
+    model_name: str,
+    text: str,
+    variants: Sequence[Variant],
+    wish: Wish,
+    progress: Callable[[str, int, int | None], None] | None,
+) -> list[HeadsReport]:
+    """One report for each run; a model is loaded again only where it is another."""
+    reports: list[HeadsReport] = []
+    model, loaded = None, None
+    for variant in variants:
+        if model is None or loaded != variant.options:
+            model = load(model_name, replace(variant.options, progress=progress))
+            loaded = variant.options
+        choice = variant.choice
+        record, selected = observe(model, text, choice)
+        reports.append(heads_report(record, selected, choice.index_base, wish.sort, wish.reverse))
+    return reports
 
-    write_heads_json(report, view.text, view.target, sys.stdout)
+
+def _result(
+    reports: Sequence[HeadsReport],
+    text: str,
+    variants: Sequence[Variant],
+    wish: Wish,
+    hinting: bool,
+) -> Result:
+    """Raises UsageError where runs that were to be compared are the same."""
+    views = [
+        make_view(report, text, variant.choice.target, wish, hinting)
+        for report, variant in zip(reports, variants, strict=True)
+    ]
+    if len(reports) == 1:
+        return Single(reports[0], views[0])
+    ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
+    if len(ways) < len(reports):
+        raise UsageError("a single word has no later one to hide: give a text of at least two")
+    from attnviz.analysis.heads_comparison import compare_heads
+
+    hints = comparison_hints(reports[0]) if views[0].hints else ()
+    return Compared(compare_heads(reports), [replace(view, hints=hints) for view in views])
 
 
-def _save(
-    report: HeadsReport, view: View, path: Path, output: Output, console: Console | None
-) -> None:
-    from attnviz.render.export.save import save
-
+def _save(found: Result, path: Path, output: Output, console: Console | None) -> None:
     drawing = ""
     if console is not None and path.suffix.lower() == SCREEN_ENDING:
         # A file has no colours: half blocks would all look the same there.
         theme = Theme(output.palette, colour=False, ascii=output.ascii)
-        drawing = heads_screen(report, view, theme, console.width, console.height).plain
-    save(
-        report,
-        path,
-        text=view.text,
-        target=view.target,
-        palette=output.palette,
-        screen_text=drawing,
-    )
+        drawing = found.screen(theme, console.width, console.height).plain
+    found.save(path, output.palette, drawing)

@@ -11,7 +11,7 @@ from attnviz.records import AttentionRecord, HeadsReport, Tokens
 from attnviz.render.screen import View
 from attnviz.render.token_view import Word
 
-__all__ = ["Wish", "make_view"]
+__all__ = ["Wish", "comparison_hints", "make_view"]
 
 
 @dataclass(frozen=True)
@@ -84,3 +84,9 @@ def _hints(report: HeadsReport) -> tuple[str, ...]:
         "--top 3 lists the strongest pairs",
         "--explain reads it for you",
     )
+
+
+def comparison_hints(report: HeadsReport) -> tuple[str, ...]:
+    """What to try next where runs stand side by side."""
+    name = report.name(*report.telling[0])
+    return (f"next: --head {name} compares one head", "--explain reads it for you")

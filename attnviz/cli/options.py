@@ -14,6 +14,7 @@ __all__ = [
     "Ascii",
     "Causal",
     "Colour",
+    "CompareMask",
     "DModel",
     "Device",
     "Dtype",
@@ -34,6 +35,7 @@ __all__ = [
     "RemoteCode",
     "Revision",
     "Save",
+    "Scores",
     "Seed",
     "TextArgument",
     "TextFile",
@@ -117,6 +119,25 @@ Causal = Annotated[
         "--causal/--no-causal",
         metavar="",
         help="Hide later words (no).",
+        rich_help_panel=_SHAPE,
+    ),
+]
+CompareMask = Annotated[
+    bool,
+    typer.Option(
+        "--compare-mask",
+        metavar="",
+        help="The same heads without and with the causal mask, side by side.",
+        rich_help_panel=_SHAPE,
+    ),
+]
+Scores = Annotated[
+    str | None,
+    typer.Option(
+        "--score",
+        metavar="SCORE",
+        help="How a query and a key are matched: scaled-dot (q·k/√d_k, the default), dot (q·k) or "
+        "additive (v·tanh(q + k), Bahdanau); several with commas: side by side.",
         rich_help_panel=_SHAPE,
     ),
 ]

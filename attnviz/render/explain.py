@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnviz.records import HeadsReport, Trait
 from attnviz.render.blocks import Block, stack
 from attnviz.render.facts import share
@@ -13,22 +15,30 @@ from attnviz.render.theme import Theme
 __all__ = ["explain"]
 
 
-def explain(report: HeadsReport, theme: Theme, room: int) -> Block:
-    """How to read the maps, and what the traits on this screen mean."""
-    record = report.record
+def explain(
+    report: HeadsReport, theme: Theme, room: int, beside: Sequence[HeadsReport] = ()
+) -> Block:
+    """How to read the maps, and what the traits on this screen mean.
+
+    beside: the reports that stand beside this one, where several are compared.
+    """
+    reports = [report, *beside]
+    causal = [each.record.causal for each in reports]
+    hidden = "a token sees no later token, so that half is blank"
     mark = "colour" if theme.colour else "glyph"
     paragraphs = [
         "How to read this: each map is one attention head. A row is a token as it reads (the "
         "query), a column is a token it may look at (a key), and the cell is the share of its "
         "attention that goes there. A row sums to one"
-        + ("; a token sees no later token, so that half is blank." if record.causal else "."),
+        + (f"; {hidden}" if all(causal) else f"; under a mask {hidden}" if any(causal) else "")
+        + ".",
         f"The {mark} grows with the square root of the weight, so that small weights can be seen.",
         "The word under a map is its trait: the pattern that stands out most against attention "
         "spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
     ]
-    paragraphs[1:1] = kind_reading([record], theme.ascii)
+    paragraphs[1:1] = kind_reading([each.record for each in reports], theme.ascii)
     traits: dict[str, tuple[Trait, str]] = {}
-    for entry in report.heads:
+    for entry in (entry for each in reports for entry in each.heads):
         known = traits.get(entry.trait.name)
         if known is None or entry.trait.score > known[0].score:
             traits[entry.trait.name] = entry.trait, report.name(entry.layer, entry.head)

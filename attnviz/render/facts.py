@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from attnviz.records import HeadScores, HeadsReport, ModelInfo, Trait
+from attnviz.records import AttentionRecord, HeadScores, HeadsReport, ModelInfo, Trait
 from attnviz.render.blocks import DIM, Block, Line, text_line
 from attnviz.render.kind_words import kind_words
 from attnviz.render.labels import fit, visible, width
 from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
 
-__all__ = ["head_title", "model_parts", "provenance", "quoted_line", "share", "trait_text"]
+__all__ = [
+    "head_title",
+    "model_parts",
+    "name_parts",
+    "provenance",
+    "quoted_line",
+    "score_parts",
+    "share",
+    "size_words",
+    "trait_text",
+]
 
 
 def share(value: float) -> str:
@@ -34,13 +44,11 @@ def provenance(
 ) -> Block:
     """Which model, which weights, which text: what a reader needs to repeat the run."""
     record, info = report.record, report.record.model
-    keys, queries = len(record.keys), len(record.queries)
-    size = f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
     seed = "no seed used" if info.seed is None else f"seed {info.seed}"
     parts = [
         *model_parts(info, theme),
         *((word, False) for word in kind_words(record, theme.ascii)),
-        (size, False),
+        (size_words(record), False),
         *([] if info.is_array else [(seed, False)]),
     ]
     lines = wrapped(parts, room, theme)
@@ -49,6 +57,12 @@ def provenance(
         if content is not None:
             lines.append(quoted_line(name, content, room, theme))
     return Block(tuple(lines), room)
+
+
+def size_words(record: AttentionRecord) -> str:
+    """How much text there is on the axes."""
+    queries, keys = len(record.queries), len(record.keys)
+    return f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
 
 
 def model_parts(info: ModelInfo, theme: Theme) -> list[tuple[str, bool]]:
@@ -77,12 +91,22 @@ def quoted_line(name: str, content: str, room: int, theme: Theme) -> Line:
 
 def head_title(report: HeadsReport, scores: HeadScores, room: int, theme: Theme) -> list[Line]:
     """A head's name and its scores, above its map."""
-    trait, values = scores.trait, scores.scores
+    return wrapped([*name_parts(report, scores), *score_parts(report, scores)], room, theme)
+
+
+def name_parts(report: HeadsReport, scores: HeadScores) -> list[tuple[str, bool]]:
+    """A head's name and the key/value head that it shares, as parts (text, bold) of a line."""
     parts = [(report.name(scores.layer, scores.head), True)]
     group = report.record.model.group(scores.head)
     if group is not None:
         parts.append((f"key/value head {group + report.index_base}", False))
-    parts.append((f"{trait.name} {share(trait.score)}", True))
+    return parts
+
+
+def score_parts(report: HeadsReport, scores: HeadScores) -> list[tuple[str, bool]]:
+    """A head's trait, what it compares with, and its entropy, as parts (text, bold) of a line."""
+    trait, values = scores.trait, scores.scores
+    parts = [(f"{trait.name} {share(trait.score)}", True)]
     if trait.name != "spread":
         parts.append((f"even spread {share(trait.base_rate)}", False))
     if values["entropy"] is not None:
@@ -92,4 +116,4 @@ def head_title(report: HeadsReport, scores: HeadScores, room: int, theme: Theme)
         value = values[measure]
         shown = "not measured" if value is None else f"{value:.2f}"
         parts.append((f"{measure.replace('_', ' ')} {shown}", False))
-    return wrapped(parts, room, theme)
+    return parts

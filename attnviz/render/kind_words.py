@@ -36,7 +36,7 @@ def _words(record: AttentionRecord, ascii_only: bool) -> tuple[str, str, str]:
         return "" if record.kind == "self" else kind, "", ""
     mask = "causal mask" if record.causal else "no mask"
     formula = f"{score} score {_formula(record, score, ascii_only)}"
-    return kind, "" if record.kind == "cross" else mask, formula
+    return kind, mask, formula
 
 
 def _formula(record: AttentionRecord, score: Score, ascii_only: bool) -> str:

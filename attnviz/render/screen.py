@@ -21,7 +21,7 @@ from attnviz.render.theme import Theme
 from attnviz.render.token_view import Word, token_view
 from attnviz.render.top_pairs import top_pairs
 
-__all__ = ["View", "heads_screen"]
+__all__ = ["View", "few_heads", "heads_screen", "hint_lines"]
 
 _CHROME = 7  # lines above and below the maps: provenance, what a cell is, traits, blanks
 _LEAST_HEIGHT = 45
@@ -66,7 +66,7 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
         parts.append(token_view(report, *view.token, theme, width, view.values))
     elif view.top is not None:
         parts.append(top_pairs(report, view.top, theme, width))
-    elif report.selected or _few(report):
+    elif report.selected or few_heads(report):
         parts.append(
             _full_maps(report, [(e.layer, e.head) for e in report.heads], view, theme, width)
         )
@@ -80,7 +80,7 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
     if view.explain:
         parts.append(explain(report, theme, width))
     if view.hints:
-        parts.append(_hints(view.hints, width, theme))
+        parts.append(hint_lines(view.hints, width, theme))
     return stack(parts)
 
 
@@ -90,7 +90,7 @@ def _telling_title(report: HeadsReport) -> str:
     return f"The first {len(report.telling)} by {report.sorted_by.replace('_', ' ')}"
 
 
-def _few(report: HeadsReport) -> bool:
+def few_heads(report: HeadsReport) -> bool:
     """Whether all heads can be shown in full at once, as a textbook's figure does."""
     return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
 
@@ -113,6 +113,7 @@ def _full_maps(
     return full_maps([panel(*head) for head in heads], theme, width, view.values)
 
 
-def _hints(hints: Sequence[str], width: int, theme: Theme) -> Block:
+def hint_lines(hints: Sequence[str], width: int, theme: Theme) -> Block:
+    """Advice in one faint line, broken where it is full."""
     lines = wrapped([(hint, False) for hint in hints], width, theme)
     return Block(tuple([Segment(part.text, DIM) for part in line] for line in lines), width)

@@ -1,9 +1,9 @@
-"""A drawing as a PNG picture: what the SVG shows, drawn with matplotlib's objects alone."""
+"""A drawing as a PNG picture or a PDF page: what the SVG shows, by matplotlib's objects alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -28,8 +28,10 @@ _SIZES: dict[Style, float] = {"title": 15, "heading": 13, "value": 10}
 _BOLD = {"title", "heading", "name"}
 
 
-def write_drawing_png(drawing: Drawing, palette: str, stream: BinaryIO) -> None:
-    """Write the drawing on white paper, without its tips.
+def write_drawing_png(
+    drawing: Drawing, palette: str, stream: BinaryIO, form: Literal["png", "pdf"] = "png"
+) -> None:
+    """Write the drawing on white paper, without its tips; the same drawing gives the same bytes.
 
     LoadError without matplotlib; UsageError where the drawing is too large for a picture.
     """
@@ -44,6 +46,7 @@ def write_drawing_png(drawing: Drawing, palette: str, stream: BinaryIO) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    undated = {"CreationDate": None} if form == "pdf" else {"Software": "attnviz"}
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a reader's own matplotlibrc may draw grids over the cells
         size = (drawing.width / _PIXELS, drawing.height / _PIXELS)
@@ -54,7 +57,7 @@ def write_drawing_png(drawing: Drawing, palette: str, stream: BinaryIO) -> None:
         _draw(axes, drawing, palette)
         axes.set_xlim(0, drawing.width)
         axes.set_ylim(drawing.height, 0)
-        figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": "attnviz"})
+        figure.savefig(stream, format=form, dpi=_DPI, metadata=undated)
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:

@@ -17,7 +17,7 @@ from attnviz.render.scale import visible_cells
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "head_entry", "heads_document", "run_facts", "write_heads_json"]
+__all__ = ["SCHEMA", "head_entry", "heads_document", "run_facts", "weight_rows", "write_heads_json"]
 
 SCHEMA = "attnviz.heads/1"
 
@@ -64,7 +64,7 @@ def head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
     }
 
 
-def _rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
+def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
     """Weights (query, key) as lists; what is not a finite number becomes None."""
     rows: list[list[float | None]] = shortest(weights).tolist()
     if np.isfinite(weights).all():
@@ -85,7 +85,7 @@ def heads_document(report: HeadsReport, text: str, target: str | None = None) ->
     heads = [
         {
             **head_entry(report, scores),
-            "weights": _rows(report.weights(scores.layer, scores.head)),
+            "weights": weight_rows(report.weights(scores.layer, scores.head)),
         }
         for scores in report.heads
     ]
@@ -97,7 +97,7 @@ def _encode(value: object) -> str:
 
 
 def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
-    """Each row of ``_rows`` as JSON.
+    """Each row of ``weight_rows`` as JSON.
 
     ``%.9g`` prints a number of at most nine digits as its repr does, in half the time; but not
     the point of a whole number, nor null: rows with such cells go the long way.
@@ -108,7 +108,7 @@ def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
     if weights.dtype != np.float32:
         plain[:] = False
     seen = visible.sum(axis=1).tolist()
-    for row, short, count in zip(_rows(weights), plain.tolist(), seen, strict=True):
+    for row, short, count in zip(weight_rows(weights), plain.tolist(), seen, strict=True):
         if short:
             digits = ", ".join(["%.9g"] * count) % tuple(row[:count])
             yield f"[{digits}{', 0.0' * (len(row) - count)}]"

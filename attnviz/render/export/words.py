@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnviz.records import HeadScores, HeadsReport, Tokens
-from attnviz.render.facts import share
+from attnviz.render.facts import share, size_words
 from attnviz.render.kind_words import kind_words
 from attnviz.render.labels import fit, token_labels, width
 
@@ -37,9 +37,7 @@ def run_words(report: HeadsReport) -> str:
     shape = f"{info.layers} layer{'s' * (info.layers > 1)} × {info.heads} heads"
     if info.kv_heads != info.heads:
         shape += f" on {info.kv_heads} key/value heads"
-    size = f"{len(record.queries)} tokens"
-    if record.kind == "cross":
-        size = f"{len(record.queries)} queries, {len(record.keys)} keys"
+    size = size_words(record)
     if info.is_array:
         heads = f"{info.heads} head{'s' * (info.heads > 1)}"
         return " · ".join([info.name, f"given as a {info.dtype} array", heads, size])
