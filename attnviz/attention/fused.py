@@ -35,6 +35,8 @@ def fused_attention(
     many keys as queries and no mask. ``dropout``: the probability, 0 where not training.
     ``scale``: of the scores, 1/√head_dim by default.
     """
+    if mask is None and causal and not dropout and _kernel_is_slow(query):
+        return _plain_causal_attention(query, key, value, scale)
     if mask is None:
         return functional.scaled_dot_product_attention(
             query, key, value, is_causal=causal, dropout_p=dropout, scale=scale
@@ -52,3 +54,24 @@ def fused_attention(
         scale=scale,
     )
     return output.masked_fill(blind, 0)
+
+
+def _kernel_is_slow(query: Tensor) -> bool:
+    """Whether plain products learn faster: the CPU kernel's backward pass in bfloat16 is slow.
+
+    Measured at 16 × 6 heads × 256 tokens, forward and backward: half the time.
+    """
+    learns = torch.is_grad_enabled() and query.requires_grad
+    return query.device.type == "cpu" and query.dtype == torch.bfloat16 and learns
+
+
+def _plain_causal_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None
+) -> Tensor:
+    future = torch.full((query.shape[-2], key.shape[-2]), -math.inf, dtype=query.dtype).triu_(1)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = torch.baddbmm(
+        future, query.flatten(0, -3), key.flatten(0, -3).transpose(-2, -1), alpha=scale
+    )
+    output = torch.bmm(scores.softmax(dim=-1), value.flatten(0, -3))
+    return output.view(*query.shape[:-1], value.shape[-1])
