@@ -1,5 +1,59 @@
-"""attnviz: see where each attention head of a transformer looks, in the terminal."""
+"""attnviz: see where each attention head of a transformer looks, in the terminal.
+
+From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
+``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
+imported when it is first asked for, so that ``import attnviz`` costs nothing.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = [
+    "AttentionResult",
+    "HeadMaps",
+    "MultiHeadAttention",
+    "__version__",
+    "capture",
+    "errors",
+    "heatmap",
+    "scaled_dot_product_attention",
+]
+
+_PLACES = {
+    "AttentionResult": "attnviz.api.attention",
+    "HeadMaps": "attnviz.api.head_maps",
+    "MultiHeadAttention": "attnviz.attention.module",
+    "capture": "attnviz.api.capture",
+    "heatmap": "attnviz.api.heatmap",
+    "scaled_dot_product_attention": "attnviz.api.attention",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        return import_module("attnviz.errors")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_PLACES[name]), name)
+    if name == "capture":  # the modules of the layer are found through the function
+        found.__dict__ = vars(import_module("attnviz.capture"))
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps the function ``capture`` when the layer ``attnviz.capture`` is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "capture" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

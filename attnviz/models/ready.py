@@ -1,18 +1,21 @@
-"""Moves an opened model to its device and says what it is."""
+"""Says what an opened model is; one that was loaded here is moved to its device first."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 
+from attnviz.errors import UsageError
 from attnviz.models.architecture import context_length, read_shape
+from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.foreign import foreign
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind, ModelInfo
 
-__all__ = ["made_ready"]
+__all__ = ["handed_over", "made_ready"]
 
 
 def made_ready(
@@ -28,6 +31,43 @@ def made_ready(
     """A model moved to its device and described; ``seed`` is given where its weights are random."""
     with foreign(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
+    weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
+    return _described(name, model, tokenizer, revision, weights, seed, notes)
+
+
+def handed_over(model: Any, tokenizer: Any) -> TransformersModel:
+    """A model that Python code has loaded, as it stands: nothing about it is changed.
+
+    tokenizer: the one that belongs to it.
+
+    Raises UsageError for what is no transformers model, and without a tokenizer.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise UsageError(
+            f"expected the name of a model or a loaded transformers model, got a "
+            f"{type(model).__name__}: hand the attention weights of other models to "
+            "attnviz.heatmap"
+        )
+    if tokenizer is None:
+        raise UsageError(
+            "a loaded model needs its tokenizer to read a text: add --tokenizer, such as "
+            "AutoTokenizer.from_pretrained(…) gives"
+        )
+    known = str(getattr(model, "name_or_path", "") or "")
+    name = Path(known).name if Path(known).is_dir() else known or type(model).__name__
+    revision = getattr(model.config, "_commit_hash", None)
+    return _described(name, model, tokenizer, revision, "loaded", None, ())
+
+
+def _described(
+    name: str,
+    model: Any,
+    tokenizer: Any,
+    revision: str | None,
+    weights: Literal["checkpoint", "random", "loaded"],
+    seed: int | None,
+    notes: tuple[str, ...],
+) -> TransformersModel:
     shape = read_shape(model.config, name)
     kinds = _kinds(model)
     target = context_length(model.config, model, decoder=True) if "decoder" in kinds else None
@@ -40,9 +80,9 @@ def made_ready(
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
-        weights="checkpoint" if seed is None else "random",
+        weights=weights,
         seed=seed,
-        device=str(device),
+        device=str(model.device),
         notes=notes,
     )
     context = context_length(model.config, model)

@@ -1,0 +1,134 @@
+"""``attnviz.capture``: where the heads of a model look while it reads a text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnviz.analysis.heads_report import heads_report
+from attnviz.analysis.words import joined
+from attnviz.api.head_maps import HeadChoice, HeadMaps, spelled
+from attnviz.api.python_words import in_python_words
+from attnviz.capture.over_text import Choice, observe
+from attnviz.errors import UsageError
+from attnviz.models.model import Model, NumpyModel
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.unheeded import refuse_unheeded
+from attnviz.records import Kind
+
+if TYPE_CHECKING:
+    from attnviz.models.attention_interface import PreTrainedModel
+
+__all__ = ["capture"]
+
+_SHAPE = ("d_model", "heads", "kv_heads", "causal", "score")
+
+
+def capture(
+    model: str | os.PathLike[str] | PreTrainedModel | NumpyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: HeadChoice | Sequence[HeadChoice] | None = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    device: str | None = None,
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = None,
+    revision: str | None = None,
+    offline: bool | None = None,
+    trust_remote_code: bool | None = None,
+    allow_pickle: bool | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
+    seed: int | None = None,
+    d_model: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    causal: bool | None = None,
+    score: Literal["scaled-dot", "dot", "additive"] | None = None,
+) -> HeadMaps:
+    """The attention of every head of ``model`` over ``text``, or of the chosen heads alone.
+
+    model: a name that ``--model`` takes (``tiny``, which is bundled; ``mha``, the library's own
+        attention with random weights over the words of the text; a directory, a Hugging Face id,
+        a named shape), or a loaded transformers model, which is left exactly as it is. What
+        ``attnviz.models.resolve.load`` returns for the built-in names will do as well.
+    tokenizer: of a loaded model; names bring their own.
+    layer, head: the heads to keep, as ``--layer`` and ``--head`` take them (``"L2H5"``, ``"2.*"``,
+        ``3``: of every layer, ``(2, 5)``); several in a list. All by default.
+    kind, target: of an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``, and
+        the decoder's text, by default what the model writes itself; ``mha`` takes ``cross`` with
+        the text that looks at the other.
+    truncate: cut a text that is longer than the model's context.
+    device, dtype, revision, offline, trust_remote_code, allow_pickle: of a model that is loaded by
+        its name, as on the command line; ``progress(file, done, total)`` is called with bytes.
+    seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
+
+    The result's weights are those of the model's own eager attention, rows sum to one.
+
+    Raises:
+        UsageError (also a ValueError): a choice, text or option that does not fit the model.
+        LoadError, OfflineError: the model cannot be loaded.
+        UnsupportedError: its attention cannot be observed.
+    """
+    options = {
+        "device": device,
+        "dtype": dtype,
+        "revision": revision,
+        "offline": offline,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+        "progress": progress,
+        "seed": seed,
+        "d_model": d_model,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "causal": causal,
+        "score": score,
+    }
+    with in_python_words():
+        if not isinstance(text, str):
+            raise UsageError(f"expected a text, got a {type(text).__name__}")
+        choice = Choice(
+            None if layer is None else str(layer), _choices(head), 0, kind, target, truncate
+        )
+        given = {name: value for name, value in options.items() if value is not None}
+        opened = _opened(model, tokenizer, given)
+        record, selected = observe(opened, text, choice)
+        if target is None and record.kind in ("decoder", "cross"):
+            target = joined(record.queries)
+        return HeadMaps(heads_report(record, selected), text, target)
+
+
+def _choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:
+    """Every choice as the command line writes it."""
+    if head is None:
+        return ()
+    if isinstance(head, list):
+        return tuple(map(spelled, head))
+    return (spelled(head),)
+
+
+def _opened(model: Any, tokenizer: Any, given: dict[str, Any]) -> Model:
+    """The model behind a name, or the one that was handed over.
+
+    given: the options that were given, which must be such that this model heeds them.
+    """
+    if isinstance(model, str | os.PathLike):
+        if tokenizer is not None:
+            raise UsageError("--tokenizer is for a loaded model: a name brings its own")
+        name, options = os.fspath(model), LoadOptions(**given)
+        refuse_unheeded(name, options, [option for option in _SHAPE if option in given])
+        return load(name, options)
+    if given:
+        raise UsageError(
+            f"--{next(iter(given)).replace('_', '-')} is for a model that is loaded by its name: "
+            "this one is loaded"
+        )
+    if isinstance(model, NumpyModel):
+        return model
+    from attnviz.models.ready import handed_over  # imports transformers
+
+    return handed_over(model, tokenizer)

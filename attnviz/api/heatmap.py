@@ -1,0 +1,136 @@
+"""``attnviz.heatmap``: the attention weights of anyone's model, drawn."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.analysis.heads_report import heads_report
+from attnviz.api.arrays import ArrayLike, weight_matrices
+from attnviz.api.head_maps import HeadMaps
+from attnviz.api.labels import TokenLabels, axis_tokens, joined_labels
+from attnviz.errors import UsageError
+from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo
+
+__all__ = ["heatmap"]
+
+_ROUNDING = 0.02
+"""How far a row of 16-bit weights may be from one by rounding alone."""
+
+_FEW_HEADS = 8
+"""So many are all drawn in full."""
+
+
+def heatmap(
+    weights: ArrayLike,
+    tokens: TokenLabels | None = None,
+    key_tokens: TokenLabels | None = None,
+    *,
+    title: str = "attention weights",
+    causal: bool | None = None,
+    scale: float | None = None,
+) -> HeadMaps:
+    """The maps of attention weights: of one head, or of the heads of one layer.
+
+    weights: (query, key) or (head, query, key), leading axes of length one aside: a NumPy array, a
+        torch tensor, a JAX array, anything that offers ``__array__`` or DLPack, or nested lists;
+        finite and not negative.
+    tokens: one for each query, in a list, or a text whose words they are; without them, places.
+    key_tokens: one for each key; by default ``tokens``, in self-attention.
+    title: what the maps are called.
+    causal: whether a query sees no later key, whose cells then stay blank; by default whether
+        there is nothing but zeros above the diagonal.
+    scale: the weight that gets the last colour; by default 1 where rows sum to one, else the
+        largest weight, and a note says so.
+
+    Each head's trait and entropy are those of ``attnviz heads``; where rows do not sum to one they
+    are of rows divided by their sums.
+
+    Raises UsageError (also a ValueError) where these do not fit together.
+    """
+    matrices = weight_matrices(weights)
+    _, rows, columns = matrices.shape
+    if rows != columns and tokens is not None and key_tokens is None:
+        raise UsageError(
+            f"the weights have {rows} queries and {columns} keys: give key_tokens as well"
+        )
+    queries = axis_tokens(tokens, "tokens", "query", rows)
+    alike = key_tokens is None and rows == columns
+    keys = queries if alike else axis_tokens(key_tokens, "key_tokens", "key", columns)
+    limit, notes = _scaled(matrices, scale)
+    record = AttentionRecord(
+        model=_origin(matrices, title, notes),
+        kind="self" if alike else "cross",
+        causal=_causal(matrices, causal),
+        queries=queries,
+        keys=keys,
+        layers=(LayerWeights(0, tuple(range(len(matrices))), matrices),),
+    )
+    text = joined_labels(queries) if alike and tokens is not None else ""
+    return HeadMaps(_report(record), text, limit=limit)
+
+
+def _report(record: AttentionRecord) -> HeadsReport:
+    """The record's scores, of rows that sum to one."""
+    (layer,) = record.layers
+    sums = layer.weights.sum(-1, keepdims=True)
+    shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)
+    of_shares = replace(record, layers=(replace(layer, weights=shares),))
+    few = len(layer.heads) <= _FEW_HEADS
+    return replace(heads_report(of_shares, selected=few), record=record)
+
+
+def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:
+    """The weight of the last colour, and what a reader must know of the rows."""
+    if scale is not None and not (scale > 0 and math.isfinite(scale)):
+        raise UsageError(f"expected a scale above 0, got {scale}")
+    sums = weights.sum(-1)
+    seen = sums[sums > 0]
+    notes = []
+    if seen.size < sums.size:
+        notes.append(f"{sums.size - seen.size} of {sums.size} rows are nothing but zeros")
+    one = bool((np.abs(seen - 1) <= _ROUNDING).all())
+    limit = scale if scale is not None else 1.0 if one else float(weights.max())
+    if not one:
+        least, most = (f"{end:.3g}" for end in (seen.min(), seen.max()))
+        notes.append(
+            f"rows sum to {least if least == most else f'{least} to {most}'}, not to one: traits "
+            "and entropy are of rows divided by their sums"
+        )
+    if limit != 1:
+        largest = "the largest weight, " if scale is None else ""
+        notes.append(f"drawn are shares of {largest}{limit:.4g}: the legend's 1 is {limit:.4g}")
+    return limit, tuple(notes)
+
+
+def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
+    """Whether a query sees no later key. UsageError where it is claimed and is not so."""
+    _, rows, columns = weights.shape
+    found = rows == columns > 1 and not np.triu(weights, 1).any()
+    if claimed and not found:
+        reason = (
+            f"there are {rows} queries and {columns} keys"
+            if rows != columns
+            else "there are weights above the diagonal"
+        )
+        raise UsageError(f"causal attention sees no later key, but {reason}: leave causal out")
+    return found if claimed is None else claimed
+
+
+def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
+    """What is known of the model behind an array: nothing but its number of heads."""
+    return ModelInfo(
+        name=title,
+        revision=None,
+        architecture="array",
+        dtype=str(weights.dtype),
+        layers=1,
+        heads=len(weights),
+        kv_heads=len(weights),
+        head_dim=1,
+        weights="given",
+        notes=notes,
+    )

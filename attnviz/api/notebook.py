@@ -1,0 +1,46 @@
+"""A page in a notebook: in a frame of its own, so that neither's styles reach the other."""
+
+from __future__ import annotations
+
+from html import escape
+from io import StringIO
+
+from attnviz.records import HeadsReport
+from attnviz.render.export.heads_html import write_heads_html
+from attnviz.render.export.map_figure import map_drawing
+from attnviz.render.export.overview_figure import overview_drawing
+from attnviz.render.export.words import mapped_heads
+
+__all__ = ["framed_page"]
+
+_ABOUT, _TABLE_ROW, _GAP = 260, 30, 40
+_WIDTH = 1000  # of a notebook's output, about
+_LEAST, _MOST = 360, 1000
+
+
+def framed_page(report: HeadsReport, text: str, target: str | None, palette: str) -> str:
+    """The page of ``--save FILE.html`` as an element that runs no script and loads nothing.
+
+    It is as high as its figures, within reason, and can be pulled larger.
+    """
+    page = StringIO()
+    write_heads_html(report, text, target, palette, page)
+    return (
+        f'<iframe sandbox="" title="attention heads" srcdoc="{escape(page.getvalue())}" '
+        f'style="width: 100%; height: {_height(report, palette)}px; border: 0; '
+        'resize: vertical; overflow: auto"></iframe>'
+    )
+
+
+def _height(report: HeadsReport, palette: str) -> int:
+    """About the pixels of the page: its figures in rows, and the table's lines."""
+    height, across = float(_ABOUT), 0.0
+    if not report.selected:
+        height += overview_drawing(report).height + _GAP
+    for scores in mapped_heads(report):
+        drawn = map_drawing(report, scores, palette)
+        if across == 0.0 or across + drawn.width > _WIDTH:
+            height, across = height + drawn.height + _GAP, 0.0
+        across += drawn.width + _GAP
+    height += _TABLE_ROW * (len(report.heads) + 2)
+    return int(min(max(height, _LEAST), _MOST))
