@@ -10,6 +10,7 @@ from attnviz import __version__
 from attnviz.cli.ablate import EXAMPLES as ABLATE_EXAMPLES
 from attnviz.cli.ablate import ablate
 from attnviz.cli.heads import EXAMPLES, heads
+from attnviz.cli.option_lists import ListOptions
 from attnviz.cli.params import PARAMS_EXAMPLES, params
 from attnviz.cli.patterns import EXAMPLES as PATTERNS_EXAMPLES
 from attnviz.cli.patterns import patterns
@@ -19,6 +20,8 @@ from attnviz.cli.rollout import EXAMPLES as ROLLOUT_EXAMPLES
 from attnviz.cli.rollout import rollout
 from attnviz.cli.scaling import EXAMPLES as SCALING_EXAMPLES
 from attnviz.cli.scaling import scaling
+from attnviz.cli.train import EXAMPLES as TRAIN_EXAMPLES
+from attnviz.cli.train import train
 
 __all__ = ["app"]
 
@@ -59,3 +62,4 @@ app.command(epilog=ABLATE_EXAMPLES)(ablate)
 app.command(epilog=PRUNE_EXAMPLES)(prune)
 app.command(epilog=PARAMS_EXAMPLES)(params)
 app.command(epilog=SCALING_EXAMPLES)(scaling)
+app.command(epilog=TRAIN_EXAMPLES, cls=ListOptions)(train)

@@ -20,14 +20,13 @@ from attnviz.learning import CorpusFacts, CurvePoint, TrainedModel
 from attnviz.render.export.whole_file import whole_file
 from attnviz.training.corpus import Corpus, encode
 from attnviz.training.evaluation import validation_loss
+from attnviz.training.place import LOG_FILE
 from attnviz.training.recipe import Recipe
-from attnviz.training.state import read_state, write_state
+from attnviz.training.state import STATE_FILE, read_state, write_state
 from attnviz.training.trainer import Trainer
 from attnviz.training.vocabulary import BEGINNING, make_tokenizer
 
-__all__ = ["LOG_FILE", "TrainingRun"]
-
-LOG_FILE = "log.csv"
+__all__ = ["TrainingRun"]
 
 
 class TrainingRun:
@@ -83,21 +82,26 @@ class TrainingRun:
         """Train to the end of the budget, a point of the curve at a time; see ``Trainer.run``."""
         return self.trainer.run()
 
+    def steps(self) -> Iterator[CurvePoint | None]:
+        """The same a step at a time; see ``Trainer.steps``."""
+        return self.trainer.steps()
+
     def save_state(self) -> None:
         """Write what ``resume`` goes on from, and the curve so far as a CSV file.
 
-        To be called at a point of the curve. LoadError where the disk is full; the old files stay.
+        To be called between two steps. LoadError where the disk is full, UsageError where a number
+        is no longer finite; the old files stay.
         """
         write_state(self.directory, self._identity, self.trainer.state(), self.trainer.points)
         with whole_file(self.directory / LOG_FILE) as stream:
             stream.write(_curve_csv(self.trainer.points).encode())
 
-    def finish(self) -> TrainedModel:
-        """Store the model as it is now, a Llama directory, and say what came of the run.
+    def store(self) -> str:
+        """Store the model as it is now, a Llama directory; its revision.
 
         Raises LoadError where it cannot be written.
         """
-        revision = save_checkpoint(
+        return save_checkpoint(
             self.directory,
             self.config,
             self.model.llama_tensors(),
@@ -105,6 +109,10 @@ class TrainingRun:
             dtype=self.recipe.stored,
             metadata={"trained_tokens": str(self.recipe.phases[-1].length)},
         )
+
+    def finish(self) -> TrainedModel:
+        """Store the model as it is now and say what came of the run; see ``store``."""
+        revision = self.store()
         total = sum(self.trainer.sequences.values())
         return TrainedModel(
             directory=str(self.directory),
@@ -123,6 +131,10 @@ class TrainingRun:
             budget=str(self.recipe.budget),
             finished=self.trainer.used >= 1,
         )
+
+    def close(self) -> None:
+        """Leave the finished model's files alone in the directory: there is nothing to resume."""
+        (self.directory / STATE_FILE).unlink(missing_ok=True)
 
     def _stored_loss(self) -> float:
         """The loss on the whole validation text, of the weights as they were stored."""

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.errors import UnsupportedError
+from attnviz.errors import UsageError
 from attnviz.learning import CurvePoint
 from attnviz.training.evaluation import validation_loss
 from attnviz.training.optimisation import learning_rate, make_optimiser, take_step
@@ -22,7 +22,8 @@ from attnviz.training.sequences import Batch, Sampler
 
 __all__ = ["Trainer"]
 
-_TOKENS_BETWEEN_POINTS = 40_960
+_POINTS = 200
+"""Of the curve of a whole run."""
 
 
 class Trainer:
@@ -63,11 +64,25 @@ class Trainer:
         """Share of the budget that is used up, at most 1."""
         return min(1.0, self.recipe.budget.used(self._tokens, self._seconds))
 
-    def run(self) -> Iterator[CurvePoint]:
-        """Train to the end of the budget, a point at a time; may be left and entered again.
+    @property
+    def tokens(self) -> int:
+        """Read so far."""
+        return self._tokens
 
-        Raises UnsupportedError when the loss is no longer finite; what ``state`` gave before is
-        good.
+    @property
+    def phase(self) -> str:
+        """Name of the recipe's phase that the last step belongs to."""
+        return self.recipe.phases[self._phase].name
+
+    def run(self) -> Iterator[CurvePoint]:
+        """Train to the end of the budget, a point of the curve at a time; see ``steps``."""
+        return (point for point in self.steps() if point is not None)
+
+    def steps(self) -> Iterator[CurvePoint | None]:
+        """Train to the end of the budget, a step at a time; may be left and entered again.
+
+        Gives the point of the curve that the step ended with, None where none was due.
+        Raises UsageError when the loss is no longer finite; what ``state`` gave before is good.
         """
         self.model.train()
         before, began = self._seconds, self._clock()
@@ -82,13 +97,21 @@ class Trainer:
             self._tokens += batch.weights.size
             self.sequences.update({kind: n * phase.length for kind, n in batch.kinds.items()})
             self._seconds = before + self._clock() - began
-            if self._point_is_due(phase):
-                self._close_point(rate, phase)
+            point = None
+            if self._point_is_due():
+                point = self._close_point(rate, phase)
                 self._seconds = before + self._clock() - began
-                yield self.points[-1]
+            yield point
 
     def state(self) -> dict[str, Any]:
-        """All that ``restore`` needs to go on to the same weights, at a point of the curve."""
+        """All that ``restore`` needs to go on to the same weights, between any two steps.
+
+        Raises UsageError where a weight or a loss is no longer finite.
+        """
+        losses = torch.stack(self._losses).cpu() if self._losses else torch.empty(0)
+        finite = [bool(one.isfinite().all()) for one in (losses, *self.model.parameters())]
+        if not all(finite):
+            raise _not_finite(self._step)
         return {
             "model": self.model.state_dict(),
             "optimiser": self._optimiser.state_dict(),
@@ -100,6 +123,7 @@ class Trainer:
             "position": self._sampler.position,
             "windows": self._sampler.windows,
             "sequences": dict(self.sequences),
+            "losses": losses,
             "random": torch.get_rng_state(),
         }
 
@@ -114,7 +138,7 @@ class Trainer:
         self.sequences = Counter(state["sequences"])
         torch.set_rng_state(state["random"])
         self.points = list(points)
-        self._losses = []
+        self._losses = list(state["losses"].to(self.device))
 
     def validate(self, tokens: int | None = None) -> float:
         """The loss on the first ``tokens`` of the validation text, or on all of it."""
@@ -140,17 +164,19 @@ class Trainer:
             autocast=self._autocast,
         )
 
-    def _point_is_due(self, phase: Phase) -> bool:
-        per_point = max(1, _TOKENS_BETWEEN_POINTS // (phase.batch * phase.length))
-        return len(self._losses) >= per_point or self.used >= 1 or not self.points
+    def _point_is_due(self) -> bool:
+        if not self.points or self.used >= 1:
+            return True
+        last = self._used_at(self.points[-1])
+        return any(
+            math.floor(self.used / every) > math.floor(last / every)
+            for every in (1 / _POINTS, self.recipe.validation.every)
+        )
 
-    def _close_point(self, rate: float, phase: Phase) -> None:
+    def _close_point(self, rate: float, phase: Phase) -> CurvePoint:
         loss = float(torch.stack(self._losses).mean())
         if not math.isfinite(loss):
-            raise UnsupportedError(
-                f"the loss is no longer finite after step {self._step:,} (it is {loss}): a smaller "
-                'learning_rate or clip, or autocast = "float32", in the config may help'
-            )
+            raise _not_finite(self._step)
         self._losses = []
         self.points.append(
             CurvePoint(
@@ -163,12 +189,23 @@ class Trainer:
                 phase=phase.name,
             )
         )
+        return self.points[-1]
 
     def _valid_loss_if_due(self) -> float | None:
         wanted = self.recipe.validation
-        budget = self.recipe.budget
         last = next((one for one in reversed(self.points) if one.valid_loss is not None), None)
-        marks = 0.0 if last is None else budget.used(last.tokens, last.seconds) // wanted.every
-        if last is not None and self.used < 1 and self.used // wanted.every <= marks:
-            return None
+        if last is not None and self.used < 1:
+            marks = math.floor(self._used_at(last) / wanted.every)
+            if math.floor(self.used / wanted.every) <= marks:
+                return None
         return self.validate(wanted.tokens)
+
+    def _used_at(self, point: CurvePoint) -> float:
+        return self.recipe.budget.used(point.tokens, point.seconds)
+
+
+def _not_finite(step: int) -> UsageError:
+    return UsageError(
+        f"the loss is no longer finite after step {step:,}: a smaller learning_rate or clip, or "
+        'autocast = "float32", in the config may help; what was saved before stays'
+    )

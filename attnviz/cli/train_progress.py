@@ -1,0 +1,126 @@
+"""How far a training run is, on standard error: speed, losses, time left."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from attnviz.cli.scan_progress import spoken_time
+from attnviz.learning import CurvePoint
+
+if TYPE_CHECKING:  # brings torch
+    from attnviz.training.run import TrainingRun
+
+__all__ = ["Pace", "Report", "training"]
+
+Report = Callable[[CurvePoint | None], None]
+"""Called after each step with the point of the curve that it ended with, if any."""
+
+_PATIENCE = 30.0
+"""Seconds between two lines where no terminal shows a bar."""
+
+_RECENT = 20.0
+"""Seconds over which the speed is measured."""
+
+
+class Pace:
+    """Tokens per second and seconds left, from what happened lately.
+
+    Phases differ in speed, so the mean over the whole run would mislead.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._marks: deque[tuple[float, int, float]] = deque()
+
+    def add(self, tokens: int, used: float) -> None:
+        """So many tokens were read by now, and this share of the budget is used up."""
+        now = self._clock()
+        self._marks.append((now, tokens, used))
+        while len(self._marks) > 2 and self._marks[1][0] < now - _RECENT:
+            self._marks.popleft()
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """None before there is anything to measure."""
+        seconds, tokens, _ = self._recent()
+        return tokens / seconds if seconds > 0 else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None before there is anything to measure."""
+        seconds, _, used = self._recent()
+        return (1 - self._marks[-1][2]) * seconds / used if used > 0 else None
+
+    def _recent(self) -> tuple[float, int, float]:
+        if not self._marks:
+            return 0.0, 0, 0.0
+        first, last = self._marks[0], self._marks[-1]
+        return last[0] - first[0], last[1] - first[1], last[2] - first[2]
+
+
+@contextmanager
+def training(run: TrainingRun, console: Console) -> Iterator[Report]:
+    """A bar, gone at the end; without a terminal a line now and then."""
+    if console.quiet:
+        yield lambda point: None
+    elif not console.is_terminal or console.is_dumb_terminal:
+        yield _lines(run, console)
+    else:
+        from rich import progress as bars  # 20 ms that a quiet run does not need
+
+        with bars.Progress(
+            bars.SpinnerColumn(),
+            bars.BarColumn(bar_width=20),
+            bars.TaskProgressColumn(),
+            bars.TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
+        ) as shown:
+            task = shown.add_task("training", total=1.0, completed=run.trainer.used)
+            pace = Pace()
+
+            def report(point: CurvePoint | None) -> None:
+                pace.add(run.trainer.tokens, run.trainer.used)
+                words = _words(run, pace)
+                shown.update(task, completed=run.trainer.used, description=words)
+
+            yield report
+
+
+def _lines(run: TrainingRun, console: Console) -> Report:
+    """Speaks at each validation, and every half minute."""
+    pace = Pace()
+    said = time.monotonic()
+
+    def report(point: CurvePoint | None) -> None:
+        nonlocal said
+        pace.add(run.trainer.tokens, run.trainer.used)
+        validated = point is not None and point.valid_loss is not None
+        now = time.monotonic()
+        if validated or now - said > _PATIENCE:
+            said = now
+            console.print(f"{run.trainer.used:4.0%} {_words(run, pace)}", soft_wrap=True)
+
+    return report
+
+
+def _words(run: TrainingRun, pace: Pace) -> str:
+    """Such as ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 25 min left``."""
+    points = run.trainer.points
+    parts = []
+    if points:
+        parts.append(f"loss {points[-1].loss:.2f}")
+        valid = next((one.valid_loss for one in reversed(points) if one.valid_loss), None)
+        if valid is not None:
+            parts.append(f"validation {valid:.2f}")
+    if (speed := pace.tokens_per_second) is not None:
+        parts.append(f"{speed:,.0f} tokens/s")
+    if (left := pace.seconds_left) is not None:
+        parts.append(f"{spoken_time(left)} left")
+    return f"{run.trainer.phase}: {', '.join(parts)}" if parts else run.trainer.phase

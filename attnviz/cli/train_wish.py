@@ -1,0 +1,71 @@
+"""What a person asks of ``attnviz train``, and the recipe that it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.errors import UsageError
+
+if TYPE_CHECKING:  # the recipe's module is heavier than the options
+    from attnviz.training.corpus import Corpus
+    from attnviz.training.recipe import Recipe
+
+__all__ = ["TrainWish", "read_texts", "wished_recipe"]
+
+
+@dataclass(frozen=True)
+class TrainWish:
+    """The options of the same names; None where the recipe decides."""
+
+    files: tuple[Path, ...]
+    valid: tuple[Path, ...]
+    config: Path | None
+    out: Path
+    vocabulary: int | None
+    seed: int | None
+    minutes: float | None
+    tokens: int | None
+    resume: bool
+    device: str
+    explain: bool
+
+
+def wished_recipe(wish: TrainWish) -> Recipe:
+    """The config's recipe, or the default one, with what the options say instead.
+
+    Raises LoadError and UsageError as ``read_recipe`` does, UsageError for two budgets.
+    """
+    from attnviz.training.recipe import Budget, Recipe, read_recipe
+
+    if wish.minutes is not None and wish.tokens is not None:
+        raise UsageError("--minutes and --tokens are two budgets: give one of them")
+    recipe = Recipe() if wish.config is None else read_recipe(wish.config)
+    if wish.minutes is not None or wish.tokens is not None:
+        recipe = replace(recipe, budget=Budget(wish.tokens, wish.minutes))
+    if wish.vocabulary is not None:
+        recipe = replace(recipe, vocabulary=wish.vocabulary)
+    return recipe if wish.seed is None else replace(recipe, seed=wish.seed)
+
+
+def read_texts(wish: TrainWish) -> tuple[Corpus, Corpus]:
+    """The text to train on and the text to validate on.
+
+    Raises LoadError and UsageError as ``read_corpus`` does, UsageError where a text is in both.
+    """
+    from attnviz.training.corpus import hold_out, read_corpus
+
+    train = read_corpus(wish.files)
+    if not wish.valid:
+        return hold_out(train)
+    valid = read_corpus(wish.valid)
+    known = dict(zip(train.texts, train.names, strict=True))
+    for name, text in zip(valid.names, valid.texts, strict=True):
+        if text in known:
+            same = "" if known[text] == name else f" (as {known[text]!r})"
+            raise UsageError(
+                f"{name!r} is among the texts to train on{same} and to validate on: a model "
+                "must be measured on text that it never saw"
+            )
+    return train, valid

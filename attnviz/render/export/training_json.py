@@ -1,0 +1,58 @@
+"""The object that ``attnviz train --json`` prints and ``--save FILE.json`` writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from attnviz.learning import CorpusFacts, TrainedModel
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = ["SCHEMA", "train_document", "write_train_json"]
+
+SCHEMA = "attnviz.train/1"
+
+
+def train_document(result: TrainedModel) -> dict[str, Any]:
+    """The run as JSON values; losses are nats per token."""
+    last = result.points[-1]
+    return {
+        "schema": SCHEMA,
+        "model": {
+            "name": result.directory,
+            "revision": result.revision,
+            "parameters": result.parameters,
+            "vocabulary": result.vocabulary,
+        },
+        "path": result.directory,
+        "train": _text(result.train),
+        "valid": _text(result.valid),
+        "budget": result.budget,
+        "finished": result.finished,
+        "device": result.device,
+        "dtype": result.dtype,
+        "seed": result.seed,
+        "steps": last.step,
+        "tokens": last.tokens,
+        "seconds": last.seconds,
+        "tokens_per_second": result.tokens_per_second,
+        "shares": dict(result.shares),
+        "valid_loss": result.valid_loss,
+        "valid_perplexity": math.exp(result.valid_loss),
+        "valid_bits_per_byte": result.valid_bits_per_byte,
+        "valid_windows": result.valid_windows,
+        "curve": [asdict(point) for point in result.points],
+    }
+
+
+def write_train_json(result: TrainedModel, stream: SupportsWrite[str]) -> None:
+    """Write ``train_document``, ASCII only: nothing in a name may reach a terminal as a control."""
+    stream.write(json.dumps(train_document(result), indent=1, allow_nan=False) + "\n")
+
+
+def _text(text: CorpusFacts) -> dict[str, Any]:
+    return {**asdict(text), "files": list(text.files)}
