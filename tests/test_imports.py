@@ -21,7 +21,7 @@ ROOT = Path(attnviz.__file__).parent
 
 GROUND = {
     *("records", "designs", "accounts", "ablation", "patterns", "pruning", "scaling"),
-    *("learning", "errors"),
+    *("learning", "verification", "errors"),
 }
 """What crosses the layers: plain data and the exceptions."""
 
@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "patterns": {"records"},
     "pruning": {"records"},
     "scaling": {"records"},
+    "verification": {"records"},
 }
 """What each layer may import beside itself."""
 
@@ -53,6 +54,7 @@ LIBRARIES = {
     "patterns": {"numpy"},
     "pruning": set(),
     "scaling": set(),
+    "verification": {"numpy"},
     "designs": set(),
     "accounts": set(),
     "errors": set(),

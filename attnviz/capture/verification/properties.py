@@ -1,0 +1,238 @@
+"""What must be true of a model under observation: one function a property."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.capture.removal_subject import Passage
+from attnviz.capture.verification.examinee import Examinee, Outputs
+from attnviz.capture.verification.maps import Maps, apart, furthest, score_spread
+from attnviz.capture.verification.rounding import Rounding, exact
+from attnviz.records import Kind
+from attnviz.verification import Check, Measure, Tolerance
+
+__all__ = [
+    "causality",
+    "dropout_off",
+    "eager_weights",
+    "heads_sum",
+    "outputs_kept",
+    "padding_ignored",
+    "rows_sum",
+    "unchanged",
+]
+
+
+def rows_sum(examinee: Examinee, maps: Maps, rounding: Rounding) -> Check:
+    """Weights are shares: from zero on, each row one, or one less what a learned sink takes."""
+    sinks = examinee.sinks()
+    sums = {
+        place: weights.sum(-1, dtype=np.float64)
+        + (sinks[place][..., 0].astype(np.float64) if place in sinks else 0.0)
+        for place, weights in maps.items()
+    }
+    off, where = furthest((place, np.abs(total - 1)) for place, total in sums.items())
+    terms = max(weights.shape[-1] for weights in maps.values()) + bool(sinks)
+    least = min(float(weights.min()) for weights in maps.values())
+    negative = math.nan if math.isnan(least) else max(0.0, -least)
+    name = "row and sink together, off one by" if sinks else "rows, off one by"
+    measures = (
+        Measure(name, off, *rounding.of_sum(terms, 1.0), where),
+        exact("below zero by", negative, reason="a share is never negative"),
+    )
+    return Check("", "rows sum to one", claim=_ROWS, measures=measures, notes=_sink_notes(sinks))
+
+
+_ROWS = "the weights of each query are shares of one"
+
+
+def _sink_notes(sinks: Maps) -> tuple[str, ...]:
+    if not sinks:
+        return ()
+    shares = np.concatenate([taken.ravel() for taken in sinks.values()])
+    return (
+        f"a learned sink takes {shares.min():.3f} to {shares.max():.3f} of a row; tokens get the "
+        "rest",
+    )
+
+
+def causality(examinee: Examinee, maps: Maps, outputs: Outputs, rounding: Rounding) -> Check:
+    """Later tokens change nothing of what came before; tried by changing them."""
+    name, claim = "causality", "other tokens from a place on change nothing before it"
+    kinds = examinee.causal
+    if not kinds:
+        return Check("", name, claim=claim, skipped="its tokens see later ones by design")
+    length = len(examinee.passage.predicted)
+    if length < 2:
+        return Check("", name, claim=claim, skipped="one token has no later one")
+    causal = {place: weights for place, weights in maps.items() if place[0] in kinds}
+    ahead = furthest((place, np.triu(weights, 1)) for place, weights in causal.items())
+    seen, moved = (0.0, ""), 0.0
+    places = sorted({int(place) for place in np.linspace(1, length - 1, _PLACES).round()})
+    for place in places:
+        changed = _changed(examinee, place)
+        after = examinee.capture(changed)
+        earlier = apart(_until(causal, place), _until(after, place, kinds))
+        seen = max(seen, earlier, key=_size)
+        before = np.abs(examinee.outputs(changed)[:place] - outputs[:place]).max()
+        moved = max(moved, float(before), key=_number)
+    where = f"{len(places)} place{'s' * (len(places) != 1)}"
+    measures = (
+        exact("weights on later tokens", ahead[0], ahead[1], "hidden means none at all"),
+        Measure("earlier weights move by", seen[0], *_weights(rounding, maps), seen[1]),
+        Measure("earlier outputs move by", moved, *_outputs(rounding, outputs)),
+    )
+    notes = (f"tokens changed from {where} on: {', '.join(map(str, places))} of 0 … {length - 1}",)
+    return Check("", name, claim=claim, measures=measures, notes=notes)
+
+
+_PLACES = 4
+
+
+def _size(difference: tuple[float, str]) -> float:
+    return _number(difference[0])
+
+
+def _number(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _until(maps: Maps, place: int, kinds: tuple[Kind, ...] | None = None) -> Maps:
+    """The rows of the queries before ``place``."""
+    return {
+        key: weights[:, :place] for key, weights in maps.items() if kinds is None or key[0] in kinds
+    }
+
+
+def _changed(examinee: Examinee, place: int) -> Passage:
+    """The text that is predicted with other tokens from ``place`` on."""
+    passage = examinee.passage
+    text = passage.predicted
+    offered = examinee.other_ids(2 * len(text))
+    fresh = [
+        next(other for other in offered[index:] if other != old)
+        for index, old in enumerate(text[place:])
+    ]
+    changed = (*text[:place], *fresh)
+    if passage.target is None:
+        return replace(passage, ids=changed)
+    return replace(passage, target=changed)
+
+
+def heads_sum(examinee: Examinee, rounding: Rounding) -> Check:
+    """A module's output is what its heads put out, each through its part of W_O, and b_O."""
+    name, claim = "heads sum to the output", "Σ_h z_h W_O^h + b_O is what the module puts out"
+    sums, reason = examinee.head_sums()
+    if not sums:
+        return Check("", name, claim=claim, skipped=reason)
+
+    def off(entry: int) -> float:
+        return _number(float(np.abs(sums[entry].summed - sums[entry].output).max()))
+
+    # Modules differ in size: the one nearest to its tolerance tells, or far beyond it.
+    bounds = [rounding.of_sum(one.terms, one.largest) for one in sums]
+    worst = max(range(len(sums)), key=lambda entry: off(entry) / bounds[entry][0].value)
+    place = sums[worst]
+    where = f"L{place.layer}" + ("" if place.kind == "self" else f" {place.kind}")
+    measure = Measure("outputs, apart by", off(worst), *bounds[worst], where)
+    said = (f"{len(sums)} module{'s' * (len(sums) != 1)} added up", reason)
+    notes = tuple(words for words in said if words)
+    return Check("", name, claim=claim, measures=(measure,), notes=notes)
+
+
+def eager_weights(examinee: Examinee, maps: Maps, rounding: Rounding) -> Check:
+    """What was captured is what the same model computes when it is asked plainly."""
+    measures = []
+    for reference in examinee.references():
+        assert reference.maps is not None
+        difference, where = apart(maps, reference.maps)
+        if reference.exact:
+            measures.append(exact(reference.name, difference, where))
+        else:
+            bound = _weights(rounding, maps)
+            measures.append(Measure(reference.name, difference, *bound, where))
+    claim = "the captured weights are those of the same attention computed plainly"
+    return Check("", "weights as computed plainly", claim=claim, measures=tuple(measures))
+
+
+def outputs_kept(examinee: Examinee, outputs: Outputs, rounding: Rounding) -> Check:
+    """Observing changes no output."""
+    measures = []
+    for reference in examinee.unobserved():
+        assert reference.outputs is not None
+        shown = reference.outputs[-len(outputs) :]
+        same = shown.shape == outputs.shape
+        difference = float(np.abs(shown - outputs).max()) if same else math.inf
+        if reference.exact:
+            measures.append(exact(reference.name, difference))
+        else:
+            measures.append(Measure(reference.name, difference, *_outputs(rounding, outputs)))
+    claim = "outputs under capture are the outputs without"
+    return Check("", "outputs kept", claim=claim, measures=tuple(measures))
+
+
+def dropout_off(examinee: Examinee, maps: Maps) -> Check:
+    """Nothing is drawn at random while a model is observed, whatever mode it is in."""
+    again = apart(maps, examinee.capture(examinee.passage))
+    measures = [exact("captured twice", *again, "nothing is drawn: bit for bit")]
+    notes = ("this model has no dropout to switch off",)
+    if examinee.dropout:
+        with examinee.training():
+            trained = apart(maps, examinee.capture(examinee.passage))
+        words = "dropout is off: bit for bit"
+        measures.append(exact("captured in training mode", *trained, words))
+        notes = (f"dropout of up to {examinee.dropout:g} while training",)
+    claim = "captures agree, also of a model in training mode"
+    return Check("", "dropout off", claim=claim, measures=tuple(measures), notes=notes)
+
+
+def padding_ignored(examinee: Examinee, maps: Maps, outputs: Outputs, rounding: Rounding) -> Check:
+    """Padding gets no weight, and moves nothing of the real tokens."""
+    name, claim = "padding ignored", "padding gets no weight and moves no real token"
+    runs, reason = examinee.padded()
+    if not runs:
+        return Check("", name, claim=claim, skipped=reason)
+    measures = []
+    for run in runs:
+        wanted = {place: maps[place] for place in maps if place in run.maps}
+        difference, where = apart(wanted, run.maps)
+        # An encoder–decoder's decoder is not padded, so its rows stay in place as well.
+        moved = float(np.abs(run.outputs - outputs).max())
+        measures += [
+            exact(f"weight on padding, {run.side}", run.on_padding, run.where, _NONE),
+            Measure(f"weights move by, {run.side}", difference, *_weights(rounding, maps), where),
+            Measure(f"outputs move by, {run.side}", moved, *_outputs(rounding, outputs)),
+        ]
+    notes = (reason,) if reason else ()
+    return Check("", name, claim=claim, measures=tuple(measures), notes=notes)
+
+
+_NONE = "hidden means none at all"
+
+
+def unchanged(before: Mapping[str, str], after: Mapping[str, str]) -> Check:
+    """Everything that was done left the model as it was found."""
+    parts = dict.fromkeys((*before, *after))
+    other = [part for part in parts if before.get(part) != after.get(part)]
+    measure = exact("parts that changed", len(other), ", ".join(other), "digests (SHA-256) agree")
+    return Check(
+        "",
+        "model left unchanged",
+        claim="after all of these runs the model is as it was before",
+        measures=(measure,),
+        notes=(f"compared: {', '.join(parts)}",),
+    )
+
+
+def _weights(rounding: Rounding, maps: Maps) -> tuple[Tolerance, str]:
+    tolerance, words = rounding.of_model(score_spread(maps))
+    return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
+
+
+def _outputs(rounding: Rounding, outputs: Outputs) -> tuple[Tolerance, str]:
+    tolerance, words = rounding.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
+    return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"

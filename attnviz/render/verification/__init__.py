@@ -1,0 +1,1 @@
+"""The screens of ``attnviz verify``: records in, blocks of styled text out."""
