@@ -120,7 +120,8 @@ def _grid(
     if heads <= per_row:
         rows.append(head_names(max(layers, key=len)))
     for entries in layers:
-        label = f"L{entries[0].layer + report.index_base}"
+        number = entries[0].layer + report.index_base
+        label = "" if report.record.model.is_array else f"L{number}"
         for start in range(0, len(entries), per_row):
             chunk = entries[start : start + per_row]
             if heads > per_row:
