@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from attnviz.records import ModelInfo
+
 __all__ = ["CorpusFacts", "CurvePoint", "TrainedModel", "bits_per_byte"]
 
 
@@ -50,17 +52,19 @@ class CorpusFacts:
 class TrainedModel:
     """What a training run left behind.
 
-    directory: the model's. revision: of its tensors. parameters: how many numbers were trained.
-    vocabulary: number of tokens. shares: share of the tokens read by kind of sequence, of 1.
+    directory: the model's. model: what it is, with the revision of its tensors.
+    parameters: how many numbers were trained. vocabulary: number of tokens.
+    shares: share of the tokens read by kind of sequence, of 1.
     points: the whole curve, from the first step on.
     valid_loss: over the whole validation text, nats per token, from the stored weights.
     valid_windows: tokens of the windows that the validation text was cut into.
-    device, dtype: where and in what the forward passes ran; weights and optimiser are float32.
+    dtype: of the matrix products while it was trained; weights and optimiser are float32.
+    stored: what the tensors are stored in.
     budget: what was asked for, such as ``1,000,000 tokens``. finished: whether it was used up.
     """
 
     directory: str
-    revision: str
+    model: ModelInfo
     parameters: int
     vocabulary: int
     train: CorpusFacts
@@ -69,8 +73,8 @@ class TrainedModel:
     shares: Mapping[str, float]
     valid_loss: float
     valid_windows: int
-    device: str
     dtype: str
+    stored: str
     seed: int
     budget: str
     finished: bool

@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "patterns": {"records"},
     "pruning": {"records"},
     "scaling": {"records"},
+    "learning": {"records"},
     "verification": {"records"},
 }
 """What each layer may import beside itself."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from attnviz.attention.checkpoint import StoredType
 from attnviz.errors import LoadError, UsageError
 
-__all__ = ["Budget", "Optimiser", "Phase", "Recipe", "Shape", "Validation", "read_recipe"]
+__all__ = ["Budget", "Card", "Optimiser", "Phase", "Recipe", "Shape", "Validation", "read_recipe"]
 
 _Part = TypeVar("_Part")
 
@@ -152,8 +152,24 @@ class Validation:
 
 
 @dataclass(frozen=True)
+class Card:
+    """What only a person can say of a model, for its card; empty where nothing is said.
+
+    name: of the model. license: an identifier as Hugging Face lists them, such as ``mit``.
+    language: such as ``en``. data: what the texts are, where they come from, whose they are.
+    limits: what the model is not good for.
+    """
+
+    name: str = ""
+    license: str = ""
+    language: str = ""
+    data: str = ""
+    limits: str = ""
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what is trained, but for the texts.
+    """Everything that decides what is trained, but for the texts, and what is said of it.
 
     vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer where the text is short.
     autocast: ``bfloat16`` for matrix products in it, ``float32`` for none.
@@ -171,6 +187,7 @@ class Recipe:
     phases: tuple[Phase, ...] = (Phase(),)
     budget: Budget = Budget(minutes=1.5)
     validation: Validation = field(default_factory=Validation)
+    card: Card = field(default_factory=Card)
 
     def __post_init__(self) -> None:
         least = 258  # every byte, the token that begins a text, and one merge
@@ -246,6 +263,7 @@ def _recipe(table: Mapping[str, Any]) -> Recipe:
         ("optimiser", Optimiser),
         ("budget", Budget),
         ("validation", Validation),
+        ("card", Card),
     ):
         if name in parts:
             if not isinstance(parts[name], dict):

@@ -17,6 +17,7 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.learning import CorpusFacts, CurvePoint, TrainedModel
+from attnviz.records import ModelInfo
 from attnviz.render.export.whole_file import whole_file
 from attnviz.training.corpus import Corpus, encode
 from attnviz.training.evaluation import validation_loss
@@ -116,7 +117,7 @@ class TrainingRun:
         total = sum(self.trainer.sequences.values())
         return TrainedModel(
             directory=str(self.directory),
-            revision=revision,
+            model=self._info(revision),
             parameters=self.parameters,
             vocabulary=self.config.vocabulary,
             train=self.train,
@@ -125,8 +126,8 @@ class TrainingRun:
             shares={kind: count / total for kind, count in self.trainer.sequences.most_common()},
             valid_loss=self._stored_loss(),
             valid_windows=self.recipe.phases[-1].length,
-            device=str(self.device),
             dtype=self.recipe.autocast,
+            stored=self.recipe.stored,
             seed=self.recipe.seed,
             budget=str(self.recipe.budget),
             finished=self.trainer.used >= 1,
@@ -135,6 +136,21 @@ class TrainingRun:
     def close(self) -> None:
         """Leave the finished model's files alone in the directory: there is nothing to resume."""
         (self.directory / STATE_FILE).unlink(missing_ok=True)
+
+    def _info(self, revision: str) -> ModelInfo:
+        return ModelInfo(
+            name=str(self.directory),
+            revision=revision,
+            architecture="LlamaForCausalLM",
+            dtype="float32",
+            layers=self.config.layers,
+            heads=self.config.heads,
+            kv_heads=self.config.kv_heads,
+            head_dim=self.config.head_dim,
+            weights="trained",
+            seed=self.recipe.seed,
+            device=str(self.device),
+        )
 
     def _stored_loss(self) -> float:
         """The loss on the whole validation text, of the weights as they were stored."""
@@ -147,6 +163,7 @@ class TrainingRun:
 def _identity(recipe: Recipe, train: Corpus, valid: Corpus, device: torch.device) -> dict[str, Any]:
     """What a resumed run must have in common with the one that was interrupted."""
     values = recipe.values()
+    del values["card"]  # words about the model change nothing of it
     values["phases"] = [{**phase, "period": list(phase["period"])} for phase in values["phases"]]
     return {"text": train.digest, "validation text": valid.digest, **values, "device": device.type}
 

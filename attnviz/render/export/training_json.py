@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from attnviz.learning import CorpusFacts, TrainedModel
+from attnviz.render.export.model_facts import model_facts
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -23,8 +24,7 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "model": {
-            "name": result.directory,
-            "revision": result.revision,
+            **model_facts(result.model),
             "parameters": result.parameters,
             "vocabulary": result.vocabulary,
         },
@@ -33,8 +33,8 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
         "valid": _text(result.valid),
         "budget": result.budget,
         "finished": result.finished,
-        "device": result.device,
-        "dtype": result.dtype,
+        "autocast": result.dtype,
+        "stored": result.stored,
         "seed": result.seed,
         "steps": last.step,
         "tokens": last.tokens,
