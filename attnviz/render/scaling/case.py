@@ -17,6 +17,7 @@ from attnviz.scaling import MEASURES, ScalingCase, ScalingReport, Softened
 __all__ = ["case_block", "case_title", "expected_words"]
 
 _GAP = 2
+_COLUMN = 23
 _TITLES = ("without the scale", "with the scale")
 
 
@@ -69,6 +70,8 @@ def _table(report: ScalingReport, case: ScalingCase, theme: Theme, room: int) ->
     rows = _cells(report, case, theme)
     columns = [*zip(("", *_TITLES), *rows, strict=True)]
     widths = [max(map(width, column)) for column in columns]
+    if widths[0] + 2 * (_COLUMN + _GAP) <= room:  # the tables of a run then stand in line
+        widths[1:] = [max(cells, _COLUMN) for cells in widths[1:]]
     styles = [None, side_style("plain", theme), side_style("scaled", theme)]
     lines: list[Line] = []
     if sum(widths) + 2 * _GAP > room:

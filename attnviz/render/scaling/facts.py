@@ -60,8 +60,9 @@ def bars_legend(report: ScalingReport, theme: Theme) -> str:
     )
     words = (
         "Bars: share of the attention weights that have this size, on a logarithmic axis, four "
-        "bins to a power of ten; the first bar holds all below 1e-8 and is cut at the top of the "
-        "chart. Both charts of a pair have one vertical scale, and whatever is not empty is drawn. "
+        "bins to a power of ten; the first bar holds all below 1e-8 and may be cut at the top "
+        "of the chart. Both charts of a pair have one vertical scale, and whatever is not empty is "
+        "drawn. "
         f"{errors}{source}Entropy is over that of even attention; the Jacobian's norm is "
         "‖diag(p) − p pᵀ‖ (Frobenius), mean over queries."
     )

@@ -106,7 +106,7 @@ def _gradient(report: ScalingReport) -> str:
         gone = [percent(side.measures["queries_vanished"].value) for side in sides]
         share = f"{gone[0]} of the queries at both"
         if gone[0] != gone[1]:
-            share = f"{gone[0]} of the queries there, and for {gone[1]} here"
+            share = f"{gone[0]} of the queries at d_k {first.d_k}, for {gone[1]} at d_k {last.d_k}"
         parts.append(
             f"{words} the mean norm {_went(report, before, after)}; it is below 0.01 for {share}"
         )

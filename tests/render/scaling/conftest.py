@@ -1,0 +1,57 @@
+"""Small reports of random queries and keys and of the library's own attention.
+
+``ATTNVIZ_GOLDEN=write pytest tests/render/scaling`` writes the golden screens anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attnviz.analysis.scaling.model_scores import model_scaling
+from attnviz.analysis.scaling.random_scores import random_scaling
+from attnviz.models.own import OwnAttention
+from attnviz.scaling import ScalingReport
+
+TEXT = "The cat sat on the mat because the cat was tired of the [red]mat[/] ."
+
+
+@pytest.fixture(scope="session")
+def random_report() -> ScalingReport:
+    return random_scaling([8, 64, 512], seq=31, samples=23, seed=1)
+
+
+@pytest.fixture(scope="session")
+def one_report() -> ScalingReport:
+    return random_scaling([64], seq=7, samples=1, seed=1)
+
+
+@pytest.fixture(scope="session")
+def head_report() -> ScalingReport:
+    model = OwnAttention(256, 8, seed=2)
+    report = model_scaling(model, model.encode(TEXT), by_head=True, index_base=1)
+    return replace(report, text=TEXT, source="built in: no text was given")
+
+
+@pytest.fixture(scope="session")
+def layer_report() -> ScalingReport:
+    model = OwnAttention(64, 8, 2, causal=True, seed=2)
+    return replace(model_scaling(model, model.encode(TEXT)), text=TEXT)
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compares a screen with ``golden/NAME.txt``."""
+    folder = Path(__file__).parent / "golden"
+
+    def check(name: str, screen: str) -> None:
+        path = folder / f"{name}.txt"
+        if os.environ.get("ATTNVIZ_GOLDEN") == "write":
+            path.write_text(screen, encoding="utf-8")
+        assert screen == path.read_text(encoding="utf-8")
+
+    return check

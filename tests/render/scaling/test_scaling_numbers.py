@@ -1,0 +1,83 @@
+"""Estimates as text: no digit that its error does not allow, no number that reads as another."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnviz.render.scaling.numbers import error_digits, measured, percent, plain, whole
+from attnviz.render.theme import Theme
+from attnviz.scaling import Estimate
+
+PLAIN = Theme(colour=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (512.534, 1.3576, "512.5 ± 1.4"),
+        (64.0019, 0.2142, "64.0 ± 0.2"),
+        (0.99959, 0.0033, "1.000 ± 0.003"),
+        (0.0944, 0.0018, "0.0944 ± 0.0018"),
+        (0.5, 1e-9, "0.5000 ± 0.0000"),
+        (4097.2, 31.0, "4097 ± 31"),
+        (0.25, 0.0, "0.250"),
+        (8.6913, None, "8.691"),
+    ],
+)
+def test_measured(value: float, error: float | None, shown: str) -> None:
+    assert measured("largest_weight", Estimate(value, error), PLAIN) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (0.5586, 0.0063, "55.9 ± 0.6%"),
+        (0.0, 0.0, "0%"),
+        (1.0, 0.0, "100%"),
+        (0.5, 0.0, "50.00%"),
+        (0.25, None, "25.0%"),
+    ],
+)
+def test_measured_shares(value: float, error: float | None, shown: str) -> None:
+    assert measured("queries_above", Estimate(value, error), PLAIN) == shown
+
+
+def test_ascii() -> None:
+    theme = Theme(colour=False, ascii=True, encoding="ascii")
+    assert measured("largest_weight", Estimate(0.5, 0.03), theme) == "0.50 +- 0.03"
+
+
+@pytest.mark.parametrize(
+    ("error", "digits"), [(0.19, 2), (0.2, 1), (1.3, 1), (2.0, 0), (300.0, 0), (1e-9, 4)]
+)
+def test_error_digits(error: float, digits: int) -> None:
+    assert error_digits(error) == digits
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (2e-5, "2e-05"),
+        (0.886, "0.886"),
+        (8.0834, "8.083"),
+        (512.53, "512.5"),
+        (4097.3, "4,097"),
+        (1e7, "10,000,000"),
+    ],
+)
+def test_plain(value: float, shown: str) -> None:
+    assert plain(value) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(64.0, "64"), (0.25, "0.250"), (1e4, "10,000")])
+def test_whole(value: float, shown: str) -> None:
+    assert whole(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0, "0%"), (1, "100%"), (1e-6, "under 0.01%"), (0.0044, "0.44%"), (0.516, "51.6%")],
+)
+def test_percent(share: float, shown: str) -> None:
+    assert percent(share) == shown
