@@ -36,6 +36,8 @@ attnviz heads --file story.txt --layer 0-1 --top 3
 attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
 
 attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
+
+attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
 """
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from attnviz.records import HeadsComparison, HeadsReport
-from attnviz.render.blocks import DIM, Block, Line, stack
+from attnviz.render.blocks import DIM, Block, Line, flow, stack, widest
 from attnviz.render.explain import explain
 from attnviz.render.facts import (
     model_parts,
@@ -33,6 +33,7 @@ _LEAST_CELL = {False: 2, True: 3}
 """The narrowest cells with which maps stay side by side: without and with values."""
 
 _LINES = 40
+_BETWEEN_HEADS = 8
 
 _MOVED = (
     "moved: the share of its attention that a query has on other keys than in the first map, mean "
@@ -64,8 +65,11 @@ def comparison_screen(
             for report, name in zip(comparison.reports, names, strict=True):
                 maps = overview(report, theme, width, _LINES // len(names))
                 parts.append(_headed(name, maps, theme, width))
-        for place in compared_heads(comparison):
-            parts.append(_side_by_side(comparison, place, names, view, theme, width))
+        groups = [
+            _side_by_side(comparison, place, names, view, theme, width)
+            for place in compared_heads(comparison)
+        ]
+        parts.append(flow(groups, width, _BETWEEN_HEADS))
     if view.top is None:
         parts.append(legend(theme, width, view.values))
     if view.explain:
@@ -149,7 +153,8 @@ def _side_by_side(
         panels.append(Panel(report.weights(*place), record_axes(report.record, theme), title))
     named = name_parts(comparison.first, comparison.first.scores(*place))
     maps = full_maps(panels, theme, width, view.values, _LEAST_CELL[view.values])
-    return stack([Block(tuple(wrapped(named, width, theme)), width), maps], gap=0)
+    head = tuple(wrapped(named, width, theme))
+    return stack([Block(head, widest(head)), maps], gap=0)
 
 
 def _title(

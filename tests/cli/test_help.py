@@ -40,7 +40,17 @@ def test_help_of_heads(run: Any, option: str) -> None:
     for name in (
         *("--layer", "--head", "--kind", "--target", "--truncate", "--values", "--top", "--token"),
         *("--sort", "--reverse", "--index-base", "--model", "--seed", "--d-model", "--heads"),
-        *("--kv-heads", "--causal", "--device", "--dtype", "--revision", "--offline", "--file"),
+        *(
+            "--kv-heads",
+            "--causal",
+            "--compare-mask",
+            "--score",
+            "--device",
+            "--dtype",
+            "--revision",
+            "--offline",
+            "--file",
+        ),
         *("--trust-remote-code", "--allow-pickle", "--json", "--save", "--palette", "--color"),
         *("--ascii", "--width", "--explain", "--quiet"),
     ):

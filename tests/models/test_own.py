@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.models.model import NumpyModel
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import NumpyModel, PairModel
 from attnviz.models.own import OwnAttention
 
 KOREAN = "나는 오늘 학교에 갔다 ."
@@ -138,3 +139,64 @@ def test_torch_is_not_imported(causal: str) -> None:
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"
+
+
+def crossed(model: OwnAttention, text: str, target: str) -> np.ndarray:
+    keys = model.encode(text)
+    observed: dict[int, np.ndarray] = {}
+    model.run_cross(
+        model.encode_queries(target, keys), keys, lambda layer: True, observed.__setitem__
+    )
+    return observed[0]
+
+
+def test_one_text_looks_at_another() -> None:
+    """A text that looks at itself is self-attention; its words may stand in any order."""
+    model = OwnAttention(24, 4, 2, seed=3)
+    assert isinstance(model, PairModel)
+    assert crossed(model, "a b c d e f", "w x y z").shape == (4, 4, 6)
+    own = weights_of(model, "the cat saw the cat")
+    np.testing.assert_allclose(crossed(model, "the cat saw the cat", "saw cat"), own[:, [2, 1]])
+    assert not isinstance(Bundled(), PairModel)
+
+
+def test_words_of_both_texts_are_numbered_together() -> None:
+    model = OwnAttention()
+    keys = model.encode("the cat saw the dog")
+    assert model.encode_queries("a dog and the bird a", keys).ids == (4, 3, 5, 0, 6, 4)
+    with pytest.raises(UsageError, match="at least one word"):
+        model.encode_queries(" ", keys)
+
+
+def test_cross_attention_has_no_mask() -> None:
+    weights = crossed(OwnAttention(causal=True), "a b c", "x y z")
+    assert np.triu(weights, 1).any()
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("score", ["scaled-dot", "dot", "additive"])
+def test_the_score_is_that_of_the_formula(score: str) -> None:
+    d_model, heads, seed = 12, 3, 4
+    model = OwnAttention(d_model, heads, score=score, seed=seed)
+    assert model.info.score == score
+    assert model.redrawn(9).info.score == score
+    words = np.random.default_rng((seed, 1)).standard_normal((3, d_model)).astype(np.float32)
+    generator = np.random.default_rng(seed)
+    bound = math.sqrt(6 / (2 * d_model))
+    query, key, _, _ = (generator.uniform(-bound, bound, (d_model, d_model)) for _ in range(4))
+    actual = weights_of(model, "a b c")
+    for head in range(heads):
+        part = slice(4 * head, 4 * head + 4)
+        vector = generator.uniform(-math.sqrt(6 / 5), math.sqrt(6 / 5), 4)
+        for row in range(3):
+            asked = query[part] @ words[row]
+            powers = []
+            for word in words:
+                offered = key[part] @ word
+                matched = {
+                    "dot": asked @ offered,
+                    "scaled-dot": asked @ offered / 2,
+                    "additive": sum(vector * np.tanh(asked + offered)),
+                }[score]
+                powers.append(math.exp(matched))
+            np.testing.assert_allclose(actual[head, row], np.array(powers) / sum(powers), atol=1e-5)

@@ -32,6 +32,11 @@ __all__ = ["comparison_page", "save_comparison"]
 
 _ROOM = 1400.0
 _GAP = 32
+_READING = (
+    "A row is the token that looks (query), a column the token looked at (key); what a mask hides "
+    "stays blank."
+)
+_MOVED = " Moved: the share of attention on other keys than in the first map."
 
 
 def comparison_page(
@@ -77,8 +82,7 @@ def _facts(comparison: HeadsComparison, shared: list[str], names: list[list[str]
         " · ".join([*parts, *shared, seed]),
         f"side by side: {' · '.join(beside)}",
         *info.notes,
-        "A row is the token that looks (query), a column the token looked at (key); what a mask "
-        "hides stays blank. Moved: the share of attention on other keys than in the first map.",
+        _READING + (_MOVED if any(moved is not None for moved in comparison.moved) else ""),
     ]
 
 
