@@ -15,7 +15,7 @@ from attnviz.models.model import ObserveBlock
 from attnviz.models.vocabulary import Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["OwnAttention"]
+__all__ = ["OwnAttention", "check_sizes"]
 
 
 _WORDS = 256
@@ -48,7 +48,7 @@ class OwnAttention:
         score: Score = "scaled-dot",
         seed: int = 0,
     ) -> None:
-        _check_sizes(d_model, heads, kv_heads, head_dim)
+        check_sizes(d_model, heads, kv_heads, head_dim)
         if seed < 0:
             raise UsageError(f"the seed must be 0 or more, got {seed}")
         self.causal = causal
@@ -211,7 +211,8 @@ def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
     )
 
 
-def _check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
+def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
+    """Raise UsageError, with what would fit, where sizes are none or do not divide."""
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, size in sizes.items():
         if size is not None and size < 1:
