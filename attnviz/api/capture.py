@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.analysis.heads_report import heads_report
 from attnviz.analysis.words import joined
-from attnviz.api.head_maps import HeadChoice, HeadMaps, spelled
+from attnviz.api.head_choice import HeadChoice, spelled
+from attnviz.api.head_maps import HeadMaps
 from attnviz.api.python_words import in_python_words
 from attnviz.capture.over_text import Choice, observe
 from attnviz.errors import UsageError

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 
+from attnviz.api.head_choice import HeadChoice, chosen_heads, one_head, only
 from attnviz.api.python_words import in_python_words
-from attnviz.capture.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.records import HeadScores, HeadsReport, LayerWeights
+from attnviz.records import HeadScores, HeadsReport
 from attnviz.render.blocks import Block
 from attnviz.render.labels import visible
+from attnviz.render.palette import PALETTES
 from attnviz.render.screen import View, heads_screen
 from attnviz.render.theme import Theme
 
-__all__ = ["HeadChoice", "HeadMaps", "spelled"]
-
-HeadChoice: TypeAlias = str | int | tuple[int, int]
-"""A head as the command line writes it (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head of
-every layer, or (layer, head)."""
+__all__ = ["HeadMaps"]
 
 _LEAST_WIDTH = 20
 _NAMED = 4
 _DATA = {".json", ".csv", ".npz", ".safetensors"}
-_BARE = re.compile(r"(^|[\s,])[Hh](?=[\d*-])")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +73,7 @@ class HeadMaps:
 
     def __getitem__(self, head: HeadChoice) -> NDArray[np.floating]:
         """The weights (query, key) of one head. UsageError where ``head`` is not exactly one."""
-        return self.report.weights(*self._one(head))
+        return self.report.weights(*one_head(self.report, head))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter([(layer, head) for layer, head, _ in self.report.record])
@@ -91,12 +85,14 @@ class HeadMaps:
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[np.floating]:
         """All weights as one array (head, query, key), layer by layer."""
+        if copy is False:
+            raise ValueError("the weights of several layers are not one array without a copy")
         stacked = np.stack([weights for _, _, weights in self.report.record])
         return stacked if dtype is None else stacked.astype(dtype)
 
     def scores(self, head: HeadChoice) -> HeadScores:
         """One head's trait and every score. UsageError where ``head`` is not exactly one."""
-        return self.report.scores(*self._one(head))
+        return self.report.scores(*one_head(self.report, head))
 
     def heads(self, *head: HeadChoice, layer: str | int | None = None) -> HeadMaps:
         """The maps of the chosen heads alone, each drawn in full.
@@ -106,23 +102,7 @@ class HeadMaps:
 
         Raises UsageError for what is no choice, and for heads that are not here.
         """
-        chosen = self._chosen(head, layer)
-        record = self.report.record
-        layers = []
-        for kept in record.layers:
-            places = [at for at, head in enumerate(kept.heads) if (kept.layer, head) in chosen]
-            if places:
-                heads = tuple(kept.heads[at] for at in places)
-                layers.append(LayerWeights(kept.layer, heads, kept.weights[places]))
-        scores = tuple(one for one in self.report.heads if (one.layer, one.head) in chosen)
-        report = replace(
-            self.report,
-            record=replace(record, layers=tuple(layers)),
-            heads=scores,
-            telling=tuple((one.layer, one.head) for one in scores[: len(self.report.telling)]),
-            selected=True,
-        )
-        return replace(self, report=report)
+        return replace(self, report=only(self.report, chosen_heads(self.report, head, layer)))
 
     def view(
         self,
@@ -138,7 +118,13 @@ class HeadMaps:
         values: write the weights into the cells. top: instead of maps, each head's so many
         strongest pairs. explain: add a reading for newcomers. palette: ``viridis``, ``magma``,
         ``blues`` or ``grey``. ascii: draw with ASCII only.
+
+        Raises UsageError for another palette and for no pairs.
         """
+        if palette not in PALETTES:
+            raise UsageError(f"no palette {palette!r}: expected one of {', '.join(PALETTES)}")
+        if top is not None and top < 1:
+            raise UsageError(f"expected at least one pair of each head, got top={top}")
         look = View(self.text, self.target, values=values, top=top, explain=explain)
         return replace(self, look=look, palette=palette, ascii=ascii)
 
@@ -155,13 +141,14 @@ class HeadMaps:
         with in_python_words():
             check_save_path(path)
             ending = Path(path).suffix.lower()
+            file_theme = Theme(self.palette, colour=False, ascii=self.ascii)
             save(
                 self.report if ending in _DATA else self._drawn,
                 path,
                 text=self._title,
                 target=self.target,
                 palette=self.palette,
-                screen_text=str(self) if ending == ".txt" else "",
+                screen_text=self._plain(file_theme) if ending == ".txt" else "",
             )
 
     def __repr__(self) -> str:
@@ -175,9 +162,8 @@ class HeadMaps:
 
     def __str__(self) -> str:
         """The drawing in plain characters, as wide as the terminal."""
-        console = Console(no_color=True)
-        theme = replace(Theme.of(console, self.palette, self.ascii), colour=False)
-        return self._screen(theme, console.width, console.height).plain.removesuffix("\n")
+        theme = Theme.of(Console(), self.palette, self.ascii)
+        return self._plain(replace(theme, colour=False)).removesuffix("\n")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         theme = Theme.of(console, self.palette, self.ascii)
@@ -191,6 +177,10 @@ class HeadMaps:
         from attnviz.api.notebook import framed_page
 
         return framed_page(self._drawn, self._title, self.target, self.palette)
+
+    def _plain(self, theme: Theme) -> str:
+        console = Console()
+        return self._screen(theme, console.width, console.height).plain
 
     def _screen(self, theme: Theme, width: int, height: int) -> Block:
         look = replace(self.look, text=self.text, target=self.target)
@@ -209,36 +199,3 @@ class HeadMaps:
         record = self.report.record
         layers = tuple(replace(kept, weights=kept.weights / self.limit) for kept in record.layers)
         return replace(self.report, record=replace(record, layers=layers))
-
-    def _chosen(
-        self, heads: tuple[HeadChoice, ...], layer: str | int | None
-    ) -> frozenset[tuple[int, int]]:
-        """The chosen (layer, head) that are here."""
-        info, here = self.report.record.model, frozenset(self)
-        layers = None if layer is None else str(layer)
-        with in_python_words():
-            named = choose_heads(layers, [*map(spelled, heads)], info.layers, info.heads, 0)
-        if named is None:
-            return here
-        chosen = frozenset((at, head) for at, kept in named.items() for head in kept) & here
-        if not chosen:
-            kept = ", ".join(self.report.name(*head) for head in sorted(here)[:_NAMED])
-            more = ", …" if len(here) > _NAMED else ""
-            raise UsageError(f"none of the chosen heads was kept: here are {kept}{more}")
-        return chosen
-
-    def _one(self, head: HeadChoice) -> tuple[int, int]:
-        chosen = self._chosen((head,), None)
-        if len(chosen) != 1:
-            raise UsageError(
-                f"{head!r} names {len(chosen)} heads: name one, such as "
-                f"{self.report.name(*min(chosen))}, or take maps.heads({head!r})"
-            )
-        return next(iter(chosen))
-
-
-def spelled(choice: Any) -> str:
-    """A choice as the command line writes it; ``H3``, an array's head, is a bare 3 there."""
-    if isinstance(choice, tuple) and len(choice) == 2:
-        return f"L{choice[0]}H{choice[1]}"
-    return _BARE.sub(r"\1", str(choice))

@@ -54,7 +54,8 @@ def handed_over(model: Any, tokenizer: Any) -> TransformersModel:
             "AutoTokenizer.from_pretrained(…) gives"
         )
     known = str(getattr(model, "name_or_path", "") or "")
-    name = Path(known).name if Path(known).is_dir() else known or type(model).__name__
+    path = Path(known).resolve() if known else None
+    name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
     return _described(name, model, tokenizer, revision, "loaded", None, ())
 

@@ -1,0 +1,165 @@
+"""``attnviz.capture``: names and loaded models, against what transformers itself computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz
+from attnviz.errors import LoadError, UsageError
+from attnviz.models.resolve import load
+
+TEXT = "the cat sat on the mat"
+
+
+def expected(model: Any, ids: Any) -> list[np.ndarray]:
+    """Each layer's weights (head, query, key), by the library's own eager attention."""
+    model.eval()
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        layers = model(torch.tensor([ids]), output_attentions=True).attentions
+    return [layer[0].numpy() for layer in layers]
+
+
+def test_a_loaded_model(model: Any, tokenizer: Any) -> None:
+    maps = attnviz.capture(model.eval(), TEXT, tokenizer=tokenizer)
+    assert maps.tokens == ("<s>", *TEXT.split(), "</s>")
+    assert maps.text == TEXT
+    for layer, weights in enumerate(expected(model, tokenizer(TEXT)["input_ids"])):
+        for head in range(3):
+            assert np.array_equal(maps[layer, head], weights[head])
+    assert repr(maps) == "<HeadMaps of LlamaForCausalLM: 6 heads, 8 tokens>"
+    assert "no revision · loaded weights · float32\n2 layers × 3 heads on 1 key/value" in str(maps)
+
+
+def test_a_model_is_left_as_it_was(model: Any, tokenizer: Any) -> None:
+    model.train()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    implementation = model.config._attn_implementation
+    maps = attnviz.capture(model, TEXT, tokenizer=tokenizer)
+    assert all(module.training for module in model.modules())
+    assert all(weight.requires_grad for weight in model.parameters())
+    assert model.config._attn_implementation == implementation
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
+    assert np.allclose(np.asarray(maps).sum(-1), 1)  # no dropout
+
+
+def test_some_heads_of_a_loaded_model(model: Any, tokenizer: Any) -> None:
+    every = attnviz.capture(model, TEXT, tokenizer=tokenizer)
+    some = attnviz.capture(model, TEXT, tokenizer=tokenizer, layer=1, head=["0", 2])
+    assert list(some) == [(1, 0), (1, 2)]
+    assert np.array_equal(some["L1H2"], every["L1H2"])
+    assert list(attnviz.capture(model, TEXT, tokenizer=tokenizer, head=(0, 1))) == [(0, 1)]
+
+
+def test_a_directory(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    by_path = attnviz.capture(tmp_path, TEXT)
+    loaded = attnviz.capture(model, TEXT, tokenizer=tokenizer)
+    assert np.array_equal(np.asarray(by_path), np.asarray(loaded))
+    assert by_path.report.record.model.weights == "checkpoint"
+
+
+def test_a_model_from_a_directory_is_called_by_its_name(
+    model: Any, tokenizer: Any, tmp_path: Path
+) -> None:
+    model.save_pretrained(tmp_path / "fine-tuned")
+    again = type(model).from_pretrained(tmp_path / "fine-tuned")
+    maps = attnviz.capture(again, TEXT, tokenizer=tokenizer)
+    assert repr(maps).startswith("<HeadMaps of fine-tuned:")
+
+
+def test_the_library_attention() -> None:
+    maps = attnviz.capture("mha", "나는 오늘 학교에 갔다", d_model=10, heads=5, causal=True, seed=3)
+    assert len(maps) == 5
+    assert maps.report.record.model.seed == 3
+    assert np.array_equal(np.triu(maps["L0H4"], 1), np.zeros((4, 4)))
+
+
+def test_an_opened_model_is_opened_once() -> None:
+    opened = load("tiny")
+    first, second = (attnviz.capture(opened, text) for text in ("a cat", "a dog"))
+    assert first.report.record.model == second.report.record.model
+    assert str(first) == str(attnviz.capture("tiny", "a cat"))
+
+
+def test_an_encoder_decoder(tokenizer: Any) -> None:
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.BartConfig(
+        vocab_size=11,
+        d_model=10,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=7,
+        decoder_ffn_dim=7,
+        max_position_embeddings=31,
+        decoder_start_token_id=1,
+        forced_eos_token_id=None,
+    )
+    model = transformers.BartForConditionalGeneration(config).eval()
+    maps = attnviz.capture(model, TEXT, tokenizer=tokenizer, kind="cross", target="the dog")
+    assert maps.key_tokens == ("<s>", *TEXT.split(), "</s>")
+    assert "dog" in maps.tokens
+    assert maps.target == "the dog"
+    written = attnviz.capture(model, TEXT, tokenizer=tokenizer, kind="decoder")
+    assert isinstance(written.target, str)
+    with pytest.raises(UsageError, match="add kind= decoder or kind= cross"):
+        attnviz.capture(model, TEXT, tokenizer=tokenizer, target="the dog")
+
+
+def wrong(*arguments: Any, **options: Any) -> Callable[[Any, Any], Any]:
+    return lambda model, tokenizer: attnviz.capture(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (wrong("tiny", 3), "expected a text, got a int"),
+        (wrong("tiny", TEXT, head="L9H0"), "no layer 9"),
+        (wrong("tiny", TEXT, layer="x"), "cannot read 'x' as a layer"),
+        (wrong("tiny", TEXT, kind="cross"), "has no cross attention: expected kind= self"),
+        (wrong("tiny", TEXT, d_model=8), "d_model= shapes the library's own attention: add model="),
+        (wrong("tiny", TEXT, revision="main"), "revision= is for models of the hub"),
+        (wrong("tiny", TEXT, device="cuda"), "device= cuda is for Hugging Face"),
+        (wrong("tiny", TEXT, tokenizer=str.split), "tokenizer= is for a loaded model"),
+        (wrong("tiny", "word " * 9999), "shorten it, or add truncate= to cut it there"),
+        (wrong("mha", "  "), "at least one word"),
+        (wrong("mha", TEXT, d_model=7, heads=2), "does not divide into 2 heads"),
+        (wrong(None, TEXT), "got a NoneType"),
+        (
+            wrong(torch.nn.Linear(2, 3), TEXT),
+            "loaded transformers model, got a Linear: hand the attention weights of other models "
+            "to attnviz.heatmap",
+        ),
+        (lambda model, _: attnviz.capture(model, TEXT), "needs its tokenizer .* add tokenizer="),
+        (
+            lambda model, tokenizer: attnviz.capture(model, TEXT, tokenizer=tokenizer, seed=1),
+            "seed= is for a model that is loaded by its name",
+        ),
+        (
+            lambda model, tokenizer: attnviz.capture(model, "cat " * 40, tokenizer=tokenizer),
+            "42 tokens, 'LlamaForCausalLM' takes at most 31",
+        ),
+    ],
+)
+def test_what_cannot_be_done(
+    call: Callable[[Any, Any], Any], said: str, model: Any, tokenizer: Any
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        call(model, tokenizer)
+    assert "--" not in str(caught.value)
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="no directory"):
+        attnviz.capture(tmp_path / "nothing", TEXT)

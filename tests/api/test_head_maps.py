@@ -1,0 +1,262 @@
+"""What ``attnviz.capture`` and ``attnviz.heatmap`` return: choosing, looking, saving."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from rich.panel import Panel
+from rich.pretty import install
+from rich.table import Table
+
+import attnviz
+from attnviz.api.head_maps import HeadMaps
+from attnviz.errors import LoadError, UsageError
+
+TEXT = "The cat sat on the mat because it was tired."
+
+
+@pytest.fixture(scope="module")
+def maps() -> HeadMaps:
+    return attnviz.capture("tiny", TEXT)
+
+
+def drawn(content: Any, width: int = 80, **options: Any) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width, **options).print(content)
+    return stream.getvalue()
+
+
+def unpadded(screen: str) -> str:
+    """Without the blanks at line ends."""
+    return "".join(f"{line.rstrip()}\n" for line in screen.splitlines())
+
+
+def names(maps: HeadMaps) -> list[str]:
+    return [maps.report.name(*head) for head in maps]
+
+
+@pytest.mark.parametrize(
+    ("choice", "layer", "expected"),
+    [
+        (["L1H0"], None, ["L1H0"]),
+        (["L0H3", "2.1"], None, ["L0H3", "L2H1"]),
+        (["2.*"], None, ["L2H0", "L2H1", "L2H2", "L2H3"]),
+        (["1-2.-1"], None, ["L1H3", "L2H3"]),
+        ([3], None, ["L0H3", "L1H3", "L2H3", "L3H3"]),
+        ([-1], 0, ["L0H3"]),
+        ([(1, 0)], None, ["L1H0"]),
+        ([(np.int64(1), np.int64(0))], None, ["L1H0"]),
+        ([], "1", ["L1H0", "L1H1", "L1H2", "L1H3"]),
+        (["h2"], "-1", ["L3H2"]),
+    ],
+)
+def test_heads_are_chosen_as_on_the_command_line(
+    maps: HeadMaps, choice: Sequence[Any], layer: Any, expected: list[str]
+) -> None:
+    chosen = maps.heads(*choice, layer=layer)
+    assert names(chosen) == expected
+    assert len(chosen) == len(expected)
+    for head in expected:
+        assert np.array_equal(chosen[head], maps[head])
+        assert chosen.scores(head) == maps.scores(head)
+
+
+def test_a_choice_leaves_the_maps_alone(maps: HeadMaps) -> None:
+    maps.heads("L1H0")
+    assert len(maps) == 16
+    assert maps.heads() is not maps
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ("L4H0", "no layer 4: this model has layers 0 to 3"),
+        ("seven", "cannot read 'seven' as a head"),
+        ("", "cannot read ''"),
+        ((1, 9), "no head 9"),
+        (1.5, "no head 5"),
+        (None, "cannot read 'None' as a head"),
+    ],
+)
+def test_no_choice(maps: HeadMaps, choice: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        maps.heads(choice)
+
+
+def test_heads_that_were_not_kept(maps: HeadMaps) -> None:
+    some = maps.heads("0.*", "1.0")
+    with pytest.raises(UsageError, match=r"none of .* kept: here are L0H0, .*, L0H3, …$"):
+        some["L3H3"]
+    assert names(some.heads(0)) == ["L0H0", "L1H0"]
+
+
+def test_one_head_is_one(maps: HeadMaps) -> None:
+    with pytest.raises(ValueError, match=r"'2.\*' names 4 heads: name one, such as L2H0, or take"):
+        maps["2.*"]
+    with pytest.raises(UsageError, match="3 names 4 heads"):
+        maps.scores(3)
+
+
+def test_options_are_named_as_keywords(maps: HeadMaps) -> None:
+    with pytest.raises(UsageError, match="head= L1H0 names no head of layer= 2"):
+        maps.heads("L1H0", layer=2)
+
+
+def test_weights_by_layer_and_head(maps: HeadMaps) -> None:
+    weights = maps.weights
+    assert list(weights) == list(maps)
+    assert weights[2, 1] is not None
+    assert np.array_equal(weights[2, 1], maps["L2H1"])
+    with pytest.raises(TypeError):
+        weights[0, 0] = None  # type: ignore[index]  # a view that cannot be written
+
+
+def test_as_an_array(maps: HeadMaps) -> None:
+    stacked = np.asarray(maps)
+    assert stacked.shape == (16, 13, 13)
+    assert np.array_equal(stacked[4 * 2 + 1], maps["L2H1"])
+    assert np.asarray(maps, dtype=np.float64).dtype == np.float64
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(maps, copy=False)
+    assert attnviz.heatmap(maps, maps.tokens).limit == 1
+
+
+def test_frozen(maps: HeadMaps) -> None:
+    with pytest.raises(FrozenInstanceError):
+        maps.text = "other"  # type: ignore[misc]  # that is what is tested
+
+
+def test_a_short_name(maps: HeadMaps) -> None:
+    assert repr(maps) == "<HeadMaps of tiny: 16 heads, 13 tokens>"
+    assert repr(maps.heads("L0H1", "2.0")) == "<HeadMaps of tiny: L0H1, L2H0, 13 tokens>"
+
+
+def test_it_is_drawn_as_the_command_draws_it(maps: HeadMaps) -> None:
+    command = [Path(sys.executable).parent / "attnviz", "heads", TEXT, "--quiet"]
+    for options, shown in ([], maps), (["--head", "L0H2,1.3"], maps.heads("L0H2,1.3")):
+        printed = subprocess.run([*command, *options], capture_output=True, check=True).stdout
+        assert str(shown) + "\n" == unpadded(printed.decode())
+
+
+def test_plain_in_a_string_coloured_in_rich(maps: HeadMaps) -> None:
+    head = maps.heads("L1H0")
+    assert "\x1b" not in str(head)
+    coloured = drawn(head, force_terminal=True, color_system="truecolor")
+    assert "\x1b[48;2;253;231;37m" in coloured  # the last of viridis: a weight of one
+    assert unpadded(drawn(head, no_color=True)) == str(head) + "\n"
+
+
+def test_the_width_of_the_terminal(maps: HeadMaps, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in (24, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = list(map(cell_len, str(maps).splitlines()))
+        assert width * 0.7 < max(lines) <= width
+
+
+@pytest.mark.parametrize("width", [10, 20, 33, 80])
+def test_inside_other_renderables(maps: HeadMaps, width: int) -> None:
+    table = Table("maps", "words")
+    table.add_row(maps.heads("0.0"), "beside")
+    for content in (Panel(maps.heads("0.0")), table):
+        lines = drawn(content, width).splitlines()
+        assert {cell_len(line.rstrip()) for line in lines if line.strip()} == {width}
+
+
+def test_the_pretty_prompt_of_rich_draws_it(
+    maps: HeadMaps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "displayhook", sys.displayhook)
+    monkeypatch.setattr("builtins._", None, raising=False)
+    stream = io.StringIO()
+    install(Console(file=stream, width=80))
+    sys.displayhook(maps.heads("L1H0"))
+    assert unpadded(stream.getvalue()) == str(maps.heads("L1H0")) + "\n"
+
+
+def test_views(maps: HeadMaps) -> None:
+    head = maps.heads("L0H1")
+    assert ".98" in str(head.view(values=True))
+    assert "3 strongest pairs" in str(head.view(top=3))
+    assert "How to read this" in str(head.view(explain=True))
+    assert str(head.view(ascii=True)).isascii()
+    grey = head.view(palette="grey")
+    assert "\x1b[48;2;250;250;250m" in drawn(grey, force_terminal=True, color_system="truecolor")
+    assert str(head.view(values=True).heads("L0H1")) == str(head.view(values=True))
+    with pytest.raises(UsageError, match="no palette 'jet': expected one of viridis, magma"):
+        head.view(palette="jet")
+    with pytest.raises(UsageError, match="at least one pair"):
+        head.view(top=0)
+
+
+def test_a_stream_that_carries_ascii_alone(maps: HeadMaps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert str(maps).isascii()
+
+
+class Frame:
+    """The page inside the frame of ``_repr_html_``."""
+
+    def __init__(self, element: str) -> None:
+        match = re.fullmatch(
+            r'<iframe sandbox="" [^<>]*srcdoc="([^"<>]*)"[^<>]*></iframe>', element
+        )
+        assert match is not None
+        self.page = html.unescape(match[1])
+        self.height = int(re.search(r"height: (\d+)px", element)[1])  # type: ignore[index]
+
+
+def test_a_notebook_shows_the_saved_page(maps: HeadMaps, tmp_path: Path) -> None:
+    for shown in (maps, maps.heads("L1H0"), attnviz.heatmap(np.eye(3), title="<b>")):
+        shown.save(tmp_path / "maps.html")
+        frame = Frame(shown._repr_html_())
+        assert frame.page == (tmp_path / "maps.html").read_text()
+        assert 360 <= frame.height <= 1000
+        assert "<script" not in frame.page
+        assert not re.search(r"(?:src|href)=\"(?!#|data:)", frame.page)
+
+
+@pytest.mark.parametrize(
+    "ending", [".json", ".csv", ".npz", ".safetensors", ".svg", ".html", ".txt", ".png", ".pdf"]
+)
+def test_saving(maps: HeadMaps, tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"maps{ending}"
+    maps.heads("L1H0").save(str(file))
+    assert file.stat().st_size > 500
+
+
+def test_saved_files_are_those_of_the_command(maps: HeadMaps, tmp_path: Path) -> None:
+    files = [tmp_path / f"command{ending}" for ending in (".json", ".csv", ".svg", ".txt")]
+    command = [Path(sys.executable).parent / "attnviz", "heads", TEXT, "--quiet"]
+    options = [word for file in files for word in ("--save", file)]
+    subprocess.run([*command, *options], capture_output=True, check=True)
+    for file in files:
+        own = tmp_path / f"own{file.suffix}"
+        maps.save(own)
+        assert own.read_bytes() == file.read_bytes()
+
+
+def test_no_such_file(maps: HeadMaps, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"end it in one of \.json"):
+        maps.save(tmp_path / "maps.doc")
+    with pytest.raises(LoadError):
+        maps.save(tmp_path / "nowhere" / "maps.svg")
+
+
+def test_the_document_has_the_text(maps: HeadMaps, tmp_path: Path) -> None:
+    maps.save(tmp_path / "maps.json")
+    document = json.loads((tmp_path / "maps.json").read_text())
+    assert document["text"] == TEXT
+    assert document["tokens"] == list(maps.tokens)

@@ -1,0 +1,225 @@
+"""``attnviz.heatmap``: colours, notes and scores of any array, worked out by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz
+from attnviz.errors import UsageError
+
+Rows = Callable[..., np.ndarray]
+
+SCREEN = """\
+attention weights · given as a float64 array · 2 heads · 3 tokens
+text   The cat sat
+
+H0 · previous .90   H1 · spread 1.0
+even spread .42     entropy 0.60 nats
+entropy 0.21 nats
+    The cat sat         The cat sat
+The ████            The ████
+cat ████····        cat ▓▓▓▓▓▓▓▓
+sat ░░░░████░░░░    sat ▒▒▒▒▒▒▒▒▒▒▒▒
+
+weight  ·· from 0  ░░ from .04  ▒▒ from .16  ▓▓ from .36  ██ from .64\
+"""
+
+TWO_HEADS = [
+    [[1, 0, 0], [1, 0, 0], [0.1, 0.8, 0.1]],
+    [[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]],
+]
+
+
+def test_a_screen() -> None:
+    # previous of H0: the mean of 1 and 0.8; even spread 1/2 and 1/3: .42. Entropy over queries:
+    # (0 + 0 + 0.639) / 3 and (0 + ln 2 + ln 3) / 3.
+    assert str(attnviz.heatmap(TWO_HEADS, "The cat sat")) == SCREEN
+
+
+def test_numbers_and_names() -> None:
+    maps = attnviz.heatmap(TWO_HEADS, ["The", "cat", "sat"])
+    assert maps.tokens == maps.key_tokens == ("The", "cat", "sat")
+    assert np.array_equal(maps["H1"], TWO_HEADS[1])
+    assert np.array_equal(maps[0], TWO_HEADS[0])
+    assert maps.scores("H0").scores["previous"] == pytest.approx(0.9)
+    assert list(maps) == [(0, 0), (0, 1)]
+    assert repr(maps) == "<HeadMaps of attention weights: H0, H1, 3 tokens>"
+    assert maps.limit == 1
+    assert maps.report.record.causal
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor, list], ids=["numpy", "torch", "list"])
+def test_any_library_gives_the_same_picture(make: Callable[[Any], Any]) -> None:
+    expected = str(attnviz.heatmap(TWO_HEADS, "a b c")).replace("float64", "")
+    found = str(attnviz.heatmap(make(TWO_HEADS), "a b c"))
+    assert found.replace("float32", "").replace("float64", "") == expected
+
+
+def test_places_stand_for_missing_tokens(rows: Rows) -> None:
+    maps = attnviz.heatmap(rows(3, 5))
+    assert maps.tokens == ("0", "1", "2")
+    assert maps.key_tokens == ("0", "1", "2", "3", "4")
+    assert "text" not in str(maps)
+    assert "3 queries, 5 keys" in repr(maps)
+
+
+def test_two_texts(rows: Rows) -> None:
+    maps = attnviz.heatmap(rows(2, 3), "look at", ["these", "three", "words"])
+    assert (maps.tokens, maps.key_tokens) == (("look", "at"), ("these", "three", "words"))
+    assert maps.report.record.kind == "cross"
+    assert not maps.report.record.causal
+    assert maps.scores("H0").scores["previous"] is None
+
+
+def test_equal_tokens_are_equal() -> None:
+    weights = np.eye(4)
+    weights[2] = [1, 0, 0, 0]  # the second "a" looks at the first
+    maps = attnviz.heatmap(weights, "a b a c")
+    assert maps.scores("H0").scores["duplicate"] == 1.0
+    assert attnviz.heatmap(weights).scores("H0").scores["duplicate"] is None
+
+
+class TestRowsThatDoNotSumToOne:
+    WEIGHTS = ((2.0, 0.0), (1.0, 4.0))
+
+    def test_are_drawn_as_shares_of_the_largest(self) -> None:
+        maps = attnviz.heatmap(self.WEIGHTS, "a b")
+        assert maps.limit == 4.0
+        assert np.array_equal(maps["H0"], self.WEIGHTS)
+        drawn = str(maps.view(values=True))
+        assert "\na .50\nb .25 1.0\n" in drawn
+        assert "rows sum to 2 to 5, not to one" in drawn
+        assert "the legend's 1 is 4" in drawn
+
+    def test_are_scored_as_if_they_did(self) -> None:
+        scores = attnviz.heatmap(self.WEIGHTS, "a b").scores("H0").scores
+        assert scores["self"] == pytest.approx(4 / 5)
+        entropy = -(0.2 * np.log(0.2) + 0.8 * np.log(0.8)) / 2
+        assert scores["entropy"] == pytest.approx(entropy)
+
+    def test_files_hold_the_numbers_as_they_are(self, tmp_path: Path) -> None:
+        maps = attnviz.heatmap(self.WEIGHTS, "a b")
+        maps.save(tmp_path / "maps.json")
+        document = json.loads((tmp_path / "maps.json").read_text())
+        assert document["heads"][0]["weights"] == [[2.0, 0.0], [1.0, 4.0]]
+        assert document["model"]["layers"] is None
+        assert document["model"]["weights"] == "given"
+        maps.save(tmp_path / "maps.npz")
+        with np.load(tmp_path / "maps.npz") as arrays:
+            assert np.array_equal(arrays["weights"][0], self.WEIGHTS)
+        maps.save(tmp_path / "maps.svg")
+        assert "the legend&#x27;s 1 is 4" in (tmp_path / "maps.svg").read_text()
+
+    def test_may_have_a_scale_of_their_own(self) -> None:
+        assert attnviz.heatmap(self.WEIGHTS, scale=8).limit == 8
+        assert "shares of 8" in str(attnviz.heatmap(self.WEIGHTS, scale=8))
+        assert "shares" not in str(attnviz.heatmap(self.WEIGHTS, scale=1))
+
+    @pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf")])
+    def test_but_no_scale_that_is_none(self, scale: float) -> None:
+        with pytest.raises(UsageError, match="expected a scale above 0"):
+            attnviz.heatmap(self.WEIGHTS, scale=scale)
+
+
+def test_rows_of_zeros_are_told_and_nothing_else_changes() -> None:
+    maps = attnviz.heatmap([[0, 0], [0.5, 0.5]])
+    assert maps.limit == 1
+    assert "1 of 2 rows are nothing but zeros" in str(maps)
+    assert "not to one" not in str(maps)
+
+
+def test_nothing_but_zeros() -> None:
+    assert "2 of 2 rows" in str(attnviz.heatmap(np.zeros((2, 2))))
+
+
+def test_sixteen_bits_round() -> None:
+    weights = torch.softmax(torch.randn(5, 31, 31, generator=torch.manual_seed(0)), -1)
+    maps = attnviz.heatmap(weights.to(torch.bfloat16))
+    assert maps.limit == 1
+    assert maps.report.record.model.notes == ()
+
+
+class TestCausal:
+    def test_is_found(self, rows: Rows) -> None:
+        full = rows(3, 3)
+        assert not attnviz.heatmap(full).report.record.causal
+        lower = np.tril(full)
+        assert attnviz.heatmap(lower).report.record.causal
+
+    def test_can_be_denied(self) -> None:
+        drawn = str(attnviz.heatmap(np.eye(3), causal=False))
+        assert "0 ██····" in drawn
+
+    def test_is_not_believed_against_the_numbers(self, rows: Rows) -> None:
+        with pytest.raises(UsageError, match="weights above the diagonal: leave causal out"):
+            attnviz.heatmap(rows(3, 3), causal=True)
+        with pytest.raises(UsageError, match="2 queries and 3 keys"):
+            attnviz.heatmap(rows(2, 3), causal=True)
+
+    def test_one_token_says_nothing(self) -> None:
+        assert not attnviz.heatmap([[1.0]]).report.record.causal
+
+
+@pytest.mark.parametrize(
+    ("tokens", "key_tokens", "said"),
+    [
+        ("a b", None, "tokens has 2 tokens, the weights have 3 along their query axis"),
+        (["a"], None, "tokens has 1 token, the weights"),
+        ("a b c", "a b", "key_tokens has 2 tokens, the weights have 3 along their key axis"),
+        ([1, 2, 3], None, r"expected tokens as texts, got 1 at \[0\]: token ids are turned"),
+        (["a", b"b", "c"], None, r"got b'b' at \[1\]"),
+    ],
+)
+def test_tokens_that_do_not_fit(rows: Rows, tokens: Any, key_tokens: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        attnviz.heatmap(rows(3, 3), tokens, key_tokens)
+
+
+def test_other_keys_need_names_of_their_own(rows: Rows) -> None:
+    with pytest.raises(UsageError, match="2 queries and 3 keys: give key_tokens as well"):
+        attnviz.heatmap(rows(2, 3), "a b")
+
+
+def test_tokens_of_any_sequence(rows: Rows) -> None:
+    expected = ("a", "b", "c")
+    for tokens in (np.array(expected), iter(expected), " a  b\nc "):
+        assert attnviz.heatmap(rows(3, 3), tokens).tokens == expected
+
+
+def test_strange_tokens_do_nothing(rows: Rows) -> None:
+    tokens = ["[red]", "</td><script>", "\x1b[31m", "\u202e"]
+    maps = attnviz.heatmap(rows(4, 4), tokens, title="[/]\x1b]0;t\x07<b>")
+    for drawn in (str(maps), repr(maps)):
+        assert "\x1b" not in drawn
+        assert "\u202e" not in drawn
+    assert "[red]" in str(maps)
+    page = maps._repr_html_()
+    assert "<script" not in page
+    assert "&lt;script" not in page  # inside the frame it is escaped once more
+    assert "&amp;lt;/td&amp;gt;&amp;lt;script&amp;gt;" in page
+
+
+def test_many_heads_get_an_overview_and_the_most_telling(rows: Rows) -> None:
+    drawn = str(attnviz.heatmap(rows(11, 7, 7)))
+    assert "The most telling heads" in drawn
+    assert "H10" in drawn
+    assert "L0" not in drawn
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_line_is_too_wide(rows: Rows, width: int) -> None:
+    from rich.cells import cell_len
+    from rich.console import Console
+
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
+    console.print(attnviz.heatmap(rows(3, 17, 17), [f"token{n}" for n in range(17)]))
+    assert max(map(cell_len, stream.getvalue().splitlines())) <= width

@@ -1,0 +1,101 @@
+"""The names of the package itself: found late, typed, and not in each other's way."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import attnviz
+
+HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib"}
+
+
+def loaded(program: str) -> set[str]:
+    """The packages that a fresh process has imported after ``program``."""
+    ending = "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", program + ending], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split("\n")[-2].split())
+
+
+def test_the_import_costs_nothing() -> None:
+    assert not loaded("import attnviz; dir(attnviz)") & (HEAVY | {"numpy", "rich", "typer"})
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import numpy, attnviz\nx = numpy.ones((2, 3))\n"
+        "attnviz.scaled_dot_product_attention(x, x, x)",
+        "import rich, attnviz\nrich.print(attnviz.heatmap([[1.0]]))",
+        "import attnviz\nprint(attnviz.capture('tiny', 'A cat.')._repr_html_())",
+        "import attnviz\nprint(attnviz.capture('mha', 'A cat.'))",
+    ],
+    ids=["attention", "heatmap", "tiny", "mha"],
+)
+def test_what_needs_no_torch(program: str) -> None:
+    assert not loaded(program) & HEAVY
+
+
+def test_the_mechanism_needs_no_rich() -> None:
+    program = "import numpy, attnviz\nx = numpy.ones((2, 3))\n"
+    program += "output, weights = attnviz.scaled_dot_product_attention(x, x, x)"
+    assert "rich" not in loaded(program)
+
+
+def test_every_name_is_there() -> None:
+    assert set(attnviz.__all__) <= set(dir(attnviz))
+    assert all(getattr(attnviz, name) is not None for name in attnviz.__all__)
+    for name in ("capture", "heatmap", "scaled_dot_product_attention"):
+        assert getattr(attnviz, name).__name__ == name
+        assert getattr(attnviz, name).__doc__
+
+
+def test_no_other_name() -> None:
+    with pytest.raises(AttributeError, match="'attnviz' has no attribute 'heatmaps'"):
+        attnviz.heatmaps  # noqa: B018  the access is the test
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["", "import attnviz.capture.run", "from attnviz.capture import run", "attnviz.capture"],
+)
+def test_the_layer_of_the_same_name_hides_no_function(before: str) -> None:
+    loaded(
+        f"import attnviz\n{before}\n"
+        "assert attnviz.capture.__name__ == 'capture'\n"
+        "import attnviz.capture.run\n"
+        "assert attnviz.capture('mha', 'a').text == 'a'\n"
+        "assert attnviz.capture.run.capture is not attnviz.capture\n"
+        "from attnviz.capture.run import capture as low\n"
+        "assert attnviz.capture.run.capture is low\n"
+        "from attnviz import capture\n"
+        "assert capture is attnviz.capture\n"
+        "import importlib\n"
+        "assert importlib.import_module('attnviz.capture').__path__"
+    )
+
+
+def test_types_are_declared_for_every_name() -> None:
+    stub = ast.parse(Path(attnviz.__file__).with_suffix(".pyi").read_text())
+    declared = {
+        alias.asname
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    listed = next(
+        ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign)
+    )
+    assert listed == attnviz.__all__
+    assert declared | {"__version__"} == set(attnviz.__all__)
+
+
+def test_a_wrong_argument_is_a_value_error() -> None:
+    assert issubclass(attnviz.errors.UsageError, ValueError)
+    assert issubclass(attnviz.errors.UsageError, attnviz.errors.AttnvizError)
