@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from attnviz.records import ModelInfo
 
-__all__ = ["CorpusFacts", "CurvePoint", "TrainedModel", "bits_per_byte"]
+__all__ = [
+    "CorpusFacts",
+    "CurvePoint",
+    "Estimate",
+    "ModelScores",
+    "ScoredHeads",
+    "TrainedModel",
+    "bits_per_byte",
+]
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,63 @@ class CorpusFacts:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A mean over sequences. error: its standard error; None where there is one sequence."""
+
+    mean: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class ScoredHeads:
+    """One score of every head.
+
+    name: such as ``previous``. probe: ``text`` or ``random``, what it was measured on.
+    heads: by layer and head, each in [0, 1]. even: the same measure of even attention.
+    """
+
+    name: str
+    probe: str
+    heads: tuple[tuple[Estimate, ...], ...]
+    even: float
+
+    @property
+    def best(self) -> tuple[int, int, Estimate]:
+        """Layer, head and score of the highest one."""
+        places = ((layer, head) for layer, row in enumerate(self.heads) for head in range(len(row)))
+        layer, head = max(places, key=lambda place: self.heads[place[0]][place[1]].mean)
+        return layer, head, self.heads[layer][head]
+
+
+@dataclass(frozen=True)
+class ModelScores:
+    """What the heads of a trained model do, measured from its stored weights in float32.
+
+    scores: of every head. windows, window_tokens: of validation text, the token that begins each
+    aside; 0 where none was read.
+    copies: sequences of random tokens that stand there twice; copy_tokens: of one copy.
+    seed: of the random tokens. first_copy, second_copy: losses on them, nats per token; of the
+    second copy those that the first one tells, all but its first token.
+    """
+
+    scores: tuple[ScoredHeads, ...]
+    windows: int
+    window_tokens: int
+    copies: int
+    copy_tokens: int
+    seed: int
+    first_copy: Estimate
+    second_copy: Estimate
+
+    def score(self, name: str, probe: str) -> ScoredHeads:
+        """KeyError where it was not measured."""
+        for scored in self.scores:
+            if (scored.name, scored.probe) == (name, probe):
+                return scored
+        raise KeyError((name, probe))
+
+
+@dataclass(frozen=True)
 class TrainedModel:
     """What a training run left behind.
 
@@ -61,6 +126,7 @@ class TrainedModel:
     dtype: of the matrix products while it was trained; weights and optimiser are float32.
     stored: what the tensors are stored in.
     budget: what was asked for, such as ``1,000,000 tokens``. finished: whether it was used up.
+    scores: of its heads, from the stored weights.
     """
 
     directory: str
@@ -78,6 +144,7 @@ class TrainedModel:
     seed: int
     budget: str
     finished: bool
+    scores: ModelScores
 
     @property
     def tokens_per_second(self) -> float:

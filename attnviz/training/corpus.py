@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,13 @@ class Corpus:
     def bytes(self) -> int:
         """Length of all texts in UTF-8."""
         return sum(len(text.encode()) for text in self.texts)
+
+    @property
+    def files(self) -> Iterator[tuple[str, int, str]]:
+        """Of each file its name, its bytes and the first digits of its SHA-256."""
+        for name, text in zip(self.names, self.texts, strict=True):
+            content = text.encode()
+            yield name, len(content), hashlib.sha256(content).hexdigest()[:12]
 
 
 def read_corpus(paths: Iterable[Path]) -> Corpus:

@@ -16,12 +16,14 @@ from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError, UsageError
-from attnviz.learning import CorpusFacts, CurvePoint, TrainedModel
+from attnviz.learning import CorpusFacts, CurvePoint, ModelScores, TrainedModel
 from attnviz.records import ModelInfo
 from attnviz.render.export.whole_file import whole_file
+from attnviz.training.card import card_text
 from attnviz.training.corpus import Corpus, encode
 from attnviz.training.evaluation import validation_loss
-from attnviz.training.place import LOG_FILE
+from attnviz.training.head_scores import head_scores, open_decoder, text_windows
+from attnviz.training.place import CARD_FILE, LOG_FILE
 from attnviz.training.recipe import Recipe
 from attnviz.training.state import STATE_FILE, read_state, write_state
 from attnviz.training.trainer import Trainer
@@ -51,6 +53,7 @@ class TrainingRun:
         resume: bool = False,
     ) -> None:
         self.recipe, self.directory, self.device = recipe, directory, device
+        self._texts = train, valid
         self._identity = _identity(recipe, train, valid, device)
         _make_directory(directory)
         stored = read_state(directory, self._identity) if resume else None
@@ -108,14 +111,17 @@ class TrainingRun:
             self.model.llama_tensors(),
             self.tokenizer.to_str(),
             dtype=self.recipe.stored,
-            metadata={"trained_tokens": str(self.recipe.phases[-1].length)},
+            metadata={"trained_tokens": str(self._window)},
         )
 
     def finish(self) -> TrainedModel:
-        """Store the model as it is now and say what came of the run; see ``store``."""
+        """Store the model as it is now, with its card, and say what came of the run.
+
+        Raises LoadError where the disk is full; what ``save_state`` wrote stays.
+        """
         revision = self.store()
         total = sum(self.trainer.sequences.values())
-        return TrainedModel(
+        result = TrainedModel(
             directory=str(self.directory),
             model=self._info(revision),
             parameters=self.parameters,
@@ -125,13 +131,17 @@ class TrainingRun:
             points=tuple(self.trainer.points),
             shares={kind: count / total for kind, count in self.trainer.sequences.most_common()},
             valid_loss=self._stored_loss(),
-            valid_windows=self.recipe.phases[-1].length,
+            valid_windows=self._window,
             dtype=self.recipe.autocast,
             stored=self.recipe.stored,
             seed=self.recipe.seed,
             budget=str(self.recipe.budget),
             finished=self.trainer.used >= 1,
+            scores=self._stored_scores(),
         )
+        with whole_file(self.directory / CARD_FILE) as stream:
+            stream.write(card_text(result, self.recipe, *self._texts).encode())
+        return result
 
     def close(self) -> None:
         """Leave the finished model's files alone in the directory: there is nothing to resume."""
@@ -152,12 +162,20 @@ class TrainingRun:
             device=str(self.device),
         )
 
+    @property
+    def _window(self) -> int:
+        """Tokens of the windows that the validation text is read in."""
+        return self.recipe.phases[-1].length
+
     def _stored_loss(self) -> float:
         """The loss on the whole validation text, of the weights as they were stored."""
         stored = TorchDecoder.from_llama(self.config, open_checkpoint(self.directory).tensors)
         stored.eval().to(self.device)
-        length = self.recipe.phases[-1].length
-        return validation_loss(stored, self._valid_ids, length, BEGINNING, self.device)
+        return validation_loss(stored, self._valid_ids, self._window, BEGINNING, self.device)
+
+    def _stored_scores(self) -> ModelScores:
+        windows = text_windows(self._valid_ids, self._window, BEGINNING)
+        return head_scores(open_decoder(self.directory), windows, beginning=BEGINNING)
 
 
 def _identity(recipe: Recipe, train: Corpus, valid: Corpus, device: torch.device) -> dict[str, Any]:

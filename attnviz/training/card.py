@@ -1,0 +1,238 @@
+"""The card of a trained model: data, recipe, what its heads do, limits, in Hugging Face's form."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from attnviz import __version__
+from attnviz.learning import Estimate, ModelScores, ScoredHeads, TrainedModel
+from attnviz.render.labels import visible
+from attnviz.training.corpus import Corpus
+from attnviz.training.recipe import Card, Recipe
+from attnviz.training.recipe_text import recipe_text
+
+__all__ = ["card_text"]
+
+KIND_WORDS = {
+    "text": "text",
+    "repeated_tokens": "uniform random tokens that repeat",
+    "repeated_passages": "passages of the text that repeat",
+    "mirrored_tokens": "uniform random tokens that repeat forwards and backwards by turns",
+}
+
+_MEANINGS = {
+    "previous": "weight on the token before",
+    "first": "weight on the first token",
+    "duplicate": "weight on earlier tokens equal to this one",
+    "induction": "weight on the tokens that followed earlier equals of this one",
+}
+
+
+def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
+    """The whole card, Markdown with YAML in front."""
+    name = recipe.card.name or result.model.name.rstrip("/").rpartition("/")[2]
+    parts = [
+        _front(result, recipe, name),
+        f"# {_plain(name)}",
+        _what(result),
+        "## Look at it",
+        _look(),
+        "## Data",
+        *_data(recipe, result, train, valid),
+        "## Recipe",
+        *_recipe(result, recipe),
+        "## Results",
+        *_results(result),
+        "## Limits",
+        *_limits(result, recipe),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front(result: TrainedModel, recipe: Recipe, name: str) -> str:
+    """YAML, whose texts are written as JSON's: that is YAML too, whatever they hold."""
+    card, scores = recipe.card, result.scores
+    metrics = [
+        ("loss", result.valid_loss, "validation loss, nats per token"),
+        ("bits_per_byte", result.valid_bits_per_byte, "validation loss, bits per byte"),
+        ("perplexity", math.exp(result.valid_loss), "validation perplexity per token"),
+        ("loss", scores.second_copy.mean, "second copy of random tokens, nats per token"),
+    ]
+    lines = ["---"]
+    lines += [f"license: {json.dumps(card.license)}"] if card.license else []
+    lines += [f"language: {json.dumps(card.language)}"] if card.language else []
+    lines += [
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [attnviz, attention, interpretability, llama]",
+        "model-index:",
+        f"- name: {json.dumps(name)}",
+        "  results:",
+        "  - task: {type: text-generation}",
+        f"    dataset: {{name: {json.dumps(_text_name(result))}, type: text}}",
+        "    metrics:",
+    ]
+    lines += [
+        f"    - {{type: {kind}, value: {value:.4f}, name: {json.dumps(words)}}}"
+        for kind, value, words in metrics
+    ]
+    return "\n".join([*lines, "---"])
+
+
+def _what(result: TrainedModel) -> str:
+    model = result.model
+    return (
+        f"A decoder language model of Llama's architecture with {result.parameters:,} parameters: "
+        f"{model.layers} layers of {model.heads} heads of {model.head_dim}, a byte-level BPE "
+        f"vocabulary of {result.vocabulary:,} tokens, tied embeddings, stored in {result.stored}. "
+        f"Trained from scratch with `attnviz train` (attnviz {__version__}), whose own attention "
+        f"it is made of. Revision `{model.revision}` is a digest of its tensors."
+    )
+
+
+def _look() -> str:
+    return (
+        "```sh\nattnviz heads --model THIS_DIRECTORY "
+        '"The cat sat on the mat because the cat was tired."\n'
+        "attnviz patterns --model THIS_DIRECTORY\n```\n\n"
+        "transformers reads the same files: "
+        '`LlamaForCausalLM.from_pretrained("THIS_DIRECTORY")`.'
+    )
+
+
+def _data(recipe: Recipe, result: TrainedModel, train: Corpus, valid: Corpus) -> Iterator[str]:
+    if recipe.card.data:
+        yield _plain(recipe.card.data)
+    yield (
+        f"Trained on {_files(train)} of {train.bytes:,} bytes, "
+        f"{result.train.tokens:,} tokens (digest `{train.digest}`)."
+    )
+    yield _file_table(train)
+    if valid.held_out:
+        yield (
+            f"Validated on the last tenth of the same text, {valid.bytes:,} bytes, "
+            f"{result.valid.tokens:,} tokens, which it did not learn from."
+        )
+        return
+    yield (
+        f"Validated on {_files(valid)} of {valid.bytes:,} bytes that it never saw, "
+        f"{result.valid.tokens:,} tokens (digest `{valid.digest}`)."
+    )
+    yield _file_table(valid)
+
+
+def _files(corpus: Corpus) -> str:
+    return f"{len(corpus.names):,} file{'s' * (len(corpus.names) != 1)}"
+
+
+def _file_table(corpus: Corpus) -> str:
+    rows = [f"| {_plain(name)} | {size:,} | `{digest}` |" for name, size, digest in corpus.files]
+    return "\n".join(["| file | bytes | SHA-256 begins |", "|---|---:|---|", *rows])
+
+
+def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
+    last = result.points[-1]
+    shares = ", ".join(f"{share:.1%} {KIND_WORDS[kind]}" for kind, share in result.shares.items())
+    yield (
+        f"{last.tokens:,} tokens in {last.step:,} steps and {_time(last.seconds)} on "
+        f"{result.model.device}, matrix products in {result.dtype}, weights and AdamW in float32, "
+        f"seed {result.seed}. Of the tokens read: {shares}. The vocabulary was made from the "
+        "training text. `log.csv` holds the curve."
+    )
+    if not result.finished:
+        yield "The budget was not used up: these are the weights at the point of the last save."
+    yield f"The recipe, to be given with `--config`:\n\n```toml\n{recipe_text(replace(recipe, card=Card()))}```"
+    yield (
+        "To train it again: `attnviz train FILES --valid FILES --config recipe.toml --out DIR` "
+        "with the files above"
+        + (", without `--valid`." if result.valid.held_out else ".")
+        + (
+            ""
+            if recipe.budget.tokens
+            else " A budget in minutes reads as many tokens as the machine manages in them: "
+            f"`--tokens {last.tokens}` reads as many as were read here."
+        )
+    )
+
+
+def _results(result: TrainedModel) -> Iterator[str]:
+    scores = result.scores
+    yield (
+        f"On the whole validation text, in windows of {result.valid_windows} tokens: "
+        f"**{result.valid_loss:.3f} nats per token** (perplexity "
+        f"{math.exp(result.valid_loss):.1f}), **{result.valid_bits_per_byte:.3f} bits per byte**."
+    )
+    yield (
+        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
+        f"twice (seed {scores.seed}, not drawn in training): first copy "
+        f"{_pm(scores.first_copy)} nats per token, second copy **{_pm(scores.second_copy)}**."
+    )
+    yield (
+        "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
+        "standard error; *even* is the same measure of attention spread evenly over what each "
+        f"token sees. On {_probe_words(scores, 'text')}:"
+    )
+    for probe in dict.fromkeys(scored.probe for scored in scores.scores):
+        if probe == "random":
+            yield f"On {_probe_words(scores, probe)}:"
+        yield _score_table([one for one in scores.scores if one.probe == probe])
+    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
+        "; on random tokens over the second copy's tokens only"
+    )
+
+
+def _probe_words(scores: ModelScores, probe: str) -> str:
+    if probe == "text":
+        return f"{scores.windows} windows of {scores.window_tokens} tokens of validation text"
+    return f"the {scores.copies} sequences of random tokens"
+
+
+def _score_table(scored: Sequence[ScoredHeads]) -> str:
+    names = [one.name for one in scored]
+    lines = [f"| head | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    for layer, row in enumerate(scored[0].heads):
+        for head in range(len(row)):
+            cells = [_cell(one, layer, head) for one in scored]
+            lines.append(f"| L{layer}H{head} | {' | '.join(cells)} |")
+    lines.append(f"| *even* | {' | '.join(f'{one.even:.3f}' for one in scored)} |")
+    return "\n".join(lines)
+
+
+def _cell(scored: ScoredHeads, layer: int, head: int) -> str:
+    """The highest of a column is bold."""
+    text = _pm(scored.heads[layer][head])
+    return f"**{text}**" if scored.best[:2] == (layer, head) else text
+
+
+def _limits(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
+    if recipe.card.limits:
+        yield _plain(recipe.card.limits)
+    longest = max(phase.length for phase in recipe.phases)
+    yield (
+        f"A toy: {result.parameters:,} parameters and {result.points[-1].tokens:,} tokens make "
+        "heads worth looking at, not answers worth trusting. It knows nothing but its training "
+        f"text, in that text's language and age, and repeats its prejudices. In training no "
+        f"sequence was longer than {longest} tokens; it accepts up to {recipe.model.context}."
+    )
+
+
+def _text_name(result: TrainedModel) -> str:
+    return "held-out tenth of the text" if result.valid.held_out else "validation text"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.1f} minutes"
+
+
+def _pm(estimate: Estimate) -> str:
+    error = "" if estimate.error is None else f" ± {estimate.error:.3f}"
+    return f"{estimate.mean:.3f}{error}"
+
+
+def _plain(text: str) -> str:
+    """A text of a stranger in which nothing acts as Markdown or HTML."""
+    shown = visible(" ".join(text.split()))
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#" else sign for sign in shown)
