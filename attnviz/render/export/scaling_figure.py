@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip
+from attnviz.render.export.drawing import Anchor, Cells, Drawing, Item, Label, Tip
 from attnviz.render.scaling.case import case_title, expected_words
 from attnviz.render.scaling.chart import EDGE_NAMES, SHADES, chart_top
 from attnviz.render.scaling.numbers import LABELS, measured, percent
@@ -63,7 +63,8 @@ def _chart(side: Softened, name: str, top: float, x: float) -> Iterator[Item]:
     decade = (len(BIN_EDGES) - 2) / -min(EDGE_NAMES)
     for exponent, words in EDGE_NAMES.items():
         at = x + _BAR * (2 + decade * (exponent - min(EDGE_NAMES)))
-        yield Label(at - _BAR, foot + 14, words, "axis-faint", "middle" if exponent else "end")
+        anchor: Anchor = "end" if exponent == 0 else "start"
+        yield Label(at, foot + 14, words, "axis-faint", anchor)
 
 
 def _table(report: ScalingReport, case: ScalingCase, y: float) -> Iterator[Item]:

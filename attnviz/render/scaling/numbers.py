@@ -7,7 +7,7 @@ import math
 from attnviz.render.theme import Theme
 from attnviz.scaling import Estimate
 
-__all__ = ["LABELS", "PERCENTS", "error_digits", "measured", "percent", "plain"]
+__all__ = ["LABELS", "PERCENTS", "error_digits", "measured", "percent", "plain", "whole"]
 
 LABELS = {
     "score_variance": "variance of the scores",
