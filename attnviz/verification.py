@@ -174,7 +174,8 @@ class Step:
 class Verification:
     """All that one run of ``attnviz verify`` found.
 
-    dtype: what is verified computes in it. epsilon: its machine epsilon.
+    dtype: what is verified computes in it.
+    rounds_in: the dtype of its least exact steps. epsilon: the machine epsilon of that one.
     checks: in the order in which they are shown.
     model: the model that was verified; None for the own attention.
     sizes: of the own attention; None for a model.
@@ -186,6 +187,7 @@ class Verification:
     """
 
     dtype: str
+    rounds_in: str
     epsilon: float
     checks: tuple[Check, ...]
     model: ModelInfo | None = None

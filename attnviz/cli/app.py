@@ -22,6 +22,8 @@ from attnviz.cli.scaling import EXAMPLES as SCALING_EXAMPLES
 from attnviz.cli.scaling import scaling
 from attnviz.cli.train import EXAMPLES as TRAIN_EXAMPLES
 from attnviz.cli.train import train
+from attnviz.cli.verify import EXAMPLES as VERIFY_EXAMPLES
+from attnviz.cli.verify import verify
 
 __all__ = ["app"]
 
@@ -62,4 +64,5 @@ app.command(epilog=ABLATE_EXAMPLES)(ablate)
 app.command(epilog=PRUNE_EXAMPLES)(prune)
 app.command(epilog=PARAMS_EXAMPLES)(params)
 app.command(epilog=SCALING_EXAMPLES)(scaling)
+app.command(epilog=VERIFY_EXAMPLES)(verify)
 app.command(epilog=TRAIN_EXAMPLES, cls=ListOptions)(train)

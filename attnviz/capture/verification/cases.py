@@ -105,7 +105,7 @@ def attention_cases(sizes: Sizes, dtype: str) -> Iterator[Case]:
         causal=True,
     )
     real = max(1, own - 2)
-    words = f"of the last text only {real} of {_count(own)} are real, the rest is padding"
+    words = f"the last text has {_count(real)}, then {own - real} of padding"
     yield _case(sizes, dtype, "padding", words, real=real)
     if sizes.kv_heads is not None:
         words = f"{sizes.heads} query heads share {sizes.kv_heads} key/value heads"
