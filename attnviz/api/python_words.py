@@ -10,12 +10,13 @@ from attnviz.errors import AttnvizError
 
 __all__ = ["in_python_words"]
 
+_FLAGS = {"truncate", "causal", "offline", "trust_remote_code", "allow_pickle"}
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
 
 @contextmanager
 def in_python_words() -> Iterator[None]:
-    """Let the same error pass with ``truncate=`` in its message where ``--truncate`` stood."""
+    """Let the same error pass, ``head=`` for ``--head`` and ``truncate=True`` for ``--truncate``."""
     try:
         yield
     except AttnvizError as error:
@@ -24,4 +25,5 @@ def in_python_words() -> Iterator[None]:
 
 
 def _keyword(option: re.Match[str]) -> str:
-    return option[1].replace("-", "_") + "="
+    name = option[1].replace("-", "_")
+    return f"{name}=True" if name in _FLAGS else f"{name}="

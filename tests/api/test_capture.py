@@ -132,7 +132,7 @@ def wrong(*arguments: Any, **options: Any) -> Callable[[Any, Any], Any]:
         (wrong("tiny", TEXT, revision="main"), "revision= is for models of the hub"),
         (wrong("tiny", TEXT, device="cuda"), "device= cuda is for Hugging Face"),
         (wrong("tiny", TEXT, tokenizer=str.split), "tokenizer= is for a loaded model"),
-        (wrong("tiny", "word " * 9999), "shorten it, or add truncate= to cut it there"),
+        (wrong("tiny", "word " * 9999), "shorten it, or add truncate=True to cut it there"),
         (wrong("mha", "  "), "at least one word"),
         (wrong("mha", TEXT, d_model=7, heads=2), "does not divide into 2 heads"),
         (wrong(None, TEXT), "got a NoneType"),
