@@ -16,7 +16,7 @@ _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
 @contextmanager
 def in_python_words() -> Iterator[None]:
-    """Let the same error pass, ``head=`` for ``--head`` and ``truncate=True`` for ``--truncate``."""
+    """Let the same error pass: ``head=`` for ``--head``, ``truncate=True`` for ``--truncate``."""
     try:
         yield
     except AttnvizError as error:
