@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from attnviz import __version__
-from attnviz.learning import Estimate, ModelScores, ScoredHeads, TrainedModel
+from attnviz.learning import TrainedModel
 from attnviz.render.labels import visible
+from attnviz.render.training.kinds import KIND_WORDS
+from attnviz.training.card_results import results
 from attnviz.training.corpus import Corpus
 from attnviz.training.recipe import Card, Recipe
 from attnviz.training.recipe_text import recipe_text
 
 __all__ = ["card_text"]
-
-KIND_WORDS = {
-    "text": "text",
-    "repeated_tokens": "uniform random tokens that repeat",
-    "repeated_passages": "passages of the text that repeat",
-    "mirrored_tokens": "uniform random tokens that repeat forwards and backwards by turns",
-}
-
-_MEANINGS = {
-    "previous": "weight on the token before",
-    "first": "weight on the first token",
-    "duplicate": "weight on earlier tokens equal to this one",
-    "induction": "weight on the tokens that followed earlier equals of this one",
-}
 
 
 def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
@@ -45,7 +33,7 @@ def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus
         "## Recipe",
         *_recipe(result, recipe),
         "## Results",
-        *_results(result),
+        *results(result),
         "## Limits",
         *_limits(result, recipe),
     ]
@@ -144,7 +132,8 @@ def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
     )
     if not result.finished:
         yield "The budget was not used up: these are the weights at the point of the last save."
-    yield f"The recipe, to be given with `--config`:\n\n```toml\n{recipe_text(replace(recipe, card=Card()))}```"
+    bare = replace(recipe, card=Card())  # its words stand elsewhere in this card
+    yield f"The recipe, to be given with `--config`:\n\n```toml\n{recipe_text(bare)}```"
     yield (
         "To train it again: `attnviz train FILES --valid FILES --config recipe.toml --out DIR` "
         "with the files above"
@@ -156,55 +145,6 @@ def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
             f"`--tokens {last.tokens}` reads as many as were read here."
         )
     )
-
-
-def _results(result: TrainedModel) -> Iterator[str]:
-    scores = result.scores
-    yield (
-        f"On the whole validation text, in windows of {result.valid_windows} tokens: "
-        f"**{result.valid_loss:.3f} nats per token** (perplexity "
-        f"{math.exp(result.valid_loss):.1f}), **{result.valid_bits_per_byte:.3f} bits per byte**."
-    )
-    yield (
-        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
-        f"twice (seed {scores.seed}, not drawn in training): first copy "
-        f"{_pm(scores.first_copy)} nats per token, second copy **{_pm(scores.second_copy)}**."
-    )
-    yield (
-        "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
-        "standard error; *even* is the same measure of attention spread evenly over what each "
-        f"token sees. On {_probe_words(scores, 'text')}:"
-    )
-    for probe in dict.fromkeys(scored.probe for scored in scores.scores):
-        if probe == "random":
-            yield f"On {_probe_words(scores, probe)}:"
-        yield _score_table([one for one in scores.scores if one.probe == probe])
-    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
-        "; on random tokens over the second copy's tokens only"
-    )
-
-
-def _probe_words(scores: ModelScores, probe: str) -> str:
-    if probe == "text":
-        return f"{scores.windows} windows of {scores.window_tokens} tokens of validation text"
-    return f"the {scores.copies} sequences of random tokens"
-
-
-def _score_table(scored: Sequence[ScoredHeads]) -> str:
-    names = [one.name for one in scored]
-    lines = [f"| head | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
-    for layer, row in enumerate(scored[0].heads):
-        for head in range(len(row)):
-            cells = [_cell(one, layer, head) for one in scored]
-            lines.append(f"| L{layer}H{head} | {' | '.join(cells)} |")
-    lines.append(f"| *even* | {' | '.join(f'{one.even:.3f}' for one in scored)} |")
-    return "\n".join(lines)
-
-
-def _cell(scored: ScoredHeads, layer: int, head: int) -> str:
-    """The highest of a column is bold."""
-    text = _pm(scored.heads[layer][head])
-    return f"**{text}**" if scored.best[:2] == (layer, head) else text
 
 
 def _limits(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
@@ -225,11 +165,6 @@ def _text_name(result: TrainedModel) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.1f} minutes"
-
-
-def _pm(estimate: Estimate) -> str:
-    error = "" if estimate.error is None else f" ± {estimate.error:.3f}"
-    return f"{estimate.mean:.3f}{error}"
 
 
 def _plain(text: str) -> str:

@@ -23,6 +23,7 @@ from attnviz.training.card import card_text
 from attnviz.training.corpus import Corpus, encode
 from attnviz.training.evaluation import validation_loss
 from attnviz.training.head_scores import head_scores, open_decoder, text_windows
+from attnviz.training.memory import require_training_memory
 from attnviz.training.place import CARD_FILE, LOG_FILE
 from attnviz.training.recipe import Recipe
 from attnviz.training.state import STATE_FILE, read_state, write_state
@@ -70,6 +71,7 @@ class TrainingRun:
         self.train = _facts(train, len(train_ids))
         self.valid = _facts(valid, len(self._valid_ids))
         self.config = _decoder_config(recipe, vocabulary)
+        require_training_memory(self.config, recipe, device)
         self.model = _fresh_decoder(self.config, recipe.seed).to(device)
         self.trainer = Trainer(
             self.model, recipe, train_ids, self._valid_ids, vocabulary, BEGINNING

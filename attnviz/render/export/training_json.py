@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from attnviz.learning import CorpusFacts, TrainedModel
+from attnviz.learning import CorpusFacts, ModelScores, TrainedModel
 from attnviz.render.export.model_facts import model_facts
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
         "valid_perplexity": math.exp(result.valid_loss),
         "valid_bits_per_byte": result.valid_bits_per_byte,
         "valid_windows": result.valid_windows,
+        "scores": _scores(result.scores),
         "curve": [asdict(point) for point in result.points],
     }
 
@@ -52,6 +53,41 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
 def write_train_json(result: TrainedModel, stream: SupportsWrite[str]) -> None:
     """Write ``train_document``, ASCII only: nothing in a name may reach a terminal as a control."""
     stream.write(json.dumps(train_document(result), indent=1, allow_nan=False) + "\n")
+
+
+def _scores(scores: ModelScores) -> dict[str, Any]:
+    """By what they were measured on; of each head the mean over sequences and its error."""
+    return {
+        "text": {
+            "sequences": scores.windows,
+            "tokens": scores.window_tokens,
+            "heads": _heads(scores, "text"),
+        },
+        "random": {
+            "sequences": scores.copies,
+            "copy_tokens": scores.copy_tokens,
+            "seed": scores.seed,
+            "first_copy_loss": asdict(scores.first_copy),
+            "second_copy_loss": asdict(scores.second_copy),
+            "heads": _heads(scores, "random"),
+        },
+    }
+
+
+def _heads(scores: ModelScores, probe: str) -> list[dict[str, Any]]:
+    measured = [scored for scored in scores.scores if scored.probe == probe]
+    shape = measured[0].heads if measured else ()
+    return [
+        {
+            "layer": layer,
+            "head": head,
+            "scores": {one.name: one.heads[layer][head].mean for one in measured},
+            "errors": {one.name: one.heads[layer][head].error for one in measured},
+            "even": {one.name: one.even for one in measured},
+        }
+        for layer, row in enumerate(shape)
+        for head in range(len(row))
+    ]
 
 
 def _text(text: CorpusFacts) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def curve_plot(
     ]
     lines.append([Segment(_floor(canvas, end, across, gutter, room), DIM)])
     head = wrapped([(visible(text, theme.encoding), bold) for text, bold in title], room, theme)
-    legend = _legend(curves, pens, marks, across, theme, room)
+    legend = _legend(curves, pens, marks, theme, room)
     return trimmed(Block((*head, *lines, *legend), room))
 
 
@@ -184,14 +184,13 @@ def _legend(
     curves: Sequence[Curve],
     pens: Sequence[_Pen],
     marks: Sequence[Mark],
-    across: str,
     theme: Theme,
     room: int,
 ) -> list[Line]:
     entries = [(pen.sample, pen.style, curve.name) for curve, pen in zip(curves, pens, strict=True)]
     if marks:
         names = ", ".join(f"{mark.name} from {short_number(mark.at)}" for mark in marks)
-        entries.append((f" {_wall(theme)} ", DIM, f"{names} {across} on"))
+        entries.append((f" {_wall(theme)} ", DIM, f"{names} on"))
     lines: list[Line] = []
     for sample, style, name in entries:
         words = visible(name, theme.encoding)

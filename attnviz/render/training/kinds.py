@@ -1,0 +1,13 @@
+"""The kinds of sequences that a model learns from, in words."""
+
+from __future__ import annotations
+
+__all__ = ["KIND_WORDS"]
+
+KIND_WORDS = {
+    "text": "text",
+    "repeated_tokens": "uniform random tokens that repeat",
+    "repeated_passages": "passages of the text that repeat",
+    "mirrored_tokens": "uniform random tokens that repeat forwards and backwards by turns",
+}
+"""By the names that recipes have for them."""
