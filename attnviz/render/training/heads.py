@@ -47,8 +47,8 @@ def _measured(scores: ModelScores, theme: Theme) -> str:
     times = "x" if theme.ascii else "×"
     return (
         f"the best of each kind, over {scores.windows} validation windows of "
-        f"{scores.window_tokens} tokens and {scores.copies} {times} {scores.copy_tokens} random tokens "
-        "that stand there twice"
+        f"{scores.window_tokens} tokens and {scores.copies} {times} {scores.copy_tokens} random "
+        "tokens that stand there twice"
     )
 
 
