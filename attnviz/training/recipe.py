@@ -172,7 +172,8 @@ class Recipe:
     """Everything that decides what is trained, but for the texts, and what is said of it.
 
     vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer where the text is short.
-    autocast: ``bfloat16`` for matrix products in it, ``float32`` for none.
+    autocast: ``bfloat16`` for matrix products in it, ``float32`` for none, ``auto`` for what the
+        device is faster in.
     stored: what the finished model's tensors are stored in, ``float16`` or ``float32``.
 
     Raises UsageError, naming the field, where a value makes no sense.
@@ -180,7 +181,7 @@ class Recipe:
 
     vocabulary: int | None = None
     seed: int = 0
-    autocast: str = "bfloat16"
+    autocast: str = "auto"
     stored: StoredType = "float32"
     model: Shape = field(default_factory=Shape)
     optimiser: Optimiser = field(default_factory=Optimiser)
@@ -199,8 +200,8 @@ class Recipe:
         )
         _demand(self.seed >= 0, "seed must be 0 or more", self.seed)
         _demand(
-            self.autocast in ("bfloat16", "float32"),
-            "autocast must be bfloat16 or float32",
+            self.autocast in ("auto", "bfloat16", "float32"),
+            "autocast must be auto, bfloat16 or float32",
             self.autocast,
         )
         _demand(

@@ -25,6 +25,7 @@ from attnviz.training.evaluation import validation_loss
 from attnviz.training.head_scores import head_scores, open_decoder, text_windows
 from attnviz.training.memory import require_training_memory
 from attnviz.training.place import CARD_FILE, LOG_FILE
+from attnviz.training.precision import with_known_precision
 from attnviz.training.recipe import Recipe
 from attnviz.training.state import STATE_FILE, read_state, write_state
 from attnviz.training.trainer import Trainer
@@ -53,6 +54,7 @@ class TrainingRun:
         *,
         resume: bool = False,
     ) -> None:
+        recipe = with_known_precision(recipe, device)
         self.recipe, self.directory, self.device = recipe, directory, device
         self._texts = train, valid
         self._identity = _identity(recipe, train, valid, device)

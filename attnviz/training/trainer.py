@@ -17,6 +17,7 @@ from attnviz.errors import UsageError
 from attnviz.learning import CurvePoint
 from attnviz.training.evaluation import validation_loss
 from attnviz.training.optimisation import learning_rate, make_optimiser, take_step
+from attnviz.training.precision import with_known_precision
 from attnviz.training.recipe import Phase, Recipe
 from attnviz.training.sequences import Batch, Sampler
 
@@ -45,8 +46,8 @@ class Trainer:
         beginning: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model, self.recipe = model, recipe
-        self.device = next(model.parameters()).device
+        self.model, self.device = model, next(model.parameters()).device
+        self.recipe = recipe = with_known_precision(recipe, self.device)
         self.points: list[CurvePoint] = []
         self.sequences: Counter[str] = Counter()
         self._valid, self._beginning, self._clock = valid, beginning, clock

@@ -1,0 +1,120 @@
+"""Tokens per second of training the library's own decoder beside transformers' Llama.
+
+Run as ``python tests/benchmarks/bench_train.py``; both models have the same shape, weights, batches
+and optimiser step (``take_step``), and take turns. Prints the medians and their ratio, above 1
+where the own decoder is faster. ``--device cuda`` runs on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
+
+from attnviz.attention.checkpoint import save_checkpoint
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.training.optimisation import make_optimiser, take_step
+from attnviz.training.recipe import Optimiser
+
+TOKENIZER = '{"added_tokens": []}'
+SHAPES = {
+    "tiny": DecoderConfig(4096, 192, 4, 6, 6, 32, 512, tied=True),
+    "wide": DecoderConfig(4096, 512, 8, 8, 8, 64, 1376, tied=True),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--length", type=int, default=256)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    config = SHAPES[arguments.shape]
+    print(
+        f"{config.layers} × {config.heads} heads of {config.head_dim}, width {config.d_model}, "
+        f"{arguments.batch} × {arguments.length} tokens, {arguments.device}, "
+        f"threads {arguments.threads}, torch {torch.__version__}"
+    )
+    print(f"{'products in':>12}  {'own tokens/s':>12}  {'Llama tokens/s':>14}  {'own ÷ Llama':>11}")
+    for autocast in (None, torch.bfloat16):
+        speeds = compare(config, autocast, arguments)
+        name = "float32" if autocast is None else "bfloat16"
+        own, theirs = speeds["own"], speeds["Llama"]
+        print(f"{name:>12}  {own:12,.0f}  {theirs:14,.0f}  {own / theirs:11.2f}")
+
+
+def compare(
+    config: DecoderConfig, autocast: torch.dtype | None, arguments: argparse.Namespace
+) -> dict[str, float]:
+    """Median tokens per second of each model; SystemExit where their losses differ."""
+    torch.manual_seed(0)
+    device = torch.device(arguments.device)
+    shape = (arguments.batch, arguments.length + 1)
+    own = TorchDecoder(config)
+    theirs = as_llama(own)
+    learners = {
+        "own": learner(own.to(device), own, autocast),
+        "Llama": learner(theirs.to(device), lambda ids: theirs(ids).logits, autocast),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in learners}
+    for step in range(arguments.steps + 2):
+        ids = torch.randint(0, config.vocabulary, shape).to(device)
+        losses = {}
+        for name, learn in learners.items():
+            start = time.perf_counter()
+            losses[name] = float(learn(ids))
+            if step >= 2:  # the first ones warm up
+                seconds[name].append(time.perf_counter() - start)
+        if abs(losses["own"] - losses["Llama"]) > 0.02:
+            raise SystemExit(f"the losses differ at step {step}: {losses}")
+    tokens = arguments.batch * arguments.length
+    return {name: tokens / statistics.median(times) for name, times in seconds.items()}
+
+
+def as_llama(own: TorchDecoder) -> torch.nn.Module:
+    """transformers' model with the same weights, by the directory that both read."""
+    with tempfile.TemporaryDirectory() as directory:
+        save_checkpoint(directory, own.config, own.llama_tensors(), TOKENIZER)
+        return AutoModelForCausalLM.from_pretrained(
+            directory, attn_implementation="sdpa", dtype=torch.float32
+        ).train()
+
+
+def learner(
+    model: torch.nn.Module, forward: Callable[[Tensor], Tensor], autocast: torch.dtype | None
+) -> Callable[[Tensor], Tensor]:
+    """One optimiser step on a batch; its loss."""
+    wanted = Optimiser()
+    optimiser = make_optimiser(model, wanted)
+
+    def learn(ids: Tensor) -> Tensor:
+        weights = torch.ones(ids.shape[0], ids.shape[1] - 1, device=ids.device)
+        return take_step(
+            forward,
+            optimiser,
+            ids,
+            weights,
+            rate=1e-3,
+            clip=wanted.clip,
+            autocast=autocast,
+        )
+
+    return learn
+
+
+if __name__ == "__main__":
+    main()
