@@ -108,7 +108,8 @@ def attention_cases(sizes: Sizes, dtype: str) -> Iterator[Case]:
     words = f"the last text has {_count(real)}, then {own - real} of padding"
     yield _case(sizes, dtype, "padding", words, real=real)
     if sizes.kv_heads is not None:
-        words = f"{sizes.heads} query heads share {sizes.kv_heads} key/value heads"
+        shared = f"{sizes.kv_heads} key/value head{'s' * (sizes.kv_heads != 1)}"
+        words = f"{sizes.heads} query heads share {shared}"
         yield _case(sizes, dtype, "grouped", words, kv_heads=sizes.kv_heads)
 
 

@@ -85,7 +85,9 @@ def _kernels(case: Case, head_dim: int) -> Iterator[NDArray[Any]]:
 
 
 def _numpy(keras: Any, tensor: Any) -> NDArray[Any]:
-    if hasattr(tensor, "detach"):
-        tensor = tensor.detach()
-    array: NDArray[Any] = keras.ops.convert_to_numpy(tensor)
+    # Keras's own conversion of a torch tensor asks NumPy 2 for what it warns of.
+    is_torch = hasattr(tensor, "detach")
+    array: NDArray[Any] = (
+        tensor.detach().cpu().numpy() if is_torch else keras.ops.convert_to_numpy(tensor)
+    )
     return array

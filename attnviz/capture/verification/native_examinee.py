@@ -143,5 +143,5 @@ class NativeExaminee:
         outputs = self._in_numpy(self.passage.ids)
         return {
             "outputs in NumPy": hashlib.sha256(outputs.tobytes()).hexdigest(),
-            **{f"{part} of the twin": one for part, one in module_state(self._twin).items()},
+            **module_state(self._twin),
         }

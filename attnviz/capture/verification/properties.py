@@ -80,13 +80,13 @@ def causality(examinee: Examinee, maps: Maps, outputs: Outputs, rounding: Roundi
         seen = max(seen, earlier, key=_size)
         before = np.abs(examinee.outputs(changed)[:place] - outputs[:place]).max()
         moved = max(moved, float(before), key=_number)
-    where = f"{len(places)} place{'s' * (len(places) != 1)}"
     measures = (
         exact("weights on later tokens", ahead[0], ahead[1], "hidden means none at all"),
         Measure("earlier weights move by", seen[0], *_weights(rounding, maps), seen[1]),
         Measure("earlier outputs move by", moved, *_outputs(rounding, outputs)),
     )
-    notes = (f"tokens changed from {where} on: {', '.join(map(str, places))} of 0 … {length - 1}",)
+    tried = ", ".join(map(str, places))
+    notes = (f"changed from token {tried} on, of tokens 0 … {length - 1}",)
     return Check("", name, claim=claim, measures=measures, notes=notes)
 
 

@@ -64,9 +64,7 @@ class Rounding:
         if not self._half:
             # Projections in and out and a feed-forward part four times as wide.
             per_layer += 6 * width + self.info.head_dim + self.keys
-        each = "stored" if self._half else "stored or summed"
-        plural = "s" * (layers != 1)
-        words = f"{per_layer:,} numbers {each} one after another in each of {layers} layer{plural}"
+        words = f"{layers} layer{'s' * (layers != 1)} × {per_layer:,} roundings"
         return self._told(layers * per_layer, largest, words)
 
     def _told(self, roundings: int, largest: float, words: str) -> tuple[Tolerance, str]:

@@ -62,7 +62,7 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Step, ...]:
             "split into heads",
             "head h takes columns h·head_dim … (h+1)·head_dim − 1",
             ("kv_heads" if grouped else "heads", "tokens", "head_dim"),
-            tuple(Matrix(f"{name} of", part) for name, part in parts.items()),
+            tuple(Matrix(name, part) for name, part in parts.items()),
             note=f"Q has {shape.heads} heads" if grouped else "",
         ),
     ]
@@ -74,7 +74,7 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Step, ...]:
                 f"query heads {shape.groups}k … {shape.groups}k + {shape.groups - 1} read "
                 "key/value head k",
                 ("heads", "tokens", "head_dim"),
-                (Matrix("K for", key), Matrix("V for", value)),
+                (Matrix("K", key), Matrix("V", value)),
             )
         )
     return (*steps, *_weighing(parts["Q"], key, value, attention))
@@ -106,23 +106,23 @@ def _weighing(
     output = project(merged, attention.output_weight)
     hidden = "hidden keys become −∞" if attention.causal else "nothing is hidden: all stays"
     return (
-        Step("scores", "S = Q Kᵀ", square, (Matrix("S of", scores),)),
+        Step("scores", "S = Q Kᵀ", square, (Matrix("S", scores),)),
         Step(
             "scaled",
             f"S / √head_dim = S / √{query.shape[-1]}",
             square,
-            (Matrix("S / √head_dim of", scaled),),
+            (Matrix("scaled", scaled),),
             note=f"√{query.shape[-1]} = {root:.5g}",
         ),
-        Step("masked", hidden, square, (Matrix("masked, of", masked),)),
+        Step("masked", hidden, square, (Matrix("masked", masked),)),
         Step(
             "weights",
             "A = exp(s) / Σ exp(s) along each row",
             square,
-            (Matrix("A of", weights),),
+            (Matrix("A", weights),),
             note="each row sums to one",
         ),
-        Step("mixed", "Z = A V", ("heads", "tokens", "head_dim"), (Matrix("Z of", mixed),)),
+        Step("mixed", "Z = A V", ("heads", "tokens", "head_dim"), (Matrix("Z", mixed),)),
         Step("merged", "the heads' Z side by side", _FLAT, (Matrix("Z", merged),)),
         Step(
             "output",

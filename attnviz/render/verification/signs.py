@@ -6,7 +6,7 @@ from attnviz.render.theme import Theme
 
 __all__ = ["in_signs"]
 
-_SPELLED = {"√": "sqrt ", "−∞": "-inf", "ε": "eps ", "Σ": "sum", "ᵀ": "^T", "…": "...", "≤": "<="}
+_SPELLED = {"√": "sqrt ", "−∞": "-inf", "ε": " eps", "Σ": "sum", "ᵀ": "^T", "…": "...", "≤": "<="}
 _LETTERS = str.maketrans("×·–−", "x*--")
 
 

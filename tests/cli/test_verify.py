@@ -1,0 +1,355 @@
+"""``attnviz verify``: screens, JSON, files, exit codes; the own attention, and models."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.capture.registered_attention import AttentionCall
+from attnviz.cli.verify import EXAMPLES
+
+CASES = ["self", "cross", "causal", "padding", "grouped"]
+
+
+@pytest.fixture
+def document(run: Any) -> Callable[..., Any]:
+    """The JSON object of ``attnviz verify ARGUMENTS --json``."""
+    return lambda *arguments: run("verify", *arguments, "--json").document
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_the_first_answer(run: Any) -> None:
+    result = run("verify", "--no-keras")
+    assert (result.code, result.err) == (0, "")
+    assert result.lines[0].startswith(
+        "the library's own attention · float32 · d_model 64 · 8 heads"
+    )
+    assert [line.split(" ")[0] for line in result.lines if " · " in line][2:7] == CASES
+    assert len(re.findall(r"^PASS  ", result.out, re.MULTILINE)) == 30
+    assert "30 of 31 checks pass · 1 skipped" in result.out
+    assert "SKIP  keras.layers.MultiHeadAttention: left out by --no-keras" in result.out
+    assert max(map(len, result.lines)) <= 80
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_json_has_every_pair(document: Any, dtype: str) -> None:
+    sizes = ("--d-model", "15", "--heads", "3", "--seq", "4", "--seed", "7")
+    found = document("--no-keras", "--dtype", dtype, *sizes)
+    assert list(found)[:2] == ["schema", "model"]
+    assert found["schema"] == "attnviz.verify/1"
+    assert found["model"] is None
+    assert found["passed"] is True
+    assert list(found["cases"]) == CASES
+    assert found["sizes"]["d_model"] == 15
+    assert found["sizes"]["seed"] == 7
+    assert found["tolerance"]["epsilon"] == np.finfo(dtype).eps
+    for check in found["checks"]:
+        for measure in check["measures"]:
+            assert 0 <= measure["difference"] <= measure["tolerance"] < 1e5 * np.finfo(dtype).eps
+
+
+def test_the_screen_has_the_numbers_of_json(run: Any, document: Any) -> None:
+    options = ("--no-keras", "--d-model", "6", "--heads", "2")
+    lines = run("verify", *options).lines
+    shown = [line.split() for line in lines if line.startswith("PASS")]
+    checks = [check for check in document(*options)["checks"] if check["measures"]]
+    assert len(shown) == len(checks)
+    for words, check in zip(shown, checks, strict=True):
+        numbers = [float(word) for word in words[-len(check["measures"]) :]]
+        expected = [measure["difference"] for measure in check["measures"]]
+        assert numbers == pytest.approx(expected, rel=0.05)
+
+
+def _shifted(self: Any, right: Any) -> Any:
+    weight = self.output_weight.copy()
+    weight[0, 0] += 0.01
+    return right(
+        NumpyAttention(
+            self.query_weight,
+            self.key_weight,
+            self.value_weight,
+            weight,
+            self.heads,
+            self.kv_heads,
+            self.query_bias,
+            self.key_bias,
+            self.value_bias,
+            self.output_bias,
+            self.causal,
+        )
+    )
+
+
+def _break_the_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One number of one weight is off, in NumPy alone."""
+    right = NumpyAttention.joined
+    monkeypatch.setattr(
+        NumpyAttention,
+        "joined",
+        lambda self, outputs: _shifted(self, lambda other: right(other, outputs)),
+    )
+
+
+def test_a_fault_fails_with_exit_1_and_everything_is_shown(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _break_the_own_attention(monkeypatch)
+    result = run("verify", "--no-keras", "--save", "a.csv")
+    assert result.code == 1
+    assert len(re.findall(r"^FAIL  NumPy  naive loop", result.out, re.MULTILINE)) == 5
+    assert len(re.findall(r"^FAIL  torch  NumPy", result.out, re.MULTILINE)) == 5
+    assert len(re.findall(r"^PASS  torch  naive loop", result.out, re.MULTILINE)) == 5
+    assert "20 of 31 checks pass · 10 fail · 1 skipped" in result.out
+    *saved, line = result.err.splitlines()
+    assert saved == ["saved a.csv"]
+    assert line.startswith(
+        "attnviz: 10 of 31 checks failed: self: NumPy against naive loop (outputs "
+    )
+    assert "and 7 more" in line
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert {row["check"] for row in rows if row["verdict"] == "fail"} == {"NumPy", "torch"}
+
+
+def test_json_of_a_fault_is_whole(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _break_the_own_attention(monkeypatch)
+    result = run("verify", "--no-keras", "--json")
+    assert result.code == 1
+    found = json.loads(result.out)
+    assert found["passed"] is False
+    assert found["failures"] == 10
+    assert result.err.count("\n") == 1
+
+
+def test_steps_can_be_followed_on_paper(document: Any) -> None:
+    """Every step computed again from the numbers printed for the one before."""
+    found = document("--no-keras", "--steps")
+    sizes = found["sizes"]
+    assert (sizes["tokens"], sizes["d_model"], sizes["heads"]) == (3, 4, 2)
+    assert found["causal"] is True
+    steps = {step["name"]: step for step in found["steps"]}
+
+    def values(name: str, place: int = 0, kind: str = "found") -> np.ndarray:
+        return np.array(steps[name][kind][place]["values"], dtype=float)
+
+    x = values("input")
+    for name in ("queries", "keys", "values"):
+        np.testing.assert_array_equal(values(name), x @ values(name, kind="given"))
+    q, k, v = (values("split into heads", place) for place in range(3))
+    np.testing.assert_array_equal(np.concatenate(list(q), axis=1), values("queries"))
+    scores = values("scores")
+    for head in range(2):
+        np.testing.assert_array_equal(scores[head], q[head] @ k[head].T)
+    scaled, masked = values("scaled"), values("masked")
+    np.testing.assert_allclose(scaled, scores / 2**0.5, atol=1e-6)
+    assert (np.isnan(masked) == np.triu(np.ones((3, 3)), 1).astype(bool)).all()
+    powers = np.exp(np.where(np.isnan(masked), -np.inf, np.round(scaled, 3)))
+    weights = values("weights")
+    np.testing.assert_allclose(weights, powers / powers.sum(-1, keepdims=True), atol=1e-3)
+    shown = np.round(weights, 3)
+    for head in range(2):
+        np.testing.assert_allclose(values("mixed")[head], shown[head] @ v[head], atol=2e-3)
+    merged = np.concatenate(list(np.round(values("mixed"), 3)), axis=1)
+    np.testing.assert_allclose(values("merged"), merged, atol=1e-3)
+    output = np.round(values("merged"), 3) @ values("output", kind="given")
+    np.testing.assert_allclose(values("output"), output, atol=2e-3)
+
+
+def test_the_screen_of_the_steps(run: Any) -> None:
+    result = run("verify", "--steps", "--no-keras")
+    assert (result.code, result.err) == (0, "")
+    names = re.findall(r"^ ?\d+ ([a-z ]+) · ", result.out, re.MULTILINE)
+    assert names == [
+        *("input", "queries", "keys", "values", "split into heads", "scores", "scaled"),
+        *("masked", "weights", "mixed", "merged", "output"),
+    ]
+    assert "PASS  steps  NumPy in one call" in result.out
+    open_steps = run("verify", "--steps", "--no-causal", "--no-keras").out
+    assert "−∞" in result.out
+    assert "−∞" not in open_steps
+    large = run("verify", "--steps", "--no-keras", "--d-model", "64", "--heads", "8").out
+    assert "heads × queries × keys: 8 × 3 × 3" in large
+    assert "numbers are shown up to 8 tokens and a d_model of 8" in large
+    shared = run("verify", "--steps", "--no-keras", "--kv-heads", "1").out
+    assert " 6 shared · query heads 2k … 2k + 1 read key/value head k" in shared
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+@pytest.mark.usefixtures("one_thread")
+def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
+    found = document("the cat sat on the mat", "--model", str(checkpoint(name)))
+    assert found["passed"] is True
+    assert [check["verdict"] for check in found["checks"]] == ["pass"] * 9
+    assert found["model"]["kv_heads"] == {"gpt2": 3, "llama": 2, "t5": 3}[name]
+    assert found["text"] == "the cat sat on the mat"
+    assert (found["target"] is not None) == (name == "t5")
+    assert len(found["tokens"]) == 1 + (name == "t5")
+    for check in found["checks"]:
+        assert check["claim"]
+        for measure in check["measures"]:
+            assert measure["reason"]
+
+
+@pytest.mark.parametrize("options", [["tiny"], ["mha"], ["mha", "--causal", "--kv-heads", "2"]])
+@pytest.mark.usefixtures("one_thread")
+def test_the_built_in_models(document: Any, options: list[str]) -> None:
+    found = document("--model", *options)
+    assert found["passed"] is True
+    assert found["text"] == "The cat sat on the mat because it was tired."
+    skipped = [c["name"] for c in found["checks"] if c["verdict"] == "skipped"]
+    assert skipped == (["causality"] if options == ["mha"] else [])
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_count_is_that_of_params(run: Any, document: Any, checkpoint: Any) -> None:
+    directory = str(checkpoint("llama"))
+    (count,) = [c for c in document("--model", directory)["checks"] if "count" in c["name"]]
+    total = run("params", "--model", directory, "--json").document["total"]
+    assert count["notes"] == [
+        f"{total:,} in the loaded model, {total:,} by attnviz params --model {directory}"
+    ]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_named_shape(document: Any, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(
+        'name = "small"\nsource = "made up"\n[config]\nmodel_type = "gpt2"\n'
+        'architectures = ["GPT2LMHeadModel"]\nvocab_size = 41\nn_positions = 29\nn_embd = 6\n'
+        "n_layer = 2\nn_head = 3\n"
+    )
+    found = document("--model", str(tmp_path / "small.toml"))
+    assert found["passed"] is True
+    assert found["model"]["weights"] == "random"
+    assert len(found["checks"]) == 9
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_damaged_model_fails_with_exit_1(
+    run: Any, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = AttentionCall.eager
+
+    def eager(self: AttentionCall) -> Any:
+        output, weights = right(self)
+        return output, None if weights is None else weights * 1.001
+
+    monkeypatch.setattr(AttentionCall, "eager", eager)
+    result = run("verify", "the cat sat", "--model", str(checkpoint("gpt2")))
+    assert result.code == 1
+    assert "FAIL  rows sum to one" in result.out
+    assert "PASS  causality" in result.out
+    assert re.fullmatch(
+        r"attnviz: 2 of 9 checks failed: rows sum to one \(rows, off one by .*", result.err.strip()
+    )
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_wrong_count_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.cli.verify_count.parameter_count", lambda model: 5)
+    result = run("verify", "--model", "mha", "--causal")
+    assert result.code == 1
+    assert "FAIL  parameter count" in result.out
+    assert "5 in the loaded model, 16,640 by attnviz params" in result.out
+
+
+def test_saving(run: Any, tmp_path: Path) -> None:
+    endings = ("json", "csv", "svg", "html", "png", "txt")
+    options = [word for ending in endings for word in ("--save", f"a.{ending}")]
+    result = run("verify", "--no-keras", "--steps", "--explain", *options)
+    assert result.code == 0
+    assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
+
+
+@pytest.mark.parametrize("width", ["20", "47", "80", "200"])
+def test_every_width(run: Any, width: str) -> None:
+    for options in (["--steps", "--no-keras"], ["--model", "mha"]):
+        result = run("verify", *options, "--width", width, "--explain")
+        assert result.code == 0
+        assert max(map(len, result.lines)) <= int(width)
+        plain = run("verify", *options, "--width", width, "--ascii", "--explain")
+        assert plain.out.isascii()
+
+
+def test_a_process_in_a_pipe(program: Sequence[str], environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        [*program, "verify", "--no-keras"], env=environment, capture_output=True, check=True
+    )
+    assert b"\x1b" not in done.stdout
+    assert done.stderr == b""
+
+
+def test_every_example_of_the_help_runs(run: Any) -> None:
+    examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
+    assert len(examples) == 5
+    for example in examples:
+        if "./my-checkpoint" not in example:
+            assert run(*shlex.split(example)[1:]).code == 0, example
+
+
+def test_help(run: Any) -> None:
+    result = run("verify", "--help", env={"COLUMNS": "100"})
+    for name in ("--steps", "--seq", "--keras", "--model", "--target", "--dtype", "--json"):
+        assert re.search(rf"{name}\b", result.out), name
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "line"),
+    [
+        (2, ["--d-model", "10", "--heads", "3"], "does not divide into 3 heads"),
+        (2, ["--d-model", "0"], "d_model must be at least 1, got 0"),
+        (2, ["--heads", "0"], "heads must be at least 1, got 0"),
+        (2, ["--kv-heads", "3"], "8 heads cannot share 3 key/value heads evenly"),
+        (2, ["--seq", "1"], "Input should be greater than or equal to 2"),
+        (2, ["--seq", "9000000"], "these sizes take about"),
+        (2, ["--dtype", "bfloat16"], "verified in float32 or float64, got --dtype bfloat16"),
+        (2, ["--causal"], "--causal is for --steps or --model mha"),
+        (2, ["a text"], "a text is for a model to read: add --model tiny"),
+        (2, ["--device", "cuda"], "--device is for a model"),
+        (2, ["--revision", "main"], "--revision is for a model"),
+        (2, ["--target", "a"], "--target is for a model"),
+        (2, ["--truncate"], "--truncate is for a model"),
+        (2, ["--steps", "--model", "tiny"], "--steps is about the library's own attention"),
+        (2, ["--seq", "5", "--model", "tiny"], "--seq is about the library's own attention"),
+        (2, ["--keras", "--model", "tiny"], "--keras is about the library's own attention"),
+        (2, ["--no-keras", "--model", "tiny"], "--no-keras is about the library's own"),
+        (2, ["--d-model", "64", "--model", "tiny"], "add --model mha"),
+        (2, ["--model", "tiny", "--target", "a"], "--target is a decoder's text: 'tiny' has one"),
+        (2, ["", "--model", "tiny"], "the text is empty"),
+        (2, ["word " * 2000, "--model", "tiny"], "tokens, 'tiny' takes at most"),
+        (2, ["--save", "a.pdf"], "end it in one of .json"),
+        (2, ["--width", "10"], "--width is 10 columns"),
+        (3, ["--model", "./absent"], "no directory './absent' here"),
+        (3, ["--model", "tiny", "--file", "absent.txt"], "cannot read absent.txt"),
+        (4, ["--model", "tinny", "--offline"], "cannot be used offline"),
+    ],
+)
+def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
+    assert line in refused(code, "verify", *arguments)
+
+
+def test_keras_that_is_missing(run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "attnviz.capture.verification.keras_answers._NAME", "keras_that_nobody_has_installed"
+    )
+    result = run("verify", "--d-model", "4", "--heads", "2")
+    assert result.code == 0
+    assert "SKIP  keras.layers.MultiHeadAttention: not installed, skipped" in result.out
+    assert "Keras is not installed: pip install keras" in refused(2, "verify", "--keras")
