@@ -91,7 +91,7 @@ def save_checkpoint(
     # Others refuse a file that does not name the framework whose layout it has.
     header = {**(metadata or {}), "format": "pt", "revision": revision}
     files = {
-        "model.safetensors": save(stored, metadata=header),
+        "model.safetensors": _in_order(save(stored, metadata=header)),
         "tokenizer.json": tokenizer.encode(),
         "tokenizer_config.json": _json(_tokenizer_config(config, tokenizer)),
         "config.json": _json(config_to_llama(config, dtype)),
@@ -193,6 +193,20 @@ def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
         "clean_up_tokenization_spaces": False,
         **{name: content for name, content in named.items() if content is not None},
     }
+
+
+def _in_order(content: bytes) -> bytes:
+    """A safetensors file whose metadata is sorted: the same tensors make the same bytes.
+
+    The library writes it in an order that differs from one process to the next. The file begins
+    with the length of a JSON header, eight bytes, which blanks fill to a multiple of eight.
+    """
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def _json(values: Mapping[str, Any]) -> bytes:

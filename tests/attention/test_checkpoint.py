@@ -90,6 +90,21 @@ def test_transformers_loads_model_and_tokenizer(saved: Path) -> None:
     assert tokenizer.model_max_length == 11
 
 
+def test_the_same_tensors_make_the_same_file(saved: Path, tmp_path: Path) -> None:
+    """In another process too, whose hashes have other seeds: the metadata is in order."""
+    content = (saved / "model.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    assert length % 8 == 0
+    assert list(json.loads(content[8 : 8 + length])["__metadata__"]) == ["format", "revision"]
+    more = {f"name {number}": "ü" * number for number in range(11)}
+    twice = [tmp_path / "one", tmp_path / "two"]
+    for directory in twice:
+        save_checkpoint(directory, CONFIG, random_tensors(), word_tokenizer(), metadata=more)
+    one, two = ((directory / "model.safetensors").read_bytes() for directory in twice)
+    assert one == two
+    assert open_checkpoint(twice[0]).metadata.items() >= more.items()
+
+
 def test_the_revision_names_the_content(saved: Path, tmp_path: Path) -> None:
     digest = hashlib.sha256()
     for name, tensor in sorted(load_file(saved / "model.safetensors").items()):
