@@ -68,13 +68,13 @@ def _train(run: TrainingRun, report: Report, notices: Console) -> None:
         for point in run.steps():
             report(point)
             validated = point is not None and point.valid_loss is not None
-            if validated:
-                run.store()
             if validated or stopped() or time.monotonic() - saved > between:
                 began = time.monotonic()
                 run.save_state()
                 saved = time.monotonic()
                 between = max(_BETWEEN_SAVES, (saved - began) / _SAVING_SHARE)
+            if validated:
+                run.store()  # another process can look at the heads while they form
             if stopped():
                 break
         if stopped() and run.trainer.used < 1:

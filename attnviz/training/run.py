@@ -58,9 +58,12 @@ class TrainingRun:
         self.recipe, self.directory, self.device = recipe, directory, device
         self._texts = train, valid
         self._identity = _identity(recipe, train, valid, device)
-        _make_directory(directory)
         stored = read_state(directory, self._identity) if resume else None
-        self.tokenizer: Tokenizer = make_tokenizer(train.texts, recipe.vocabulary)
+        self.tokenizer: Tokenizer = (
+            make_tokenizer(train.texts, recipe.vocabulary)
+            if stored is None
+            else Tokenizer.from_str(stored[0]["tokenizer"])
+        )
         vocabulary = self.tokenizer.get_vocab_size()
         train_ids = encode(self.tokenizer, train.texts, BEGINNING)
         self._valid_ids = encode(self.tokenizer, valid.texts, BEGINNING)
@@ -80,6 +83,7 @@ class TrainingRun:
         )
         if stored is not None:
             self.trainer.restore(*stored)
+        _make_directory(directory)
 
     @property
     def parameters(self) -> int:
@@ -100,9 +104,16 @@ class TrainingRun:
         To be called between two steps. LoadError where the disk is full, UsageError where a number
         is no longer finite; the old files stay.
         """
-        write_state(self.directory, self._identity, self.trainer.state(), self.trainer.points)
-        with whole_file(self.directory / LOG_FILE) as stream:
-            stream.write(_curve_csv(self.trainer.points).encode())
+        state = {**self.trainer.state(), "tokenizer": self.tokenizer.to_str()}
+        try:
+            write_state(self.directory, self._identity, state, self.trainer.points)
+            with whole_file(self.directory / LOG_FILE) as stream:
+                stream.write(_curve_csv(self.trainer.points).encode())
+        except LoadError as error:
+            raise LoadError(
+                f"{error}; stopped after {self.trainer.tokens:,} tokens, what was saved before "
+                "stays: make room, then --resume goes on from it"
+            ) from error
 
     def store(self) -> str:
         """Store the model as it is now, a Llama directory; its revision.
