@@ -129,7 +129,7 @@ def _bundled(model: Bundled, twin: TorchDecoder, passage: Passage) -> Examinee:
         directory = str(model.checkpoint.directory)
         llama = load_transformers(directory, dtype=model.info.dtype, offline=True)
         (eager,) = TransformersExaminee(llama, passage).references()
-        return (Reference(f"transformers' {llama.info.architecture}, eager", False, eager.maps),)
+        return (Reference(f"{llama.info.architecture}, eager", False, eager.maps),)
 
     vocabulary = model.decoder.config.vocabulary
     return NativeExaminee(

@@ -39,7 +39,7 @@ def rows_sum(examinee: Examinee, maps: Maps, rounding: Rounding) -> Check:
     terms = max(weights.shape[-1] for weights in maps.values()) + bool(sinks)
     least = min(float(weights.min()) for weights in maps.values())
     negative = math.nan if math.isnan(least) else max(0.0, -least)
-    name = "row and sink together, off one by" if sinks else "rows, off one by"
+    name = "row and sink, off one by" if sinks else "rows, off one by"
     measures = (
         Measure(name, off, *rounding.of_sum(terms, 1.0), where),
         exact("below zero by", negative, reason="a share is never negative"),

@@ -93,14 +93,14 @@ class TransformersExaminee:
 
     def references(self) -> tuple[Reference, ...]:
         maps = eager_maps(self._forward, self.capture(self.passage))
-        return (Reference("eager, as the model reports it", True, maps=maps),)
+        return (Reference("its own eager, as reported", True, maps=maps),)
 
     def unobserved(self) -> tuple[Reference, ...]:
         own = self._whole.config._attn_implementation
-        eager = Reference("against its eager attention", True, outputs=self._plain("eager"))
+        eager = Reference("against its eager", True, outputs=self._plain("eager"))
         if own == "eager":
             return (eager,)
-        plain = Reference(f"against its own attention, {own}", False, outputs=self._plain(None))
+        plain = Reference(f"against its own, {own}", False, outputs=self._plain(None))
         return (plain, eager)
 
     @torch.inference_mode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rich.segment import Segment
 
 from attnviz.render.blocks import BOLD, DIM, Block, Line, stack
@@ -15,30 +17,47 @@ __all__ = ["model_table"]
 
 _VERDICT = 6
 _NUMBER = 7
-_REASON = 30
-"""Columns from which on a reason stands beside its measure."""
+_GAP = 2
 
 
 def model_table(found: Verification, theme: Theme, room: int) -> Block:
     """Every check below the other."""
-    names = [m.name for check in found.checks for m in check.measures]
-    longest = max(map(width, names), default=0)
-    places = max((width(m.where) for c in found.checks for m in c.measures), default=0)
-    return stack([_check(check, theme, room, longest, places) for check in found.checks])
+    measures = [measure for check in found.checks for measure in check.measures]
+    columns = _Columns(
+        max((width(measure.name) for measure in measures), default=0),
+        max((width(measure.where) for measure in measures), default=0),
+        max((width(in_signs(_reason(measure), theme)) for measure in measures), default=0),
+    )
+    return stack([_check(check, theme, room, columns) for check in found.checks])
 
 
-def _check(check: Check, theme: Theme, room: int, longest: int, places: int) -> Block:
+@dataclass(frozen=True)
+class _Columns:
+    """How wide the longest of all names, places and reasons are."""
+
+    name: int
+    where: int
+    reason: int
+
+    def beside(self, used: int, room: int) -> bool:
+        """Whether every reason stands on the line of its measure."""
+        return used + self.where + 2 * _GAP + self.reason <= room
+
+
+def _reason(measure: Measure) -> str:
+    return f"{bound_words(measure.tolerance)}: {measure.reason}"
+
+
+def _check(check: Check, theme: Theme, room: int, columns: _Columns) -> Block:
     word = Segment(f"{verdict(check):<{_VERDICT}}", verdict_style(check.verdict, theme))
     claim = check.claim if check.skipped is None else check.skipped
     told = visible(in_signs(f"{check.name}: {claim}", theme), theme.encoding)
     lines = _broken(told, word, room, theme)
-    told_before = ""
+    before = ""
     for measure in check.measures:
-        reason = f"{bound_words(measure.tolerance)}: {measure.reason}"
-        lines += _measure(
-            measure, "" if reason == told_before else reason, theme, room, longest, places
-        )
-        told_before = reason
+        reason = _reason(measure)
+        lines += _measure(measure, "" if reason == before else reason, theme, room, columns)
+        before = reason
     for note in check.notes:
         lines += _dim(in_signs(note, theme), _VERDICT, theme, room)
     return Block(tuple(lines), room)
@@ -53,39 +72,35 @@ def _broken(told: str, word: Segment, room: int, theme: Theme) -> list[Line]:
 
 
 def _measure(
-    measure: Measure, reason: str, theme: Theme, room: int, longest: int, places: int
+    measure: Measure, reason: str, theme: Theme, room: int, columns: _Columns
 ) -> list[Line]:
-    """The measure; its reason beside it where there is room, else below."""
+    """The measure; its reason beside it where there is room for all, else below."""
     style = None if measure.passed else verdict_style("fail", theme) + BOLD
+    sign = "≤" if measure.passed else ">"
     number = f"{difference(measure.difference):>{_NUMBER}}"
-    bound = in_signs(f" ≤ {difference(measure.tolerance.value):<{_NUMBER}}", theme)
-    if not measure.passed:
-        bound = in_signs(f" > {difference(measure.tolerance.value):<{_NUMBER}}", theme)
-    used = _VERDICT + longest + 2 + _NUMBER + len(bound)
+    bound = in_signs(f" {sign} {difference(measure.tolerance.value):<{_NUMBER}}", theme)
+    told = in_signs(reason, theme)
+    used = _VERDICT + columns.name + _GAP + _NUMBER + len(bound)
     if used > room:
         whole = f"{measure.name} {number.strip()}{bound.rstrip()} {measure.where}".rstrip()
+        pieces = at_blanks(whole, max(room - _VERDICT, 8), "  ", theme.ellipsis)
         lines: list[Line] = [
-            [Segment(" " * min(_VERDICT, room // 4)), Segment(piece, style)]
-            for piece in at_blanks(whole, max(room - _VERDICT, 8), "  ", theme.ellipsis)
+            [Segment(" " * min(_VERDICT, room // 4)), Segment(piece, style)] for piece in pieces
         ]
-        return lines + (_dim(in_signs(reason, theme), _VERDICT, theme, room) if reason else [])
+        return lines + (_dim(told, _VERDICT, theme, room) if told else [])
     line: Line = [
-        Segment(" " * _VERDICT + measure.name.ljust(longest) + "  "),
+        Segment(" " * _VERDICT + measure.name.ljust(columns.name + _GAP)),
         Segment(number, style),
         Segment(bound, DIM),
     ]
-    told = in_signs(reason, theme)
-    if room - used - places - 4 >= max(_REASON, 0) and room - used - places - 4 >= width(told) // 2:
-        line.append(Segment(f"  {measure.where:<{places}}  "))
-        pieces = at_blanks(told, room - used - places - 4, "", theme.ellipsis)
-        start = " " * (used + places + 4)
-        line.append(Segment(pieces[0], DIM))
-        return [line, *([Segment(start), Segment(piece, DIM)] for piece in pieces[1:])]
-    if measure.where and used + 2 + width(measure.where) <= room:
-        line.append(Segment(f"  {measure.where}"))
+    if columns.beside(used, room):
+        gap = " " * _GAP
+        return [[*line, Segment(f"{gap}{measure.where:<{columns.where}}{gap}"), Segment(told, DIM)]]
+    if measure.where and used + _GAP + width(measure.where) <= room:
+        line.append(Segment(" " * _GAP + measure.where))
     elif measure.where:
         told = f"{measure.where}; {told}" if told else measure.where
-    return [line, *(_dim(told, _VERDICT + 2, theme, room) if told else [])]
+    return [line, *(_dim(told, _VERDICT + _GAP, theme, room) if told else [])]
 
 
 def _dim(text: str, indent: int, theme: Theme, room: int) -> list[Line]:

@@ -75,7 +75,7 @@ def test_the_sinks_of_gpt_oss_take_their_share(examinee: Made) -> None:
     maps = found.capture(found.passage)
     assert min(float(weights.sum(-1).min()) for weights in maps.values()) < 0.9
     check = checks_of(found)["rows sum to one"]
-    assert check.measures[0].name == "row and sink together, off one by"
+    assert check.measures[0].name == "row and sink, off one by"
     assert "a learned sink takes" in check.notes[0]
 
 
@@ -103,7 +103,7 @@ def test_the_bundled_model_against_transformers_own_class() -> None:
     measures = checks["weights as computed plainly"].measures
     assert [measure.name for measure in measures] == [
         "torch, TorchDecoder",
-        "transformers' LlamaForCausalLM, eager",
+        "LlamaForCausalLM, eager",
     ]
 
 
