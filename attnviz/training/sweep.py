@@ -1,0 +1,203 @@
+"""The same decoder trained with several numbers of heads: same first weights, same batches."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.learning import CurvePoint
+from attnviz.sweeping import SweepModel
+from attnviz.training.optimisation import learning_rate, make_optimiser, take_step, token_losses
+from attnviz.training.recipe import Optimiser
+from attnviz.training.sweep_patterns import best_heads
+from attnviz.training.tasks.task import BEGINNING, Samples, Task
+
+__all__ = ["HeadsTraining", "SweepPlan"]
+
+_BATCHES, _HELD_OUT = 1, 2
+"""What a stream of random numbers is for, so that two purposes never share one."""
+
+_POINTS = 25
+"""Of a curve, at most one more."""
+
+_AT_ONCE = 128
+"""Held-out sequences of one forward pass."""
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What is trained.
+
+    task: what is learned. heads: of each layer, rising. seeds: of first weights and batches.
+    layers, d_model: of every model; the feed-forward is ``d_model`` wide too.
+    steps, batch: of a training. held_out: sequences that are kept for measuring.
+    Raises UsageError for heads that do not divide the width, or into an odd one.
+    """
+
+    task: Task
+    heads: tuple[int, ...]
+    seeds: tuple[int, ...]
+    layers: int = 2
+    d_model: int = 32
+    steps: int = 500
+    batch: int = 32
+    held_out: int = 512
+
+    def __post_init__(self) -> None:
+        for heads in self.heads:
+            if self.d_model % heads:
+                raise UsageError(
+                    f"--heads {heads} does not divide --d-model {self.d_model}: expected "
+                    f"{_divisors(self.d_model)}"
+                )
+            if self.d_model // heads % 2:
+                raise UsageError(
+                    f"--heads {heads} makes heads of an odd width, {self.d_model // heads}: rotary "
+                    f"positions turn pairs of entries; expected {_divisors(self.d_model)}"
+                )
+
+    @property
+    def optimiser(self) -> Optimiser:
+        """Wider models take smaller steps; none forgets, the tasks need every bit of memory."""
+        peak = 0.01 * math.sqrt(32 / max(self.d_model, 32))
+        return Optimiser(learning_rate=peak, warmup_steps=20, weight_decay=0.0)
+
+    def config(self, heads: int) -> DecoderConfig:
+        """The decoder with so many heads."""
+        return DecoderConfig(
+            vocabulary=self.task.vocabulary,
+            d_model=self.d_model,
+            layers=self.layers,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=self.d_model // heads,
+            d_ff=self.d_model,
+            context=self.task.length,
+            rope_theta=100.0,  # wavelengths of sequences as short as these
+            initializer_range=0.1,
+            bos=BEGINNING,
+        )
+
+    def measured_on(self) -> Samples:
+        """The held-out sequences: the same for every model."""
+        random = np.random.default_rng((self.seeds[0], _HELD_OUT))
+        return self.task.held_out(self.held_out, random)
+
+    def drawn(self, seed: int, step: int) -> Samples:
+        """The batch of a step: the same for every number of heads."""
+        return self.task.draw(self.batch, np.random.default_rng((seed, _BATCHES, step)))
+
+
+class HeadsTraining:
+    """The training of one model of a plan.
+
+    heads, seed: of the plan's. device: where to train. points: the curve so far.
+    """
+
+    def __init__(self, plan: SweepPlan, heads: int, seed: int, device: torch.device) -> None:
+        self.heads, self.seed = heads, seed
+        self.points: list[CurvePoint] = []
+        self.model = _fresh(plan.config(heads), seed).to(device)
+        self._plan, self._device = plan, device
+        self._optimiser = make_optimiser(self.model, plan.optimiser)
+        self._step_seconds: list[float] = []
+
+    def steps(self) -> Iterator[CurvePoint | None]:
+        """Train to the end, a step at a time; at each point of the curve comes that point.
+
+        Raises UnsupportedError when the loss is no longer finite.
+        """
+        plan, losses = self._plan, []
+        every = max(1, plan.steps // _POINTS)
+        seconds = total = 0.0
+        self.model.train()
+        for step in range(plan.steps):
+            samples = plan.drawn(self.seed, step)
+            rate = learning_rate(plan.optimiser, step / plan.steps, step)
+            began = time.perf_counter()
+            losses.append(self._learn(samples, rate))
+            due = step == 0 or (step + 1) % every == 0 or step + 1 == plan.steps
+            # Reading the losses waits for the device, which is part of the steps' time.
+            mean = float(torch.stack(losses).mean()) if due else 0.0
+            seconds += time.perf_counter() - began
+            if not due:
+                yield None
+                continue
+            if not math.isfinite(mean):
+                raise UnsupportedError(
+                    f"the loss of {self.heads} heads is no longer finite after step {step + 1:,} "
+                    f"of seed {self.seed} (it is {mean}): another --d-model or --seed may help"
+                )
+            self._step_seconds.append(seconds / len(losses))
+            total += seconds
+            tokens = (step + 1) * plan.batch * plan.task.length
+            self.points.append(CurvePoint(step + 1, tokens, total, rate, mean))
+            losses, seconds = [], 0.0
+            yield self.points[-1]
+
+    def measured(self, samples: Samples) -> SweepModel:
+        """What came of it, on sequences that it did not learn from."""
+        self.model.eval()
+        loss, accuracy = self._held_out(samples)
+        return SweepModel(
+            heads=self.heads,
+            seed=self.seed,
+            parameters=sum(one.numel() for one in self.model.parameters()),
+            points=tuple(self.points),
+            loss=loss,
+            accuracy=accuracy,
+            # The first step warms the device up.
+            step_seconds=statistics.median(self._step_seconds[1:] or self._step_seconds),
+            patterns=best_heads(self.model, self._plan.task.patterns, samples),
+        )
+
+    def _learn(self, samples: Samples, rate: float) -> Tensor:
+        return take_step(
+            self.model,
+            self._optimiser,
+            torch.from_numpy(samples.ids).to(self._device),
+            torch.from_numpy(samples.counted.astype(np.float32)).to(self._device),
+            rate=rate,
+            clip=self._plan.optimiser.clip,
+            autocast=None,
+        )
+
+    @torch.inference_mode()
+    def _held_out(self, samples: Samples) -> tuple[float, float]:
+        """Mean loss and share of right answers over the predictions that count."""
+        loss = right = 0.0
+        for start in range(0, len(samples.ids), _AT_ONCE):
+            ids = torch.from_numpy(samples.ids[start : start + _AT_ONCE]).to(self._device)
+            counted = torch.from_numpy(samples.counted[start : start + _AT_ONCE]).to(self._device)
+            logits, answers = self.model(ids[:, :-1]), ids[:, 1:]
+            loss += float(token_losses(logits, answers)[counted].double().sum())
+            right += float((logits.argmax(-1) == answers)[counted].sum())
+        return loss / samples.predictions, right / samples.predictions
+
+
+def _fresh(config: DecoderConfig, seed: int) -> TorchDecoder:
+    """Weights that are the same for every number of heads: all shapes are.
+
+    Drawn on the CPU whatever the device is, so that a seed means the same everywhere.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return TorchDecoder(config)
+
+
+def _divisors(d_model: int) -> str:
+    """The numbers of heads that a width allows, in words."""
+    found = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
+    if not found:
+        return "an even --d-model"
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"

@@ -1,0 +1,1 @@
+"""What a small decoder can be made to learn: sequences with answers that can be checked."""
