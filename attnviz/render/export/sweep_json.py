@@ -1,0 +1,90 @@
+"""The object that ``attnviz sweep --json`` prints and ``--save FILE.json`` writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from attnviz.sweeping import Spread, SweepModel, SweepReport
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = ["SCHEMA", "sweep_document", "write_sweep_json"]
+
+SCHEMA = "attnviz.sweep/1"
+
+
+def sweep_document(report: SweepReport) -> dict[str, Any]:
+    """The report as JSON values; losses are nats per counted prediction, indices start at 0."""
+    return {
+        "schema": SCHEMA,
+        "model": {
+            "name": "attnviz's own decoder",
+            "layers": report.layers,
+            "d_model": report.d_model,
+            "d_ff": report.d_ff,
+            "dtype": "float32",
+            "device": report.device,
+        },
+        "task": asdict(report.task),
+        "heads": list(report.heads),
+        "seeds": list(report.seeds),
+        "complete": report.complete,
+        "steps": report.steps,
+        "batch": report.batch,
+        "learning_rate": report.learning_rate,
+        "held_out": report.held_out,
+        "predictions": report.predictions,
+        "threads": report.threads,
+        "results": [_result(report, heads) for heads in report.measured],
+        "models": [_model(report, model) for model in report.models],
+        "seconds": report.seconds,
+        "notes": list(report.notes),
+    }
+
+
+def write_sweep_json(report: SweepReport, stream: SupportsWrite[str]) -> None:
+    """Write ``sweep_document``, ASCII only: nothing in a name may reach a terminal as a control."""
+    stream.write(json.dumps(sweep_document(report), indent=1, allow_nan=False) + "\n")
+
+
+def _result(report: SweepReport, heads: int) -> dict[str, Any]:
+    """One number of heads, over its seeds."""
+
+    def spread(measure: Callable[[SweepModel], float]) -> dict[str, float | None]:
+        return asdict(report.spread(heads, measure))
+
+    models = report.of(heads)
+    return {
+        "heads": heads,
+        "head_dim": report.d_model // heads,
+        "parameters": models[0].parameters,
+        "seeds": [model.seed for model in models],
+        "loss": spread(lambda model: model.loss),
+        "accuracy": spread(lambda model: model.accuracy),
+        "step_seconds": spread(lambda model: model.step_seconds),
+        "patterns": {
+            pattern.name: asdict(Spread.of([model.pattern(pattern.name).score for model in models]))
+            for pattern in models[0].patterns
+        },
+    }
+
+
+def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
+    return {
+        "heads": model.heads,
+        "head_dim": report.d_model // model.heads,
+        "seed": model.seed,
+        "parameters": model.parameters,
+        "loss": model.loss,
+        "accuracy": model.accuracy,
+        "step_seconds": model.step_seconds,
+        "patterns": [asdict(pattern) for pattern in model.patterns],
+        "curve": [
+            {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
+            for point in model.points
+        ],
+    }
