@@ -21,7 +21,7 @@ ROOT = Path(attnviz.__file__).parent
 
 GROUND = {
     *("records", "designs", "accounts", "ablation", "patterns", "pruning", "scaling"),
-    *("learning", "verification", "errors"),
+    *("learning", "sweeping", "verification", "errors"),
 }
 """What crosses the layers: plain data and the exceptions."""
 
@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "pruning": {"records"},
     "scaling": {"records"},
     "learning": {"records"},
+    "sweeping": {"learning"},
     "verification": {"records"},
 }
 """What each layer may import beside itself."""
@@ -60,6 +61,7 @@ LIBRARIES = {
     "accounts": set(),
     "errors": set(),
     "learning": set(),
+    "sweeping": set(),
 }
 """The only third-party libraries of the layers that must stay small."""
 

@@ -20,6 +20,8 @@ from attnviz.cli.rollout import EXAMPLES as ROLLOUT_EXAMPLES
 from attnviz.cli.rollout import rollout
 from attnviz.cli.scaling import EXAMPLES as SCALING_EXAMPLES
 from attnviz.cli.scaling import scaling
+from attnviz.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
+from attnviz.cli.sweep import sweep
 from attnviz.cli.train import EXAMPLES as TRAIN_EXAMPLES
 from attnviz.cli.train import train
 from attnviz.cli.verify import EXAMPLES as VERIFY_EXAMPLES
@@ -65,4 +67,5 @@ app.command(epilog=PRUNE_EXAMPLES)(prune)
 app.command(epilog=PARAMS_EXAMPLES)(params)
 app.command(epilog=SCALING_EXAMPLES)(scaling)
 app.command(epilog=VERIFY_EXAMPLES)(verify)
+app.command(epilog=SWEEP_EXAMPLES)(sweep)
 app.command(epilog=TRAIN_EXAMPLES, cls=ListOptions)(train)

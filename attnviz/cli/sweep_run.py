@@ -1,0 +1,134 @@
+"""What ``attnviz sweep`` does once its options are read: check, train, measure, show."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import torch
+from rich.console import Console
+
+from attnviz.cli.output import Output
+from attnviz.cli.scan_progress import spoken_time
+from attnviz.cli.signals import between_steps
+from attnviz.cli.streams import printing
+from attnviz.cli.sweep_progress import Progress, Watch, watching
+from attnviz.cli.sweep_wish import SweepWish, sweep_plan
+from attnviz.cli.terminal import messages, open_console
+from attnviz.models.placement import find_device
+from attnviz.render.export.sweep_save import check_save_path, save_sweep
+from attnviz.render.labels import visible
+from attnviz.render.sweep.screen import sweep_screen
+from attnviz.render.theme import Theme
+from attnviz.sweeping import SweepModel, SweepReport
+from attnviz.training.sweep import HeadsTraining, SweepPlan
+
+__all__ = ["show_sweep"]
+
+_LONG = 5.0
+"""Seconds of a sweep that are worth a word."""
+
+
+def show_sweep(wish: SweepWish, output: Output) -> None:
+    """Run the command. What can be refused is refused before anything is trained.
+
+    Ctrl-C shows the models that are trained, and passes on as KeyboardInterrupt.
+    """
+    console = open_console(output.width, output.colour) if output.drawn else None
+    for path in output.save:
+        check_save_path(path)
+    plan = sweep_plan(wish)
+    device = find_device(wish.device)
+    notices = messages(output.quiet or output.json)
+    began = time.monotonic()
+    with watching(notices, output.palette, output.ascii) as watch:
+        models = _train(plan, device, watch)
+    wanted = len(plan.heads) * len(plan.seeds)
+    if models:
+        report = _report(plan, device, models, time.monotonic() - began)
+        _show(report, wish, output, console)
+        if report.seconds > _LONG:
+            notices.print(f"the sweep took {spoken_time(report.seconds)}")
+    if len(models) < wanted:
+        messages(output.quiet).print(
+            f"stopped: {len(models)} of {wanted} models are trained", soft_wrap=True
+        )
+        raise KeyboardInterrupt
+
+
+def _train(plan: SweepPlan, device: torch.device, watch: Watch) -> tuple[SweepModel, ...]:
+    """All models seed by seed, or those that were finished when it was asked to stop."""
+    samples = plan.measured_on()
+    progress = Progress(len(plan.heads) * len(plan.seeds), plan.steps)
+    models: list[SweepModel] = []
+    with between_steps() as stopped:
+        for seed in plan.seeds:
+            for heads in plan.heads:
+                training = HeadsTraining(plan, heads, seed, device)
+                progress.begin(heads, seed, training.points)
+                for _ in training.steps():
+                    progress.step += 1
+                    watch(progress)
+                    if stopped():
+                        return tuple(models)
+                models.append(training.measured(samples))
+                progress.done, progress.step = len(models), 0
+    return tuple(models)
+
+
+def _report(
+    plan: SweepPlan, device: torch.device, models: tuple[SweepModel, ...], seconds: float
+) -> SweepReport:
+    samples = plan.measured_on()
+    wanted = len(plan.heads) * len(plan.seeds)
+    notes = []
+    if len(models) < wanted:
+        notes.append(
+            f"interrupted: {len(models)} of {wanted} models are trained, the others are left out"
+        )
+    return SweepReport(
+        task=plan.task.facts(samples),
+        heads=plan.heads,
+        seeds=plan.seeds,
+        layers=plan.layers,
+        d_model=plan.d_model,
+        d_ff=plan.d_model,
+        steps=plan.steps,
+        batch=plan.batch,
+        learning_rate=plan.optimiser.learning_rate,
+        held_out=len(samples.ids),
+        predictions=samples.predictions,
+        device=str(device),
+        threads=torch.get_num_threads(),
+        models=models,
+        seconds=seconds,
+        notes=tuple(notes),
+    )
+
+
+def _show(report: SweepReport, wish: SweepWish, output: Output, console: Console | None) -> None:
+    with printing():
+        if output.json:
+            from attnviz.render.export.sweep_json import write_sweep_json
+
+            write_sweep_json(report, sys.stdout)
+        elif console is not None:
+            theme = Theme.of(console, output.palette, output.ascii)
+            hints = () if output.quiet else _hints(wish)
+            console.print(sweep_screen(report, theme, console.width, hints, wish.explain), end="")
+    drawing = ""
+    if console is not None and output.save:
+        theme = Theme(output.palette, colour=False, ascii=output.ascii)
+        drawing = sweep_screen(report, theme, console.width, explain=wish.explain).plain
+    notices = messages(output.quiet or output.json)
+    for path in output.save:
+        save_sweep(report, path, drawing)
+        notices.print(f"saved {visible(str(path))}")
+
+
+def _hints(wish: SweepWish) -> tuple[str, ...]:
+    """What to try next."""
+    if wish.text is not None:
+        return ("next: --task induction, copy or majority has answers that can be known",)
+    more = "--explain says how to read this" if not wish.explain else "--steps 1500 trains longer"
+    return (f"next: {more}", "--text FILE learns from a text of your own")
