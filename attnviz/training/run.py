@@ -107,8 +107,7 @@ class TrainingRun:
         state = {**self.trainer.state(), "tokenizer": self.tokenizer.to_str()}
         try:
             write_state(self.directory, self._identity, state, self.trainer.points)
-            with whole_file(self.directory / LOG_FILE) as stream:
-                stream.write(_curve_csv(self.trainer.points).encode())
+            self._write_curve()
         except LoadError as error:
             raise LoadError(
                 f"{error}; stopped after {self.trainer.tokens:,} tokens, what was saved before "
@@ -130,11 +129,12 @@ class TrainingRun:
         )
 
     def finish(self) -> TrainedModel:
-        """Store the model as it is now, with its card, and say what came of the run.
+        """Store the model as it is now, with its curve and card, and say what came of the run.
 
         Raises LoadError where the disk is full; what ``save_state`` wrote stays.
         """
         revision = self.store()
+        self._write_curve()
         total = sum(self.trainer.sequences.values())
         result = TrainedModel(
             directory=str(self.directory),
@@ -161,6 +161,10 @@ class TrainingRun:
     def close(self) -> None:
         """Leave the finished model's files alone in the directory: there is nothing to resume."""
         (self.directory / STATE_FILE).unlink(missing_ok=True)
+
+    def _write_curve(self) -> None:
+        with whole_file(self.directory / LOG_FILE) as stream:
+            stream.write(_curve_csv(self.trainer.points).encode())
 
     def _info(self, revision: str) -> ModelInfo:
         return ModelInfo(

@@ -44,14 +44,16 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
     """
     path = directory / STATE_FILE
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
+        content = path.read_bytes()
     except FileNotFoundError as error:
         raise LoadError(
             f"nothing to resume: {str(path)!r} was not found; leave out --resume to begin"
         ) from error
     except OSError as error:
         raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
-    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+    try:
+        stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except (RuntimeError, OSError, ValueError, EOFError, pickle.UnpicklingError) as error:
         raise LoadError(f"{str(path)!r} is no state of a training run, or is damaged") from error
     if not isinstance(stored, dict) or {"run", "state", "points"} - stored.keys():
         raise LoadError(f"{str(path)!r} is no state of a training run")

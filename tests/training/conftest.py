@@ -1,0 +1,48 @@
+"""A text and recipes that train in a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnviz.training.corpus import Corpus, hold_out, read_corpus
+from attnviz.training.recipe import Budget, Phase, Recipe, Shape, Validation
+
+SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
+PHASES = (
+    Phase("repetition", 0.4, 13, 5, 1.0, 0.0, period=(3, 6)),
+    Phase("text", 1.0, 23, 5, 0.2, 0.2, 0.1, period=(3, 7)),
+)
+
+
+WORDS = "the cat sat on the mat and the dog sat on the log while it rained all day"
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    """Some 50 steps over two phases."""
+    return Recipe(
+        vocabulary=270,
+        model=SHAPE,
+        phases=PHASES,
+        budget=Budget(tokens=5_000),
+        validation=Validation(every=0.3, tokens=211),
+    )
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> Path:
+    """6 kB of words that repeat."""
+    words = WORDS.split()
+    starts = range(0, 450, 3)
+    lines = [" ".join(words[(start + at) % len(words)] for at in range(9)) for start in starts]
+    path = tmp_path / "words.txt"
+    path.write_text(".\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def texts(text_file: Path) -> tuple[Corpus, Corpus]:
+    """To train and to validate on."""
+    return hold_out(read_corpus([text_file]))

@@ -1,0 +1,289 @@
+"""A run: what it leaves, what it goes on from, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from attnviz.attention.checkpoint import open_checkpoint
+from attnviz.attention.numpy_decoder import NumpyDecoder
+from attnviz.errors import LoadError, UsageError
+from attnviz.training.corpus import Corpus
+from attnviz.training.recipe import Budget, Card, Optimiser, Recipe
+from attnviz.training.run import TrainingRun
+from attnviz.training.state import STATE_FILE
+
+CPU = torch.device("cpu")
+Texts = tuple[Corpus, Corpus]
+
+
+def run(texts: Texts, recipe: Recipe, directory: Path, *, resume: bool = False) -> TrainingRun:
+    return TrainingRun(*texts, recipe, directory, CPU, resume=resume)
+
+
+def weights(trained: TrainingRun) -> list[np.ndarray[Any, Any]]:
+    return [one.detach().numpy().copy() for one in trained.model.parameters()]
+
+
+def same(one: list[np.ndarray[Any, Any]], two: list[np.ndarray[Any, Any]]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_attnviz_and_transformers_read_what_it_leaves(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    trained = run(texts, recipe, tmp_path / "m")
+    points = list(trained.points())
+    result = trained.finish()
+    theirs, report = LlamaForCausalLM.from_pretrained(
+        tmp_path / "m", output_loading_info=True, attn_implementation="eager"
+    )
+    assert not any(report.values())
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "m")
+    ids = tokenizer("the cat sat on the log")["input_ids"]
+    assert ids == trained.tokenizer.encode("the cat sat on the log").ids
+    with torch.inference_mode():
+        expected = theirs(torch.tensor([ids]), output_attentions=True)
+    checkpoint = open_checkpoint(tmp_path / "m")
+    ours = NumpyDecoder(checkpoint.config, checkpoint.tensors)
+    np.testing.assert_allclose(ours.logits(ids), expected.logits[0].numpy(), atol=2e-5)
+    seen: dict[int, np.ndarray[Any, Any]] = {}
+    ours.run(ids, lambda layer: True, seen.__setitem__)
+    for layer, attention in enumerate(expected.attentions):
+        np.testing.assert_allclose(seen[layer], attention[0].numpy(), atol=1e-6)
+    assert result.model.revision == checkpoint.metadata["revision"]
+    assert result.points == tuple(points)
+    assert result.finished
+    assert result.parameters == sum(one.numel() for one in theirs.parameters())
+
+
+def test_its_numbers_add_up(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    trained = run(texts, recipe, tmp_path / "m")
+    points = list(trained.points())
+    result = trained.finish()
+    assert sum(result.shares.values()) == pytest.approx(1)
+    assert 5000 <= points[-1].tokens < 5000 + 5 * 23
+    assert [point.step for point in points] == sorted({point.step for point in points})
+    assert points[0].step == 1
+    assert [point.phase for point in points] == sorted(point.phase for point in points)
+    assert points[-1].phase == "text"
+    validated = [point.tokens / 5000 for point in points if point.valid_loss is not None]
+    assert len(validated) == 5  # at once, past 0.3, 0.6 and 0.9, at the end
+    for found, due in zip(validated[1:4], (0.3, 0.6, 0.9), strict=True):
+        assert due <= found < due + 5 * 23 / 5000
+    assert points[-1].loss < points[0].loss
+    assert result.valid_bits_per_byte == pytest.approx(
+        result.valid_loss * result.valid.tokens / result.valid.bytes / np.log(2)
+    )
+    assert result.tokens_per_second == points[-1].tokens / points[-1].seconds
+    trained.save_state()
+    with (tmp_path / "m" / "log.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [int(row["tokens"]) for row in rows] == [point.tokens for point in points]
+    assert float(rows[-1]["loss"]) == pytest.approx(points[-1].loss, abs=5e-5)
+
+
+def test_the_loss_of_a_finished_model_is_that_of_its_stored_weights(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    trained = run(texts, replace(recipe, stored="float16"), tmp_path / "m")
+    list(trained.points())
+    result = trained.finish()
+    model = LlamaForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
+    ids = trained.tokenizer.encode(texts[1].texts[0], add_special_tokens=False).ids
+    losses = []
+    for start in range(0, len(ids), 23):
+        window = torch.tensor([[0, *ids[start : start + 23]]])
+        with torch.inference_mode():
+            scores = model(window[:, :-1]).logits[0].log_softmax(-1)
+        losses += (-scores.gather(-1, window[0, 1:, None])).flatten().tolist()
+    assert result.valid_loss == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert open_checkpoint(tmp_path / "m").tensors["model.norm.weight"].dtype == np.float16
+
+
+@pytest.mark.parametrize("stop", [1, 17, 40])
+def test_a_resumed_run_ends_as_one_that_never_stopped(
+    texts: Texts, recipe: Recipe, tmp_path: Path, stop: int
+) -> None:
+    whole = run(texts, recipe, tmp_path / "whole")
+    points = list(whole.points())
+    begun = run(texts, recipe, tmp_path / "m")
+    list(itertools.islice(begun.steps(), stop))
+    begun.save_state()
+    resumed = run(texts, recipe, tmp_path / "m", resume=True)
+    assert same(weights(begun), weights(resumed))
+    list(resumed.points())
+    assert same(weights(whole), weights(resumed))
+    assert whole.trainer.sequences == resumed.trainer.sequences
+    for one, two in zip(points, resumed.trainer.points, strict=True):
+        assert replace(one, seconds=0) == replace(two, seconds=0)
+    revisions = {trained.finish().model.revision for trained in (whole, resumed)}
+    files = {(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "m")}
+    assert len(revisions) == len(files) == 1
+
+
+def test_words_for_the_card_may_change_before_a_run_is_resumed(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    run(texts, recipe, tmp_path).save_state()
+    run(texts, replace(recipe, card=Card(license="mit")), tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"budget": Budget(tokens=5001)}, "budget"),
+        ({"optimiser": Optimiser(clip=2.0)}, "optimiser"),
+        ({"vocabulary": 271}, "vocabulary"),
+    ],
+)
+def test_another_recipe_is_no_resumption(
+    texts: Texts, recipe: Recipe, tmp_path: Path, change: dict[str, Any], name: str
+) -> None:
+    run(texts, recipe, tmp_path).save_state()
+    before = (tmp_path / STATE_FILE).read_bytes()
+    with pytest.raises(UsageError, match=f"is of another run: its {name} is"):
+        run(texts, replace(recipe, **change), tmp_path, resume=True)
+    assert (tmp_path / STATE_FILE).read_bytes() == before
+
+
+def test_another_text_is_no_resumption(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    run(texts, recipe, tmp_path).save_state()
+    other = replace(texts[1], digest="0" * 12)
+    with pytest.raises(UsageError, match="its validation text is"):
+        run((texts[0], other), recipe, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", None])
+def test_what_is_no_state_is_said(
+    texts: Texts, recipe: Recipe, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is None:
+        run(texts, recipe, tmp_path).save_state()
+        content = (tmp_path / STATE_FILE).read_bytes()[:-1000]
+    (tmp_path / STATE_FILE).write_bytes(content)
+    with pytest.raises(LoadError, match="is no state of a training run"):
+        run(texts, recipe, tmp_path, resume=True)
+
+
+def test_nothing_to_resume(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="nothing to resume"):
+        run(texts, recipe, tmp_path / "none", resume=True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    wild = replace(recipe, optimiser=Optimiser(learning_rate=1e35, warmup_steps=0))
+    trained = run(texts, wild, tmp_path)
+    trained.save_state()
+    good = (tmp_path / STATE_FILE).read_bytes()
+    with pytest.raises(UsageError, match="no longer finite after step"):
+        list(trained.points())
+    with pytest.raises(UsageError, match="no longer finite"):
+        trained.save_state()
+    assert (tmp_path / STATE_FILE).read_bytes() == good
+
+
+def test_a_full_disk_leaves_the_state_and_says_how_to_go_on(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    resource = pytest.importorskip("resource")
+    trained = run(texts, recipe, tmp_path)
+    trained.save_state()
+    good = (tmp_path / STATE_FILE).read_bytes()
+    next(trained.steps())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(LoadError, match=r"cannot write .*; stopped after 65 tokens, what"):
+            trained.save_state()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / STATE_FILE).read_bytes() == good
+    assert sorted(path.name for path in tmp_path.iterdir() if "attnviz" in path.name) == []
+
+
+def test_a_text_shorter_than_a_sequence(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    short = replace(texts[0], texts=("the cat",))
+    with pytest.raises(UsageError, match="a sequence needs 23"):
+        run((short, texts[1]), replace(recipe, vocabulary=None), tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_model_larger_than_memory(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    huge = replace(recipe, model=replace(recipe.model, d_model=2**20, d_ff=2**20))
+    with pytest.raises(LoadError, match=r"needs at least [\d,.]+ GB, and .* are free on cpu"):
+        run(texts, huge, tmp_path / "m")
+
+
+CHILD = """
+import pickle, sys
+from pathlib import Path
+import torch
+from attnviz.training.run import TrainingRun
+texts, recipe, directory, resume = pickle.loads(sys.stdin.buffer.read())
+trained = TrainingRun(*texts, recipe, Path(directory), torch.device("cpu"), resume=resume)
+for number, _ in enumerate(trained.steps()):
+    if number % 3 == 0:
+        trained.save_state()
+        print(number, flush=True)
+trained.finish()
+"""
+
+
+def child(
+    texts: Texts, recipe: Recipe, directory: Path, *, resume: bool, kill_after: int | None
+) -> int:
+    """Train in a process of its own, killed once it has saved so often."""
+    import pickle
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        process.stdin.write(pickle.dumps((texts, recipe, str(directory), resume)))
+        process.stdin.close()
+        for number, _ in enumerate(process.stdout, start=1):
+            if number == kill_after:
+                process.send_signal(signal.SIGKILL)
+                break
+    return process.wait()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+def test_killed_at_any_moment_it_goes_on_to_the_same_file(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    assert child(texts, recipe, killed, resume=False, kill_after=5) == -signal.SIGKILL
+    assert child(texts, recipe, killed, resume=True, kill_after=None) == 0
+    assert child(texts, recipe, whole, resume=False, kill_after=None) == 0
+    names = ("model.safetensors", "config.json", "tokenizer.json")
+    for name in names:
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+    curves = []
+    for directory in (killed, whole):
+        with (directory / "log.csv").open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        curves.append([{**row, "seconds": ""} for row in rows])
+    assert curves[0] == curves[1]
