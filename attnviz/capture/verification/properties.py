@@ -155,7 +155,7 @@ def eager_weights(examinee: Examinee, maps: Maps, rounding: Rounding) -> Check:
         else:
             bound = _weights(rounding, maps)
             measures.append(Measure(reference.name, difference, *bound, where))
-    claim = "the captured weights are those of the same attention computed plainly"
+    claim = "the captured weights are those of a plain run"
     return Check("", "weights as computed plainly", claim=claim, measures=tuple(measures))
 
 
