@@ -19,7 +19,7 @@ PHASES = (
 WORDS = "the cat sat on the mat and the dog sat on the log while it rained all day"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def recipe() -> Recipe:
     """Some 50 steps over two phases."""
     return Recipe(
@@ -31,18 +31,18 @@ def recipe() -> Recipe:
     )
 
 
-@pytest.fixture
-def text_file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """6 kB of words that repeat."""
     words = WORDS.split()
     starts = range(0, 450, 3)
     lines = [" ".join(words[(start + at) % len(words)] for at in range(9)) for start in starts]
-    path = tmp_path / "words.txt"
+    path = tmp_path_factory.mktemp("text") / "words.txt"
     path.write_text(".\n".join(lines), encoding="utf-8")
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def texts(text_file: Path) -> tuple[Corpus, Corpus]:
     """To train and to validate on."""
     return hold_out(read_corpus([text_file]))
