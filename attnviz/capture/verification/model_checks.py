@@ -11,7 +11,7 @@ from torch import Tensor
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.capture.removal_subject import Passage
-from attnviz.capture.verification import properties as prove
+from attnviz.capture.verification import observing, properties
 from attnviz.capture.verification.examinee import Examinee, Outputs, Reference
 from attnviz.capture.verification.naive_loop import naive_attention
 from attnviz.capture.verification.native_examinee import NativeExaminee
@@ -46,19 +46,19 @@ def model_checks(
         examinee.info, keys, examinee.rounds_in, 2 if len(examinee.kinds) > 1 else 1
     )
     proofs: dict[str, Callable[[], Check]] = {
-        "rows sum to one": partial(prove.rows_sum, examinee, maps, rounding),
-        "causality": partial(prove.causality, examinee, maps, outputs, rounding),
-        "heads sum to the output": partial(prove.heads_sum, examinee, rounding),
-        "weights as computed plainly": partial(prove.eager_weights, examinee, maps, rounding),
-        "outputs kept": partial(prove.outputs_kept, examinee, outputs, rounding),
-        "dropout off": partial(prove.dropout_off, examinee, maps),
-        "padding ignored": partial(prove.padding_ignored, examinee, maps, outputs, rounding),
+        "rows sum to one": partial(properties.rows_sum, examinee, maps, rounding),
+        "causality": partial(properties.causality, examinee, maps, outputs, rounding),
+        "heads sum to the output": partial(properties.heads_sum, examinee, rounding),
+        "weights as computed plainly": partial(observing.eager_weights, examinee, maps, rounding),
+        "outputs kept": partial(observing.outputs_kept, examinee, outputs, rounding),
+        "dropout off": partial(observing.dropout_off, examinee, maps),
+        "padding ignored": partial(observing.padding_ignored, examinee, maps, outputs, rounding),
     }
     for name, proof in proofs.items():
         on_check(name)
         yield proof()
     on_check("model left unchanged")
-    yield prove.unchanged(before, examinee.state())
+    yield observing.unchanged(before, examinee.state())
 
 
 def parameter_count(model: Model) -> int:

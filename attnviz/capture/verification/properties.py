@@ -1,30 +1,20 @@
-"""What must be true of a model under observation: one function a property."""
+"""What must be true of a model's attention: one function a property."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from attnviz.capture.removal_subject import Passage
 from attnviz.capture.verification.examinee import Examinee, Outputs
-from attnviz.capture.verification.maps import Maps, apart, furthest, score_spread
+from attnviz.capture.verification.maps import Maps, apart, furthest
 from attnviz.capture.verification.rounding import Rounding, exact
 from attnviz.records import Kind
-from attnviz.verification import Check, Measure, Tolerance
+from attnviz.verification import Check, Measure
 
-__all__ = [
-    "causality",
-    "dropout_off",
-    "eager_weights",
-    "heads_sum",
-    "outputs_kept",
-    "padding_ignored",
-    "rows_sum",
-    "unchanged",
-]
+__all__ = ["causality", "heads_sum", "rows_sum"]
 
 
 def rows_sum(examinee: Examinee, maps: Maps, rounding: Rounding) -> Check:
@@ -82,8 +72,8 @@ def causality(examinee: Examinee, maps: Maps, outputs: Outputs, rounding: Roundi
         moved = max(moved, float(before), key=_number)
     measures = (
         exact("weights on later tokens", ahead[0], ahead[1], "hidden means none at all"),
-        Measure("earlier weights move by", seen[0], *_weights(rounding, maps), seen[1]),
-        Measure("earlier outputs move by", moved, *_outputs(rounding, outputs)),
+        Measure("earlier weights move by", seen[0], *rounding.of_weights(maps), seen[1]),
+        Measure("earlier outputs move by", moved, *rounding.of_outputs(outputs)),
     )
     tried = ", ".join(map(str, places))
     notes = (f"changed from token {tried} on, of tokens 0 … {length - 1}",)
@@ -142,97 +132,3 @@ def heads_sum(examinee: Examinee, rounding: Rounding) -> Check:
     said = (f"{len(sums)} module{'s' * (len(sums) != 1)} added up", reason)
     notes = tuple(words for words in said if words)
     return Check("", name, claim=claim, measures=(measure,), notes=notes)
-
-
-def eager_weights(examinee: Examinee, maps: Maps, rounding: Rounding) -> Check:
-    """What was captured is what the same model computes when it is asked plainly."""
-    measures = []
-    for reference in examinee.references():
-        assert reference.maps is not None
-        difference, where = apart(maps, reference.maps)
-        if reference.exact:
-            measures.append(exact(reference.name, difference, where))
-        else:
-            bound = _weights(rounding, maps)
-            measures.append(Measure(reference.name, difference, *bound, where))
-    claim = "the captured weights are those of a plain run"
-    return Check("", "weights as computed plainly", claim=claim, measures=tuple(measures))
-
-
-def outputs_kept(examinee: Examinee, outputs: Outputs, rounding: Rounding) -> Check:
-    """Observing changes no output."""
-    measures = []
-    for reference in examinee.unobserved():
-        assert reference.outputs is not None
-        shown = reference.outputs[-len(outputs) :]
-        same = shown.shape == outputs.shape
-        difference = float(np.abs(shown - outputs).max()) if same else math.inf
-        if reference.exact:
-            measures.append(exact(reference.name, difference))
-        else:
-            measures.append(Measure(reference.name, difference, *_outputs(rounding, outputs)))
-    claim = "outputs under capture are the outputs without"
-    return Check("", "outputs kept", claim=claim, measures=tuple(measures))
-
-
-def dropout_off(examinee: Examinee, maps: Maps) -> Check:
-    """Nothing is drawn at random while a model is observed, whatever mode it is in."""
-    again = apart(maps, examinee.capture(examinee.passage))
-    measures = [exact("captured twice", *again, "nothing is drawn: bit for bit")]
-    notes = ("this model has no dropout to switch off",)
-    if examinee.dropout:
-        with examinee.training():
-            trained = apart(maps, examinee.capture(examinee.passage))
-        words = "dropout is off: bit for bit"
-        measures.append(exact("captured in training mode", *trained, words))
-        notes = (f"dropout of up to {examinee.dropout:g} while training",)
-    claim = "captures agree, also of a model in training mode"
-    return Check("", "dropout off", claim=claim, measures=tuple(measures), notes=notes)
-
-
-def padding_ignored(examinee: Examinee, maps: Maps, outputs: Outputs, rounding: Rounding) -> Check:
-    """Padding gets no weight, and moves nothing of the real tokens."""
-    name, claim = "padding ignored", "padding gets no weight and moves no real token"
-    runs, reason = examinee.padded()
-    if not runs:
-        return Check("", name, claim=claim, skipped=reason)
-    measures = []
-    for run in runs:
-        wanted = {place: maps[place] for place in maps if place in run.maps}
-        difference, where = apart(wanted, run.maps)
-        # An encoder–decoder's decoder is not padded, so its rows stay in place as well.
-        moved = float(np.abs(run.outputs - outputs).max())
-        measures += [
-            exact(f"weight on padding, {run.side}", run.on_padding, run.where, _NONE),
-            Measure(f"weights move by, {run.side}", difference, *_weights(rounding, maps), where),
-            Measure(f"outputs move by, {run.side}", moved, *_outputs(rounding, outputs)),
-        ]
-    notes = (reason,) if reason else ()
-    return Check("", name, claim=claim, measures=tuple(measures), notes=notes)
-
-
-_NONE = "hidden means none at all"
-
-
-def unchanged(before: Mapping[str, str], after: Mapping[str, str]) -> Check:
-    """Everything that was done left the model as it was found."""
-    parts = dict.fromkeys((*before, *after))
-    other = [part for part in parts if before.get(part) != after.get(part)]
-    measure = exact("parts that changed", len(other), ", ".join(other), "digests (SHA-256) agree")
-    return Check(
-        "",
-        "model left unchanged",
-        claim="after all of these runs the model is as it was before",
-        measures=(measure,),
-        notes=(f"compared: {', '.join(parts)}",),
-    )
-
-
-def _weights(rounding: Rounding, maps: Maps) -> tuple[Tolerance, str]:
-    tolerance, words = rounding.of_model(score_spread(maps))
-    return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
-
-
-def _outputs(rounding: Rounding, outputs: Outputs) -> tuple[Tolerance, str]:
-    tolerance, words = rounding.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
-    return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"

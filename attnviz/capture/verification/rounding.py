@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.capture.verification.maps import Maps, score_spread
 from attnviz.records import ModelInfo
 from attnviz.verification import Measure, Tolerance
 
@@ -66,6 +70,16 @@ class Rounding:
             per_layer += 6 * width + self.info.head_dim + self.keys
         words = f"{layers} layer{'s' * (layers != 1)} × {per_layer:,} roundings"
         return self._told(layers * per_layer, largest, words)
+
+    def of_weights(self, maps: Maps) -> tuple[Tolerance, str]:
+        """Of the weights of a whole run, and why."""
+        tolerance, words = self.of_model(score_spread(maps))
+        return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
+
+    def of_outputs(self, outputs: NDArray[np.float64]) -> tuple[Tolerance, str]:
+        """Of the outputs of a whole run, and why."""
+        tolerance, words = self.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
+        return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"
 
     def _told(self, roundings: int, largest: float, words: str) -> tuple[Tolerance, str]:
         return Tolerance(self.epsilon, roundings, largest), words

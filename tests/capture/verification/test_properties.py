@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from attnviz.capture.removal_subject import Passage
-from attnviz.capture.verification import properties as prove
+from attnviz.capture.verification import observing, properties
 from attnviz.capture.verification.examinee import HeadSum, Padded, Reference
 from attnviz.capture.verification.maps import apart
 from attnviz.capture.verification.rounding import Rounding
@@ -123,13 +123,13 @@ def check(made: Made, name: str) -> Any:
     passage = made.passage
     maps, outputs = made.capture(passage), made.outputs(passage)
     return {
-        "rows": lambda: prove.rows_sum(made, maps, ROUNDING),
-        "causality": lambda: prove.causality(made, maps, outputs, ROUNDING),
-        "heads": lambda: prove.heads_sum(made, ROUNDING),
-        "eager": lambda: prove.eager_weights(made, maps, ROUNDING),
-        "outputs": lambda: prove.outputs_kept(made, outputs, ROUNDING),
-        "dropout": lambda: prove.dropout_off(made, maps),
-        "padding": lambda: prove.padding_ignored(made, maps, outputs, ROUNDING),
+        "rows": lambda: properties.rows_sum(made, maps, ROUNDING),
+        "causality": lambda: properties.causality(made, maps, outputs, ROUNDING),
+        "heads": lambda: properties.heads_sum(made, ROUNDING),
+        "eager": lambda: observing.eager_weights(made, maps, ROUNDING),
+        "outputs": lambda: observing.outputs_kept(made, outputs, ROUNDING),
+        "dropout": lambda: observing.dropout_off(made, maps),
+        "padding": lambda: observing.padding_ignored(made, maps, outputs, ROUNDING),
     }[name]()
 
 
@@ -216,9 +216,9 @@ def test_dropout_that_is_there_is_tried_in_training_mode() -> None:
 def test_what_changed_is_named() -> None:
     made = Made()
     before = made.state()
-    assert prove.unchanged(before, made.state()).verdict == "pass"
+    assert observing.unchanged(before, made.state()).verdict == "pass"
     made.parts |= {"hooks": "c", "buffers": "d"}
-    found = prove.unchanged(before, made.state())
+    found = observing.unchanged(before, made.state())
     assert found.verdict == "fail"
     assert (found.measures[0].difference, found.measures[0].where) == (2, "hooks, buffers")
 
