@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from attnviz.learning import CurvePoint
 from attnviz.render.blocks import Block
 from attnviz.render.sweep.numbers import heads_name
@@ -12,6 +14,8 @@ from attnviz.render.training.curve import Curve, curve_plot
 from attnviz.sweeping import SweepReport
 
 __all__ = ["CurvesByHeads", "curves_by_heads", "mean_curves"]
+
+_PLACES = 200
 
 CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
 """By the number of heads the curve of each seed."""
@@ -41,8 +45,15 @@ def _name(heads: int, seeds: int) -> str:
 
 
 def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
+    """The mean of the seeds at each of their points, and on the straight lines between.
+
+    The plot puts the signs that tell curves apart without colour at points, and needs enough.
+    """
     losses: dict[int, list[float]] = {}
     for points in seeds:
         for point in points:
             losses.setdefault(point.step, []).append(point.loss)
-    return [(step, sum(found) / len(found)) for step, found in sorted(losses.items())]
+    steps = sorted(losses)
+    means = [sum(losses[step]) / len(losses[step]) for step in steps]
+    places = sorted({*steps, *np.linspace(steps[0], steps[-1], _PLACES)})
+    return list(zip(map(float, places), np.interp(places, steps, means).tolist(), strict=True))

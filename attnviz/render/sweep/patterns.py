@@ -28,13 +28,14 @@ def patterns_found(report: SweepReport, theme: Theme, room: int) -> Block:
     longest = min(max(width(pattern.words) for pattern in first), _LONGEST)
     named = max(min(longest, room - _EVEN - _GAP - _CELL), _SHORTEST)
     shown = report.measured[: max((room - named - _EVEN) // (_CELL + _GAP), 1)]
-    head = " " * named + "even".rjust(_EVEN)
+    even = _EVEN if room >= named + _EVEN + _GAP + _CELL else 0
+    head = " " * named + "even".rjust(even)[:even]
     head += "".join(" " * _GAP + heads_name(heads).center(_CELL) for heads in shown)
     lines: list[Line] = [[Segment(head.rstrip(), DIM)]]
     for pattern in first:
         line = [
             Segment(fit(pattern.words, named, theme.ellipsis), BOLD),
-            Segment(share(pattern.even).rjust(_EVEN), DIM),
+            Segment(share(pattern.even).rjust(even)[:even], DIM),
         ]
         for heads in shown:
             line += [Segment(" " * _GAP), _cell(report, heads, pattern, theme)]

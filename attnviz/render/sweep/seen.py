@@ -40,7 +40,7 @@ def _loss(report: SweepReport, heads: int) -> Spread:
 def _alone(report: SweepReport) -> str:
     heads = report.measured[0]
     return (
-        f"Seen: {heads_name(heads)} ends at a loss of {with_spread(_loss(report, heads))}; there "
+        f"Seen: {heads_name(heads)} ended at a loss of {with_spread(_loss(report, heads))}; there "
         "is no other number of heads to compare it with."
     )
 

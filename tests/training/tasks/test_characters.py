@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,7 @@ def test_references(path: Path) -> None:
     samples = task.held_out(512, np.random.default_rng(0))
     learned = TEXT[: len(TEXT) - len(TEXT) // 10]
     different = sorted(set(learned))
-    alone, pairs = Counter(learned), Counter(zip(learned, learned[1:], strict=False))
+    alone, pairs = Counter(learned), Counter(pairwise(learned))
     size = len(different) + 1  # whatever was never seen is one more character
     chance = task.chance(samples)
     assert chance.loss == pytest.approx(math.log(len(different)))

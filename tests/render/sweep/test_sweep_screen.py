@@ -1,0 +1,104 @@
+"""Whole screens of a sweep, and what they must say whatever the terminal can do.
+
+Golden screens lie in ``golden/``; ``ATTNVIZ_GOLDEN=write`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.learning import CorpusFacts
+from attnviz.render.sweep.screen import sweep_screen
+from attnviz.render.theme import Theme
+from attnviz.sweeping import SweepReport
+
+GOLDEN = Path(__file__).parent / "golden"
+Sweeps = Callable[..., SweepReport]
+
+
+def check(name: str, screen: str) -> None:
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("ATTNVIZ_GOLDEN") == "write":
+        path.write_text(screen, encoding="utf-8")
+    assert screen == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("room", [60, 100, 140])
+def test_golden(sweeps: Sweeps, room: int) -> None:
+    theme = Theme(colour=False)
+    check(f"sweep-{room}", sweep_screen(sweeps(), theme, room, ("next: more",)).plain)
+
+
+def test_golden_ascii(sweeps: Sweeps) -> None:
+    theme = Theme(colour=False, ascii=True, encoding="ascii")
+    screen = sweep_screen(sweeps(), theme, 90, explain=True).plain
+    assert screen.isascii()
+    check("sweep-ascii", screen)
+
+
+@pytest.mark.parametrize("room", [20, 33, 47, 80, 200])
+@pytest.mark.parametrize("colour", [False, True])
+def test_no_line_is_wider_than_the_screen(sweeps: Sweeps, room: int, colour: bool) -> None:
+    screen = sweep_screen(sweeps(), Theme(colour=colour), room, ("next: more",), explain=True)
+    for line in screen.plain.splitlines():
+        assert cell_len(line) <= room, line
+
+
+def test_the_rows_of_the_table(sweeps: Sweeps) -> None:
+    lines = sweep_screen(sweeps(), Theme(colour=False), 140).plain.splitlines()
+    rows = {line.partition("  ")[0]: line.split()[-9:] for line in lines}
+    assert rows["4 heads"][1:] == ["0.062", "0.062", "96.9%", "3.1%", "8", "16.0", "15,136", "3"]
+    assert rows["1 head"][1:] == ["0.625", "0.125", "68.8%", "6.2%", "32", "4.0", "15,136", "3"]
+    assert "2.197" in rows["chance: any of 9 letters"]
+    assert rows["best possible"][-2:] == ["0.000", "100.0%"]
+
+
+def test_one_seed_has_no_spread(sweeps: Sweeps) -> None:
+    screen = sweep_screen(sweeps({1: (0.5,), 2: (0.25,)}), Theme(colour=False), 120).plain
+    assert "±" not in screen
+    assert "seed 0" in screen
+
+
+def test_what_was_interrupted_says_so(sweeps: Sweeps) -> None:
+    report = sweeps({1: (0.5, 0.75), 2: (0.25,)}, notes=("interrupted: 3 of 4 models",))
+    screen = sweep_screen(report, Theme(colour=False), 120).plain
+    assert "interrupted: 3 of 4 models" in screen
+    lines = [line.split() for line in screen.splitlines()]
+    assert [line[-1] for line in lines if "15,136" in line][-2:] == ["2", "1"]
+
+
+def test_parameters_that_differ_are_told(sweeps: Sweeps) -> None:
+    report = sweeps({1: (0.5,), 2: (0.25,)})
+    one, two = report.models
+    unequal = replace(report, models=(one, replace(two, parameters=17)))
+    screen = sweep_screen(unequal, Theme(colour=False), 160).plain
+    assert "parameters: 15,136 with 1, 17 with 2 heads" in screen
+    assert "whatever the heads" not in screen
+
+
+def test_names_of_a_text_are_harmless(sweeps: Sweeps) -> None:
+    report = sweeps()
+    text = CorpusFacts(("\x1b[31m[red]\n.txt",), 1000, 1000, "0123456789ab")
+    task = replace(report.task, name="text", words="guess", best=None, text=text)
+    screen = sweep_screen(replace(report, task=task), Theme(colour=False), 100).plain
+    assert "\x1b" not in screen
+    assert "[red]" in screen
+    assert "its last tenth is held out" in screen
+    assert "that can be known" not in screen
+
+
+def test_a_cell_has_the_colour_of_its_score(
+    sweeps: Sweeps, look: Any, step_of: Callable[[float], int]
+) -> None:
+    screen = look(sweep_screen(sweeps(), Theme(), 120), 120)
+    for name, score in ((".50 L0H0", 0.5), (".90 L0H0", 0.9)):
+        y, x = screen.find(name)
+        found, _ = screen.cell(y, x)
+        assert step_of(score) in found
