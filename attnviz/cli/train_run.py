@@ -73,7 +73,7 @@ def _train(run: TrainingRun, report: Report, notices: Console) -> None:
                 run.save_state()
                 saved = time.monotonic()
                 between = max(_BETWEEN_SAVES, (saved - began) / _SAVING_SHARE)
-            if validated:
+            if validated or stopped():
                 run.store()  # another process can look at the heads while they form
             if stopped():
                 break
