@@ -107,6 +107,6 @@ def _hints(result: TrainedModel) -> tuple[str, ...]:
     directory = result.directory
     name = directory if directory.isprintable() and " " not in directory else repr(directory)
     return (
-        f'next: attnviz heads --model {name} "…" shows where its heads look',
+        f'next: attnviz heads --model {name} "The cat sat on the mat." shows where its heads look',
         f"attnviz patterns --model {name} names what each head does",
     )

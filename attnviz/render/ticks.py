@@ -6,6 +6,9 @@ import math
 
 __all__ = ["round_ticks", "short_number"]
 
+_SLACK = 1e-9
+"""Of a tick, so that one that lies on an end is not lost to rounding."""
+
 _SUFFIXES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 
 
@@ -19,7 +22,7 @@ def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], in
     power = math.floor(math.log10(span / parts))
     factor = next(factor for factor in (1, 2, 5, 10) if span <= parts * factor * 10.0**power)
     size = factor * 10.0**power
-    first, last = math.ceil(low / size), math.floor(high / size)
+    first, last = math.ceil(low / size - _SLACK), math.floor(high / size + _SLACK)
     digits = max(0, -power - (factor == 10))
     return [number * size for number in range(first, last + 1)], digits
 

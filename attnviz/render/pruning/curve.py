@@ -17,6 +17,7 @@ from attnviz.render.labels import at_blanks
 from attnviz.render.palette import colour_table
 from attnviz.render.prose import wrapped
 from attnviz.render.theme import Theme
+from attnviz.render.ticks import round_ticks
 
 __all__ = ["loss_curve"]
 
@@ -61,7 +62,7 @@ def loss_curve(report: PruneReport, theme: Theme, room: int) -> Block:
     if report.limit is not None:
         losses.append(report.limit)
     low, high = _range(losses)
-    ticks, digits = _ticks(low, high)
+    ticks, digits = round_ticks(low, high)
     labels = [f"{tick:.{digits}f}" for tick in ticks]
     gutter = max(map(len, labels)) + 2
     width = max(min(room - gutter, _WIDEST), _LEAST)
@@ -177,17 +178,6 @@ def _range(losses: Sequence[float]) -> tuple[float, float]:
     low, high = min(losses), max(losses)
     lack = max(1e-3 * abs(high) - (high - low), 0.0)
     return low - lack / 2, high + (lack or 1e-9) / 2
-
-
-def _ticks(low: float, high: float) -> tuple[list[float], int]:
-    """Two to six round numbers between two ends, and how many decimals they need."""
-    span = high - low
-    power = math.floor(math.log10(span / 5))
-    factor = next(factor for factor in (1, 2, 5, 10) if span <= 5 * factor * 10.0**power)
-    size = factor * 10.0**power
-    first, last = math.ceil(low / size), math.floor(high / size)
-    digits = max(0, -power - (factor == 10))
-    return [number * size for number in range(first, last + 1)], digits
 
 
 def _floor(axes: _Axes, total: int, gutter: int) -> str:

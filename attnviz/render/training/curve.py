@@ -23,7 +23,7 @@ __all__ = ["Curve", "Mark", "curve_plot"]
 _ROWS = 12
 _WIDEST = 96
 _LEAST = 8
-_BRIGHTEST, _DARKEST = 235, 105
+_BRIGHTEST, _DARKEST = 235, 120
 """Steps of the palette between which the curves' colours lie; darker ones vanish on black."""
 
 _SIGNS = "●○◆◇▲△■□"
@@ -164,20 +164,18 @@ def _wall(theme: Theme) -> str:
 
 
 def _floor(canvas: Canvas, end: float, across: str, gutter: int, room: int) -> str:
-    """The numbers below the canvas, the unit behind the last one."""
-    most = max(canvas.width // 10, 2)
-    ticks, _ = round_ticks(0.0, end, most)
-    cells = [" "] * room
-    free = 0
+    """The numbers below the canvas, the unit behind the last one that leaves room for it."""
+    ticks, _ = round_ticks(0.0, end, max(canvas.width // 10, 6))
+    text = ""
+    unit = ""
     for tick in ticks:
         label = short_number(tick)
         start = max(gutter + canvas.column(tick) - (len(label) // 2 if tick else 0), 0)
-        if start >= free and start + len(label) <= room:
-            cells[start : start + len(label)] = label
-            free = start + len(label) + 1
-    if free + len(across) <= room:
-        cells[free : free + len(across)] = across
-    return "".join(cells).rstrip()
+        if start > len(text) - (not text) and start + len(label) <= room:
+            text = text.ljust(start) + label
+            if len(text) + 1 + len(across) <= room:
+                unit = f"{text} {across}"
+    return unit or text
 
 
 def _legend(

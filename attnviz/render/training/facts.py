@@ -49,7 +49,10 @@ def result_rows(result: TrainedModel, theme: Theme) -> list[tuple[str, str]]:
             f"; {result.valid_bits_per_byte:.3f} bits per byte; whole text, windows of "
             f"{result.valid_windows} tokens",
         ),
-        ("model", result.directory),
+        (
+            "written",
+            f"{result.directory}; weights and tokenizer; README.md, its card; log.csv, its curve",
+        ),
     ]
     return [(name, visible(words, theme.encoding)) for name, words in rows]
 

@@ -13,7 +13,8 @@ __all__ = ["best_heads"]
 _ROWS = (
     ("previous token", "previous", "text"),
     ("first token", "first", "text"),
-    ("duplicate token", "duplicate", "random"),
+    ("duplicate token", "duplicate", "text"),
+    ("duplicate, random tokens", "duplicate", "random"),
     ("induction", "induction", "text"),
     ("induction, random tokens", "induction", "random"),
 )

@@ -1,0 +1,111 @@
+"""The result of a training run as a person reads it, and as files hold it.
+
+``ATTNVIZ_GOLDEN=write pytest tests/render/training/test_screen.py`` writes the screens anew.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.errors import UsageError
+from attnviz.learning import TrainedModel, bits_per_byte
+from attnviz.render.export.training_json import train_document, write_train_json
+from attnviz.render.export.training_save import check_save_path, save_training, write_train_csv
+from attnviz.render.theme import Theme
+from attnviz.render.training.screen import train_screen
+
+GOLDEN = Path(__file__).parent / "golden"
+THEMES = {
+    "plain": Theme(colour=False),
+    "ascii": Theme(colour=False, ascii=True, encoding="ascii"),
+}
+HINTS = ('next: attnviz heads --model m "A cat." shows where its heads look', "another hint")
+
+
+@pytest.mark.parametrize("room", [60, 100])
+@pytest.mark.parametrize("name", THEMES)
+def test_the_screen_is_as_it_was(result: TrainedModel, name: str, room: int) -> None:
+    text = train_screen(result, THEMES[name], room, HINTS, explain=room == 60).plain
+    path = GOLDEN / f"{name}_{room}.txt"
+    if os.environ.get("ATTNVIZ_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("room", [20, 33, 60, 80, 100, 200])
+@pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
+def test_nothing_is_cut_or_acts(result: TrainedModel, theme: Theme, room: int) -> None:
+    text = train_screen(result, theme, room, HINTS, explain=True).plain
+    assert max(map(cell_len, text.splitlines())) <= room
+    assert "\x1b" not in text
+    assert not theme.ascii or text.isascii()
+
+
+def test_its_numbers_are_those_of_the_run(result: TrainedModel) -> None:
+    text = " ".join(train_screen(result, THEMES["plain"], 200).plain.split())
+    bits = 4.0 * 100_000 / (400_000 * math.log(2))
+    for words in (
+        "1,234,567 · 4,096 tokens in the vocabulary · stored in float16",
+        "1,000,000 tokens in 1,000 steps · 2.5 min · 6,667 tokens/s · matrix products in bfloat16",
+        f"4.000 nats per token · perplexity {math.exp(4):.1f} · {bits:.3f} bits per byte",
+        "70% text · 25% uniform random tokens that repeat",
+        "phase text from 200 k on",
+        "previous token",
+        "0.90 L1H2 0.05 0.001",
+        "9.50 nats per token on the first copy, 0.250 ± 0.020 on the second",
+        "trained on one.txt and [red]two.txt · 4,000,000 bytes · 1,000,000 tokens",
+    ):
+        assert words in text, words
+
+
+def test_bits_per_byte_by_hand(result: TrainedModel) -> None:
+    assert bits_per_byte(math.log(2), result.valid) == pytest.approx(0.25)
+
+
+def test_the_document_has_every_number(result: TrainedModel) -> None:
+    document = train_document(result)
+    stream = io.StringIO()
+    write_train_json(result, stream)
+    assert json.loads(stream.getvalue()) == json.loads(json.dumps(document))
+    assert stream.getvalue().isascii()
+    assert list(document)[:2] == ["schema", "model"]
+    assert len(document["curve"]) == 100
+    assert document["curve"][0]["valid_loss"] == 8.95
+    assert document["curve"][1]["valid_loss"] is None
+    assert document["valid_perplexity"] == pytest.approx(math.exp(4))
+    best = [
+        (one["layer"], one["head"])
+        for one in document["scores"]["text"]["heads"]
+        if one["scores"]["previous"] > 0.5
+    ]
+    assert best == [(1, 2)]
+    assert document["scores"]["random"]["second_copy_loss"] == {"mean": 0.25, "error": 0.02}
+
+
+def test_the_curve_as_a_table(result: TrainedModel) -> None:
+    stream = io.StringIO()
+    write_train_csv(result.points, stream)
+    rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
+    for row, point in zip(rows, result.points, strict=True):
+        assert (int(row["step"]), float(row["loss"])) == (point.step, point.loss)
+        assert row["valid_loss"] == ("" if point.valid_loss is None else repr(point.valid_loss))
+        assert row["phase"] == point.phase
+
+
+def test_the_ending_says_which_file_is_written(result: TrainedModel, tmp_path: Path) -> None:
+    for ending in (".json", ".csv", ".txt"):
+        save_training(result, tmp_path / f"run{ending}", "the screen\n")
+    assert json.loads((tmp_path / "run.json").read_text())["schema"] == "attnviz.train/1"
+    assert (tmp_path / "run.csv").read_text().startswith("step,tokens,seconds")
+    assert (tmp_path / "run.txt").read_text() == "the screen\n"
+    with pytest.raises(UsageError, match=r"end it in one of \.json"):
+        check_save_path(tmp_path / "run.png")
