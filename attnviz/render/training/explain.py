@@ -14,6 +14,6 @@ EXPLANATION = (
     "other tokens.",
     "Repeated tokens: part of what is read are random tokens that stand there twice. Only looking "
     "back helps to predict the second copy, and heads that do it form: induction heads.",
-    "Heads: a score is the share of a head's attention that goes where the name says, of 1; even is "
-    "what a head gets that looks everywhere alike. The error is that of a mean over sequences.",
+    "Heads: a score is the share of a head's attention that goes where the name says, of 1; even "
+    "is what a head gets that looks everywhere alike. The error is that of a mean over sequences.",
 )
