@@ -11,10 +11,11 @@ from attnviz.training.recipe import Budget, Phase, Recipe, Shape, Validation
 
 SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
 PHASES = (
-    Phase("repetition", 0.4, 13, 5, 1.0, 0.0, period=(3, 6)),
-    Phase("text", 1.0, 23, 5, 0.2, 0.2, 0.1, period=(3, 7)),
+    Phase(
+        "repetition", 0.4, length=13, batch=5, repeated_tokens=1, repeated_passages=0, period=(3, 6)
+    ),
+    Phase("text", length=23, batch=5, repeated_tokens=0.2, repeated_passages=0.2, period=(3, 7)),
 )
-
 
 WORDS = "the cat sat on the mat and the dog sat on the log while it rained all day"
 

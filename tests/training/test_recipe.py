@@ -53,7 +53,7 @@ def test_every_part_is_read(tmp_path: Path) -> None:
     assert recipe.model == Shape(layers=3, context=31)
     assert recipe.optimiser == Optimiser(learning_rate=1)
     assert recipe.budget == Budget(tokens=11)
-    assert recipe.phases == (Phase("a", 0.25, 5, period=(2, 3)), Phase(length=31, period=(4, 9)))
+    assert recipe.phases == (Phase("a", 0.25, length=5, period=(2, 3)), Phase(length=31, period=(4, 9)))
     assert (recipe.validation.every, recipe.card.license) == (0.5, "mit")
 
 
