@@ -24,7 +24,11 @@ def _demand(holds: bool, rule: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class Shape:
-    """The decoder: Llama's architecture, as ``DecoderConfig`` describes it."""
+    """The decoder: Llama's architecture, as ``DecoderConfig`` describes it.
+
+    initializer_range: standard deviation of fresh weights. Llama's 0.02 suits widths of thousands;
+    1/√d_model keeps what narrow layers write as large as what they read.
+    """
 
     layers: int = 4
     heads: int = 4
@@ -33,6 +37,7 @@ class Shape:
     d_model: int = 128
     d_ff: int = 344
     context: int = 1024
+    initializer_range: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -67,16 +72,19 @@ class Phase:
     """A stretch of the training with batches of one make.
 
     until: share of the budget that is used up when it ends, in (0, 1].
+    rate: share of the optimiser's learning rate that this phase learns with.
     length: predicted tokens of a sequence. batch: sequences of a batch.
     repeated_tokens: share of the sequences that repeat a stretch of uniform random tokens.
     repeated_passages: share that repeats a stretch of the text.
     mirrored_tokens: share that repeats random tokens forwards and backwards by turns.
     period: least and largest length of the stretch.
+    drawn_from: random tokens are among the first so many of the vocabulary; None for all of it.
     surprise: weight of the loss on random tokens before they repeat, which nothing predicts.
     """
 
     name: str = "text"
     until: float = 1.0
+    rate: float = 1.0
     length: int = 256
     batch: int = 16
     repeated_tokens: float = 0.1
@@ -84,11 +92,18 @@ class Phase:
     mirrored_tokens: float = 0.0
     period: tuple[int, int] = (4, 127)
     surprise: float = 0.0
+    drawn_from: int | None = None
 
     def __post_init__(self) -> None:
         _demand(0 < self.until <= 1, "until must be in (0, 1]", self.until)
+        _demand(0 < self.rate <= 1, "rate must be in (0, 1]", self.rate)
         _demand(self.length >= 2, "length must be 2 or more", self.length)
         _demand(self.batch >= 1, "batch must be 1 or more", self.batch)
+        _demand(
+            self.drawn_from is None or self.drawn_from >= 2,
+            "drawn_from must be 2 or more",
+            self.drawn_from,
+        )
         for name in ("repeated_tokens", "repeated_passages", "mirrored_tokens", "surprise"):
             _demand(0 <= getattr(self, name) <= 1, f"{name} must be in [0, 1]", getattr(self, name))
         _demand(self.synthetic <= 1 + 1e-9, "the shares of the sequences exceed 1", self.synthetic)

@@ -89,7 +89,7 @@ class Sampler:
         if kind == "repeated_passages":
             stretch = self._passage(period, random)
         else:
-            stretch = self._random_tokens(period, random)
+            stretch = self._random_tokens(period, random, phase.drawn_from)
             # The beginning of a text predicts the first token, so the copy's first prediction is
             # made at index period; nothing tells there that the stretch has ended.
             weights[: period + 1] = phase.surprise
@@ -97,9 +97,11 @@ class Sampler:
             stretch = np.concatenate([stretch, stretch[::-1]])
         return self._begun(np.resize(stretch, phase.length)), weights
 
-    def _random_tokens(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Uniform over the vocabulary without the token that begins a text."""
-        drawn = random.integers(0, self._vocabulary - 1, count)
+    def _random_tokens(
+        self, count: int, random: np.random.Generator, among: int | None
+    ) -> NDArray[np.int64]:
+        """Uniform over the first ids, or all, without the token that begins a text."""
+        drawn = random.integers(0, min(among or self._vocabulary, self._vocabulary) - 1, count)
         return drawn + (drawn >= self._beginning)
 
     def _passage(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:

@@ -92,7 +92,9 @@ class Trainer:
                 self._phase, self._phase_began = index, self._step
             phase = self.recipe.phases[index]
             batch = self._sampler.draw(phase)
-            rate = learning_rate(self.recipe.optimiser, used, self._step - self._phase_began)
+            rate = phase.rate * learning_rate(
+                self.recipe.optimiser, used, self._step - self._phase_began
+            )
             self._losses.append(self._learn(batch, rate))
             self._step += 1
             self._tokens += batch.weights.size
