@@ -21,7 +21,7 @@ from attnviz.render.labels import visible
 from attnviz.render.sweep.screen import sweep_screen
 from attnviz.render.theme import Theme
 from attnviz.sweeping import SweepModel, SweepReport
-from attnviz.training.sweep import HeadsTraining, SweepPlan
+from attnviz.training.sweep import HeadsTraining, SweepPlan, few_threads
 
 __all__ = ["show_sweep"]
 
@@ -41,11 +41,11 @@ def show_sweep(wish: SweepWish, output: Output) -> None:
     device = find_device(wish.device)
     notices = messages(output.quiet or output.json)
     began = time.monotonic()
-    with watching(notices, output.palette, output.ascii) as watch:
+    with watching(notices, output.palette, output.ascii) as watch, few_threads(plan) as threads:
         models = _train(plan, device, watch)
     wanted = len(plan.heads) * len(plan.seeds)
     if models:
-        report = _report(plan, device, models, time.monotonic() - began)
+        report = _report(plan, device, threads, models, time.monotonic() - began)
         _show(report, wish, output, console)
         if report.seconds > _LONG:
             notices.print(f"the sweep took {spoken_time(report.seconds)}")
@@ -77,7 +77,11 @@ def _train(plan: SweepPlan, device: torch.device, watch: Watch) -> tuple[SweepMo
 
 
 def _report(
-    plan: SweepPlan, device: torch.device, models: tuple[SweepModel, ...], seconds: float
+    plan: SweepPlan,
+    device: torch.device,
+    threads: int,
+    models: tuple[SweepModel, ...],
+    seconds: float,
 ) -> SweepReport:
     samples = plan.measured_on()
     wanted = len(plan.heads) * len(plan.seeds)
@@ -99,7 +103,7 @@ def _report(
         held_out=len(samples.ids),
         predictions=samples.predictions,
         device=str(device),
-        threads=torch.get_num_threads(),
+        threads=threads,
         models=models,
         seconds=seconds,
         notes=tuple(notes),

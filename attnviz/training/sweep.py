@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,13 +23,16 @@ from attnviz.training.recipe import Optimiser
 from attnviz.training.sweep_patterns import best_heads
 from attnviz.training.tasks.task import BEGINNING, Samples, Task
 
-__all__ = ["HeadsTraining", "SweepPlan"]
+__all__ = ["HeadsTraining", "SweepPlan", "few_threads"]
 
 _BATCHES, _HELD_OUT = 1, 2
 """What a stream of random numbers is for, so that two purposes never share one."""
 
 _POINTS = 25
 """Of a curve, at most one more."""
+
+_NARROW = 128
+"""Widths up to which the threads of a matrix product wait for one another longer than they work."""
 
 _AT_ONCE = 128
 """Held-out sequences of one forward pass."""
@@ -183,6 +187,21 @@ class HeadsTraining:
             loss += float(token_losses(logits, answers)[counted].double().sum())
             right += float((logits.argmax(-1) == answers)[counted].sum())
         return loss / samples.predictions, right / samples.predictions
+
+
+@contextmanager
+def few_threads(plan: SweepPlan) -> Iterator[int]:
+    """One thread for narrow models, torch's own number for others; how many it is.
+
+    On a busy machine a second thread makes a step of a narrow model a hundred times as long.
+    """
+    before = torch.get_num_threads()
+    threads = 1 if plan.d_model <= _NARROW else before
+    torch.set_num_threads(threads)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def _fresh(config: DecoderConfig, seed: int) -> TorchDecoder:

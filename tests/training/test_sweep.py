@@ -11,7 +11,7 @@ from attnviz.analysis.measures import previous
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.sweeping import SweepModel
 from attnviz.training import sweep
-from attnviz.training.sweep import HeadsTraining, SweepPlan
+from attnviz.training.sweep import HeadsTraining, SweepPlan, few_threads
 from attnviz.training.sweep_patterns import best_heads
 from attnviz.training.tasks.induction import Induction
 from attnviz.training.tasks.majority import Majority
@@ -160,3 +160,16 @@ def test_wider_models_take_smaller_steps() -> None:
     assert plan(d_model=32).optimiser.learning_rate == pytest.approx(0.01)
     assert plan(d_model=128).optimiser.learning_rate == pytest.approx(0.005)
     assert plan(d_model=16).optimiser.learning_rate == pytest.approx(0.01)
+
+
+def test_narrow_models_have_one_thread_and_put_the_others_back() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with few_threads(plan(d_model=128)) as threads:
+            assert threads == torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with few_threads(plan(d_model=144)) as threads:
+            assert threads == torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

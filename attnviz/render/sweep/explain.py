@@ -20,8 +20,8 @@ def explanation(report: SweepReport) -> list[str]:
         "Seeds: every training is repeated from other first weights and other batches. What "
         "differs by less than the seeds do is no finding.",
         "Heads: a head spreads its attention, which sums to one, over the tokens before. With two "
-        "tokens to find one head must share it, two heads need not; but many heads are narrow, and "
-        "a narrow head tells fewer tokens apart.",
+        "tokens to find one head must share it, two heads need not. But more heads are narrower "
+        "ones; what that costs, or does not, is in the table.",
     ]
     if report.task.name == "induction":
         lines.append(
