@@ -45,8 +45,10 @@ def show_train(wish: TrainWish, output: Output) -> None:
     if wish.resume:
         sweep(wish.out)
     with training(run, messages(output.quiet or output.json)) as report:
-        _train(run, report, notices)
-        result = run.finish()
+        result = run.finish() if _train(run, report) else None
+    if result is None:  # said only now that no bar is in the way
+        _say_stopped(run, notices)
+        raise KeyboardInterrupt
     run.close()
     with printing():
         if output.json:
@@ -61,8 +63,8 @@ def show_train(wish: TrainWish, output: Output) -> None:
     _save(result, wish, output, console, messages(output.quiet or output.json))
 
 
-def _train(run: TrainingRun, report: Report, notices: Console) -> None:
-    """To the end of the budget; KeyboardInterrupt, the state saved, where it was asked to stop."""
+def _train(run: TrainingRun, report: Report) -> bool:
+    """To the end of the budget; False, the state saved, where the process was asked to stop."""
     saved, between = time.monotonic(), _BETWEEN_SAVES
     with between_steps() as stopped:
         for point in run.steps():
@@ -77,13 +79,15 @@ def _train(run: TrainingRun, report: Report, notices: Console) -> None:
                 run.store()  # another process can look at the heads while they form
             if stopped():
                 break
-        if stopped() and run.trainer.used < 1:
-            where = visible(repr(str(run.directory)))
-            notices.print(
-                f"stopped after {run.trainer.tokens:,} tokens, {run.trainer.used:.0%} of the "
-                f"budget; saved in {where}: the same command with --resume goes on"
-            )
-            raise KeyboardInterrupt
+        return run.trainer.used >= 1
+
+
+def _say_stopped(run: TrainingRun, notices: Console) -> None:
+    where = visible(repr(str(run.directory)))
+    notices.print(
+        f"stopped after {run.trainer.tokens:,} tokens, {run.trainer.used:.0%} of the budget; "
+        f"saved in {where}: the same command with --resume goes on"
+    )
 
 
 def _save(

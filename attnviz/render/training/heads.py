@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from rich.color import Color
+from rich.style import Style
+
 from attnviz.learning import ModelScores, TrainedModel
 from attnviz.render.ablation.table import Column, table
 from attnviz.render.blocks import Block
+from attnviz.render.palette import colour_table
 from attnviz.render.prose import paragraph, wrapped
 from attnviz.render.theme import Theme
 
 __all__ = ["best_heads"]
+
+_SHADE = 180
+"""The step of the palette that the bars have."""
 
 _ROWS = (
     ("previous token", "previous", "text"),
@@ -38,7 +45,8 @@ def best_heads(result: TrainedModel, theme: Theme, room: int) -> Block:
     ]
     names = [words for words, _ in found]
     values = [estimate.mean for _, _, estimate in best]
-    drawn = table(names, values, 1.0, columns, theme, room)
+    shade = Style(color=Color.from_rgb(*colour_table(theme.palette)[_SHADE]))
+    drawn = table(names, values, 1.0, columns, theme, room, shade)
     title = wrapped([("What its heads do", True), (_measured(scores, theme), False)], room, theme)
     copies = paragraph(_copies(scores, sign), room, theme)
     return Block((*title, *drawn.lines, *copies.lines), room)
