@@ -32,7 +32,7 @@ def test_the_screen(run: Any) -> None:
     assert "Traceback" not in result.err
     assert result.lines[0].startswith("attnviz's own decoder · 2 layers of width 8")
     assert "Loss while training" in result.out
-    assert "chance: any of 9 letters" in result.out
+    assert "chance: 9 letters" in result.out
     assert "What the heads look at" in result.out
     assert "\nSeen: " in result.out
     assert "parameters whatever the heads" in result.out

@@ -14,6 +14,9 @@ __all__ = ["seen"]
 _CERTAIN = 2.0
 """Standard deviations over seeds from which a difference is called one."""
 
+_FEW = 2
+"""Seeds from which a spread can be computed, but hardly known."""
+
 _SOLVED = 0.99
 """Share of right answers from which a task with a known best counts as solved."""
 
@@ -87,7 +90,8 @@ def _doubt(report: SweepReport, better: int, worse: int) -> str:
     times = spread.mean / spread.deviation
     if times < _CERTAIN:
         return f"{words}, but how much lower depends on the seed."
-    return f"{words}: {times:.1f} times the spread."
+    few = ", though two seeds say little of a spread" if len(found) == _FEW else ""
+    return f"{words}: {times:.1f} times the spread{few}."
 
 
 def _solved(report: SweepReport) -> list[str]:
@@ -124,17 +128,20 @@ def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
     ]
     backs = [name for name in names if name.startswith("back_")]
     for pair in combinations(backs, 2):
-        lines.append(
-            f"Shared: {words[pair[0]]} and {words[pair[1]]} are best found by one and the same "
-            f"head with {_same_head(report, worst, pair)}, with {_same_head(report, best, pair)}."
-        )
+        shared = {heads: _shared(report, heads, pair) for heads in (worst, best)}
+        if any(shared.values()):
+            found = " and with ".join(
+                f"{heads_name(heads)} in {of_seeds(count, len(report.of(heads)))}"
+                for heads, count in shared.items()
+            )
+            lines.append(
+                f"Shared: {words[pair[0]]} and {words[pair[1]]} are looked at most by one and the "
+                f"same head with {found}."
+            )
     return lines
 
 
-def _same_head(report: SweepReport, heads: int, pair: Sequence[str]) -> str:
-    models = report.of(heads)
-    same = 0
-    for model in models:
-        one, other = (model.pattern(name) for name in pair)
-        same += (one.layer, one.head) == (other.layer, other.head)
-    return f"{heads_name(heads)} in {of_seeds(same, len(models))}"
+def _shared(report: SweepReport, heads: int, pair: Sequence[str]) -> int:
+    """In how many seeds both patterns have the same best head."""
+    best = [[model.pattern(name) for name in pair] for model in report.of(heads)]
+    return sum((one.layer, one.head) == (other.layer, other.head) for one, other in best)

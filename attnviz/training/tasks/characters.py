@@ -69,7 +69,7 @@ class Characters(Task):
     def chance(self, samples: Samples) -> Reference:
         """Every character as likely."""
         different = self.vocabulary - 2
-        return evenly(f"chance: any of {different} characters", np.full(1, float(different)))
+        return evenly(f"chance: {different} characters", np.full(1, float(different)))
 
     def best(self, samples: Samples) -> None:
         """Nobody knows how well a text can be predicted."""

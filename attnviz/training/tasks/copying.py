@@ -47,7 +47,7 @@ class Copying(Task):
 
     def chance(self, samples: Samples) -> Reference:
         """Every letter as likely."""
-        return evenly(f"chance: any of {self._letters} letters", np.full(1, float(self._letters)))
+        return evenly(f"chance: {self._letters} letters", np.full(1, float(self._letters)))
 
     def _sources(self, samples: Samples) -> NDArray[np.bool_]:
         """Of each query whose prediction counts the letter that it is to write."""

@@ -65,12 +65,12 @@ class Induction(Task):
 
     def chance(self, samples: Samples) -> Reference:
         """Every letter as likely."""
-        return evenly(f"chance: any of {self._letters} letters", np.full(1, float(self._letters)))
+        return evenly(f"chance: {self._letters} letters", np.full(1, float(self._letters)))
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Who knows the strand's letters, but not their order."""
         counts = self._different(samples)[samples.counted]
-        return (evenly("any letter of its strand", counts),)
+        return (evenly("a letter of its strand", counts),)
 
     def _different(self, samples: Samples) -> NDArray[np.float64]:
         """The different letters that the strand of each predicted token has had: its period."""

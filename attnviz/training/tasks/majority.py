@@ -56,7 +56,7 @@ class Majority(Task):
 
     def chance(self, samples: Samples) -> Reference:
         """Every letter as likely."""
-        return evenly(f"chance: any of {self._letters} letters", np.full(1, float(self._letters)))
+        return evenly(f"chance: {self._letters} letters", np.full(1, float(self._letters)))
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Who draws one of the letters that stand there."""

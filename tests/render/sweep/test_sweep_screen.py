@@ -56,7 +56,7 @@ def test_the_rows_of_the_table(sweeps: Sweeps) -> None:
     rows = {line.partition("  ")[0]: line.split()[-9:] for line in lines}
     assert rows["4 heads"][1:] == ["0.062", "0.062", "96.9%", "3.1%", "8", "16.0", "15,136", "3"]
     assert rows["1 head"][1:] == ["0.625", "0.125", "68.8%", "6.2%", "32", "4.0", "15,136", "3"]
-    assert "2.197" in rows["chance: any of 9 letters"]
+    assert "2.197" in rows["chance: 9 letters"]
     assert rows["best possible"][-2:] == ["0.000", "100.0%"]
 
 

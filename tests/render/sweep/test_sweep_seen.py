@@ -23,6 +23,14 @@ def test_a_difference_that_every_seed_shows(sweeps: Sweeps) -> None:
     assert not any(line.startswith("Next") for line in lines)
 
 
+def test_two_seeds_say_little(sweeps: Sweeps) -> None:
+    lines = seen(sweeps({1: (0.5, 0.75), 2: (0.0, 0.125)}))
+    assert lines[0].endswith(
+        "the difference is 0.562 ± 0.088; 2 heads ended lower in 2 of 2 seeds: 6.4 times the "
+        "spread, though two seeds say little of a spread."
+    )
+
+
 def test_a_difference_whose_size_depends_on_the_seed(sweeps: Sweeps) -> None:
     lines = seen(sweeps({1: (0.5, 0.25), 2: (0.0, 0.125)}))
     assert (
@@ -84,9 +92,14 @@ def test_patterns(sweeps: Sweeps) -> None:
         "attention with 4 heads and .38 with 1 head."
     )
     assert lines[-1] == (
-        "Shared: 2 tokens back and 3 tokens back are best found by one and the same head with 1 "
-        "head in 3 of 3 seeds, with 4 heads in 0 of 3 seeds."
+        "Shared: 2 tokens back and 3 tokens back are looked at most by one and the same head with "
+        "1 head in 3 of 3 seeds and with 4 heads in 0 of 3 seeds."
     )
+
+
+def test_nothing_is_said_where_nobody_shares(sweeps: Sweeps) -> None:
+    lines = seen(sweeps({2: (0.5, 0.75, 0.625), 4: (0.125, 0.25, 0.0)}))
+    assert not any(line.startswith("Shared") for line in lines)
 
 
 def test_alone(sweeps: Sweeps) -> None:
