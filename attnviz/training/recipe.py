@@ -182,6 +182,14 @@ class Card:
     limits: str = ""
 
 
+# Small batches: a run of minutes needs many steps more than even ones. Short sequences that repeat
+# come first; without them no head looks at the token before within minutes.
+_QUICK = (
+    Phase("short", 0.4, length=32, batch=16, repeated_tokens=0.6, period=(4, 15)),
+    Phase("text", 1.0, length=128, batch=8, repeated_tokens=0.15, period=(4, 60)),
+)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Everything that decides what is trained, but for the texts, and what is said of it.
@@ -200,7 +208,7 @@ class Recipe:
     stored: StoredType = "float32"
     model: Shape = field(default_factory=Shape)
     optimiser: Optimiser = field(default_factory=Optimiser)
-    phases: tuple[Phase, ...] = (Phase(),)
+    phases: tuple[Phase, ...] = _QUICK
     budget: Budget = Budget(minutes=1.5)
     validation: Validation = field(default_factory=Validation)
     card: Card = field(default_factory=Card)
