@@ -82,7 +82,7 @@ def training(run: TrainingRun, console: Console) -> Iterator[Report]:
             console=console,
             transient=True,
         ) as shown:
-            task = shown.add_task("training", total=1.0, completed=run.trainer.used)
+            task = shown.add_task("training", total=1.0)
             pace = Pace()
 
             def report(point: CurvePoint | None) -> None:

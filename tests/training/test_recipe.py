@@ -53,7 +53,9 @@ def test_every_part_is_read(tmp_path: Path) -> None:
     assert recipe.model == Shape(layers=3, context=31)
     assert recipe.optimiser == Optimiser(learning_rate=1)
     assert recipe.budget == Budget(tokens=11)
-    assert recipe.phases == (Phase("a", 0.25, length=5, period=(2, 3)), Phase(length=31, period=(4, 9)))
+    first, second = recipe.phases
+    assert first == Phase("a", 0.25, length=5, period=(2, 3))
+    assert second == Phase(length=31, period=(4, 9))
     assert (recipe.validation.every, recipe.card.license) == (0.5, "mit")
 
 
@@ -101,6 +103,8 @@ def test_a_recipe_is_written_as_it_is_read(tmp_path: Path, path: Path | None) ->
         ("[[phase]]\nuntil = 0", "until must be in"),
         ("[[phase]]\nuntil = 0.5", "until must rise, the last one to 1"),
         ("[[phase]]\nuntil = 1\n[[phase]]\nuntil = 1", "until must rise"),
+        ("[[phase]]\nrate = 0", "rate must be in"),
+        ("[[phase]]\ndrawn_from = 1", "drawn_from must be 2 or more"),
         ("[[phase]]\nlength = 1", "length must be 2 or more"),
         ("[[phase]]\nlength = 1025", "length must be at most the model's context, 1024"),
         ("[[phase]]\nbatch = 0", "batch must be 1 or more"),

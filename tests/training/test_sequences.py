@@ -152,3 +152,9 @@ def test_a_text_that_is_too_short_is_refused(shares: dict[str, Any]) -> None:
     short = sampler(tokens=np.arange(8, dtype=np.int32))
     with pytest.raises(UsageError, match="8 tokens, a sequence needs"):
         short.draw(phase(**shares))
+
+
+def test_random_tokens_may_come_from_the_first_of_the_vocabulary() -> None:
+    wanted = phase(length=29, batch=20, repeated_tokens=1.0, drawn_from=13)
+    ids = np.concatenate([sampler(seed).draw(wanted).ids[:, 1:] for seed in range(5)])
+    assert set(ids.ravel().tolist()) == set(range(1, 13))
