@@ -6,10 +6,12 @@ from attnviz.sweeping import Spread
 
 __all__ = ["heads_name", "milliseconds", "nats", "of_seeds", "percent", "with_spread"]
 
+_SMALL = 0.0005
+
 
 def nats(value: float) -> str:
-    """A loss, such as ``0.066``."""
-    return f"{value:.3f}"
+    """A loss, such as ``0.066``; one that would round to nothing as ``2e-05``."""
+    return f"{value:.0e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"
 
 
 def percent(value: float) -> str:
