@@ -73,6 +73,8 @@ class Phase:
 
     until: share of the budget that is used up when it ends, in (0, 1].
     rate: share of the optimiser's learning rate that this phase learns with.
+    layers: that compute and learn, from the first on; None for all. Those that join later begin by
+        adding nothing.
     length: predicted tokens of a sequence. batch: sequences of a batch.
     repeated_tokens: share of the sequences that repeat a stretch of uniform random tokens.
     repeated_passages: share that repeats a stretch of the text.
@@ -85,6 +87,7 @@ class Phase:
     name: str = "text"
     until: float = 1.0
     rate: float = 1.0
+    layers: int | None = None
     length: int = 256
     batch: int = 16
     repeated_tokens: float = 0.1
@@ -238,12 +241,27 @@ class Recipe:
             "the phases' until must rise, the last one to 1",
             ends,
         )
+        depths = [self.depth(index) for index in range(len(self.phases))]
+        _demand(
+            depths == sorted(depths) and depths[-1] == self.model.layers,
+            "the phases' layers must not fall, and all layers compute in the last one",
+            depths,
+        )
         for phase in self.phases:
+            _demand(
+                phase.layers is None or 1 <= phase.layers <= self.model.layers,
+                f"layers of a phase must be 1 to the model's, {self.model.layers}",
+                phase.layers,
+            )
             _demand(
                 phase.length <= self.model.context,
                 f"length must be at most the model's context, {self.model.context}",
                 phase.length,
             )
+
+    def depth(self, phase: int) -> int:
+        """How many layers compute in a phase."""
+        return self.phases[phase].layers or self.model.layers
 
     def phase(self, used: float) -> int:
         """Index of the phase at this share of the budget."""

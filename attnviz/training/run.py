@@ -78,6 +78,7 @@ class TrainingRun:
         self.config = _decoder_config(recipe, vocabulary)
         require_training_memory(self.config, recipe, device)
         self.model = _fresh_decoder(self.config, recipe.seed).to(device)
+        self.model.silence(recipe.depth(0))
         self.trainer = Trainer(
             self.model, recipe, train_ids, self._valid_ids, vocabulary, BEGINNING
         )

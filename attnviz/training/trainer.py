@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UsageError
 from attnviz.learning import CurvePoint
 from attnviz.training.evaluation import validation_loss
@@ -91,6 +92,8 @@ class Trainer:
             if (index := self.recipe.phase(used)) != self._phase:
                 self._phase, self._phase_began = index, self._step
             phase = self.recipe.phases[index]
+            if isinstance(self.model, TorchDecoder):
+                self.model.depth = self.recipe.depth(index)
             batch = self._sampler.draw(phase)
             rate = phase.rate * learning_rate(
                 self.recipe.optimiser, used, self._step - self._phase_began
