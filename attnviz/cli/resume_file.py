@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from attnviz.errors import LoadError, UsageError
+from attnviz.render.export.lock import lock
 from attnviz.render.export.whole_file import check_writable, whole_file
 from attnviz.render.labels import visible
 
@@ -62,7 +63,7 @@ class ResumeFile:
                 with whole_file(self._path) as stream:
                     stream.write(self._line({"schema": SCHEMA, "run": self._run}))
             self._stream = os.open(self._path, os.O_RDWR | os.O_APPEND)
-            _lock(self._stream, self._shown)
+            lock(self._stream, self._shown)
             self.done = self._read()
         except OSError as error:
             self._close()
@@ -154,17 +155,3 @@ def _entry(line: bytes) -> dict[str, Any]:
 def _short(value: object) -> str:
     text = visible(value if isinstance(value, str) else json.dumps(value))
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
-
-
-def _lock(descriptor: int, name: str) -> None:
-    """Keep other runs off the file while this one lives, where the system can."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise UsageError(f"another run is writing {name}: wait for it, or name another file") from (
-            error
-        )

@@ -15,6 +15,7 @@ from attnviz.cli.train_progress import Report, training
 from attnviz.cli.train_wish import TrainWish, read_texts, wished_recipe
 from attnviz.learning import TrainedModel
 from attnviz.models.placement import find_device
+from attnviz.render.export.lock import held
 from attnviz.render.export.training_save import check_save_path, save_training
 from attnviz.render.labels import visible
 from attnviz.render.theme import Theme
@@ -42,9 +43,9 @@ def show_train(wish: TrainWish, output: Output) -> None:
     train, valid = read_texts(wish)
     notices = messages(output.quiet)
     run = TrainingRun(train, valid, recipe, wish.out, device, resume=wish.resume)
-    if wish.resume:
-        sweep(wish.out)
-    with training(run, messages(output.quiet or output.json)) as report:
+    with held(wish.out), training(run, messages(output.quiet or output.json)) as report:
+        if wish.resume:
+            sweep(wish.out)
         result = run.finish() if _train(run, report) else None
     if result is None:  # said only now that no bar is in the way
         _say_stopped(run, notices)

@@ -1,0 +1,35 @@
+"""Two processes do not write the same thing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from attnviz.errors import UsageError
+from attnviz.render.export.lock import held
+
+TRY = """
+import sys
+from pathlib import Path
+from attnviz.render.export.lock import held
+with held(Path(sys.argv[1])):
+    print("got it")
+"""
+
+
+def another_process(directory):
+    return subprocess.run(
+        [sys.executable, "-c", TRY, str(directory)], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="opens no directories")
+def test_a_directory_is_held_against_other_processes_until_it_is_left(tmp_path):
+    with held(tmp_path):
+        refused = another_process(tmp_path)
+        with pytest.raises(UsageError, match="another run is writing"), held(tmp_path):
+            pytest.fail("held twice")
+    assert "another run is writing" in refused.stderr
+    assert another_process(tmp_path).stdout == "got it\n"
