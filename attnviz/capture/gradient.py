@@ -25,6 +25,9 @@ __all__ = ["Reduction", "gradient_importance"]
 Reduction = Literal["text", "batch"]
 """Take the absolute value for each text and then the mean, or of the mean over the texts."""
 
+_IGNORED = -100
+"""In place of the word at a position that predicts none."""
+
 
 def gradient_importance(
     subject: Subject,
@@ -95,9 +98,12 @@ def _gradient(
             logits = subject.run(run)
             if logits is None:
                 raise UsageError("this model puts out no logits: there is no loss")
-            rows = logits[0, at]
+            rows = logits.flatten(0, 1)
             rows = rows if rows.dtype == torch.float64 else rows.float()
-            loss = functional.cross_entropy(rows, torch.tensor(wanted, device=rows.device))
+            # Choosing rows by their index would copy them, and fill a gradient of all with zeros.
+            words = torch.full((len(rows),), _IGNORED, device=rows.device)
+            words[at] = torch.tensor(wanted, device=rows.device)
+            loss = functional.cross_entropy(rows, words, ignore_index=_IGNORED)
             found = torch.autograd.grad(loss, gates.all, allow_unused=True)
             total += torch.cat(
                 [

@@ -88,11 +88,27 @@ class RowRemoval:
 
     def edit(self, number: int, site: Site, outputs: Tensor) -> Tensor:
         """Take the heads of this site out of the outputs (batch, token, head, dim), in place."""
-        pairs = self._pairs.get(site.layer, []) if site.kind == self._kind else []
+        pairs = self._pairs_of(site)
+        if max((row or 0 for row, _ in pairs), default=0) >= len(outputs):
+            raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its removals")
+        return self._edit(site, outputs, pairs)
+
+    def edit_rows(self, site: Site, outputs: Tensor, first: int) -> Tensor:
+        """The same where the outputs are those of the rows from ``first`` on."""
+        rows = range(first, first + len(outputs))
+        pairs = [
+            (row - first, head)
+            for row, head in self._pairs_of(site)
+            if row is not None and row in rows
+        ]
+        return self._edit(site, outputs, pairs)
+
+    def _pairs_of(self, site: Site) -> Sequence[tuple[int | None, int]]:
+        return self._pairs.get(site.layer, []) if site.kind == self._kind else []
+
+    def _edit(self, site: Site, outputs: Tensor, pairs: Sequence[tuple[int | None, int]]) -> Tensor:
         if not pairs:
             return outputs
-        if max(row or 0 for row, _ in pairs) >= len(outputs):
-            raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its removals")
         if self._directions is not None:
             self._take_directions(site, outputs, pairs)
         elif pairs[0][0] is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -40,8 +40,8 @@ class HookPointSites:
                 module.training = True
 
     @contextmanager
-    def editing(self, editor: HeadEditor) -> Iterator[None]:
-        counter = SiteCounter(self._root, self.found, editor)
+    def editing(self, editor: HeadEditor, order: Sequence[int] | None = None) -> Iterator[None]:
+        counter = SiteCounter(self._root, self.found, editor, order)
         with ExitStack() as hooks:
             hooks.enter_context(counter.counting())
             for site in self.found:

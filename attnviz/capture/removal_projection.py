@@ -66,8 +66,8 @@ class ProjectionSites:
             yield
 
     @contextmanager
-    def editing(self, editor: HeadEditor) -> Iterator[None]:
-        counter = SiteCounter(self._probe.module, self.found, editor)
+    def editing(self, editor: HeadEditor, order: Sequence[int] | None = None) -> Iterator[None]:
+        counter = SiteCounter(self._probe.module, self.found, editor, order)
         shapes = {id(site.module): (site.heads, site.dim) for site in self.found}
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:

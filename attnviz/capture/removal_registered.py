@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor
@@ -46,8 +46,8 @@ class RegisteredSites:
             yield
 
     @contextmanager
-    def editing(self, editor: HeadEditor) -> Iterator[None]:
-        counter = SiteCounter(self._probe.module, self.found, editor)
+    def editing(self, editor: HeadEditor, order: Sequence[int] | None = None) -> Iterator[None]:
+        counter = SiteCounter(self._probe.module, self.found, editor, order)
         with counter.counting(), active(_Edit(counter, self._implementations)):
             yield
 

@@ -5,7 +5,7 @@ A head's output z_h is the attention-weighted sum of its values, before any gate
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -61,8 +61,13 @@ class Sites(Protocol):
         """Ready the model for runs; it is as it was on leaving, also after an exception."""
         ...
 
-    def editing(self, editor: HeadEditor) -> AbstractContextManager[None]:
-        """While this is open, each pass of the borrowed model hands its outputs to ``editor``."""
+    def editing(
+        self, editor: HeadEditor, order: Sequence[int] | None = None
+    ) -> AbstractContextManager[None]:
+        """While this is open, each pass of the borrowed model hands its outputs to ``editor``.
+
+        order: the numbers of the sites in the order in which they run, None for one after another.
+        """
         ...
 
 
@@ -70,11 +75,19 @@ class SiteCounter:
     """Tells which site a call belongs to by counting the calls of a pass.
 
     root: the module whose forward is a pass.
+    order: as ``Sites.editing`` takes it.
     """
 
-    def __init__(self, root: nn.Module, sites: tuple[Site, ...], editor: HeadEditor) -> None:
+    def __init__(
+        self,
+        root: nn.Module,
+        sites: tuple[Site, ...],
+        editor: HeadEditor,
+        order: Sequence[int] | None = None,
+    ) -> None:
         self._root = root
         self._sites = sites
+        self._order = range(len(sites)) if order is None else order
         self._editor = editor
         self._next = 0
 
@@ -96,11 +109,16 @@ class SiteCounter:
 
         Raises LostTrackError where another call was expected.
         """
-        number = self._next
-        site = self._sites[number] if number < len(self._sites) else None
-        if site is None or site.module is not module or outputs.shape[2:] != (site.heads, site.dim):
+        number = self._order[self._next] if self._next < len(self._order) else None
+        site = None if number is None else self._sites[number]
+        if (
+            number is None
+            or site is None
+            or site.module is not module
+            or outputs.shape[2:] != (site.heads, site.dim)
+        ):
             raise LostTrackError(
-                f"attention call {number} is made by another module than in the first pass"
+                f"attention call {self._next} is made by another module than in the first pass"
             )
         self._next += 1
         return self._editor.edit(number, site, outputs)

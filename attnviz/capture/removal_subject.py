@@ -140,14 +140,15 @@ def transformers_subject(
         )
     probe = _pass(model, kind, passage.probe())
     stack = _stack(model, probe)
-    with torch.inference_mode(), _noting_call(stack) as called:
+    head = _head(model) if probe.module is model else None
+    with torch.inference_mode(), _noting_call(stack) as called, _unasked(head):
         found = find_registered(probe) if uses_interface(model) else None
         sites: Sites = found or find_projections(probe)
     options = {"use_cache": False, "return_dict": True}
     return Subject(
         root=probe.module,
         stack=stack if called else _inner_stack(stack, probe, sites),
-        head=_head(model) if probe.module is model else None,
+        head=head,
         kind=kind,
         sites=sites,
         inputs=lambda passage: _inputs(model, passage),
@@ -195,6 +196,19 @@ def _noting_call(module: nn.Module) -> Iterator[list[nn.Module]]:
     hook = module.register_forward_pre_hook(lambda module, args: called.append(module))
     try:
         yield called
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def _unasked(head: nn.Linear | None) -> Iterator[None]:
+    """While this is open, ``head`` projects nothing: its logits are not needed, and not cheap."""
+    if head is None:
+        yield
+        return
+    hook = head.register_forward_pre_hook(lambda module, args: (args[0][:, :0], *args[1:]))
+    try:
+        yield
     finally:
         hook.remove()
 

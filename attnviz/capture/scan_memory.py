@@ -6,7 +6,7 @@ The peak is measured on one text without removals: everything that grows does so
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,20 @@ from torch.utils._pytree import tree_leaves
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
 
-__all__ = ["Room", "peak_bytes", "room_for"]
+__all__ = ["Room", "peak_bytes", "room_for", "rows_at_once"]
 
 _SHARE = 0.5
 """Of the free memory that a scan takes when it is not told."""
 
 _MARGIN = 1.25
 """For what kernels take inside, and what an allocator cannot use."""
+
+_BUFFER = 16_000_000
+"""Bytes of what a block makes inside at once on a CPU.
+
+glibc gives buffers of 32 MB and more, and what lies free beyond twice the largest, back to the
+system; filling new pages costs a tenth of a matrix product.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,15 @@ def room_for(
             f"{where} {byte_text(limit or 0)}: shorten the text or allow more"
         )
     return room
+
+
+def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
+    """How many rows of so many tokens each a block is best called on."""
+    weights = [weight for block in blocks for weight in block.parameters() if weight.ndim > 1]
+    if not weights or weights[0].device.type != "cpu":
+        return 1 << 30
+    widest = max(max(weight.shape) for weight in weights)
+    return max(1, _BUFFER // (tokens * widest * weights[0].element_size()))
 
 
 def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:

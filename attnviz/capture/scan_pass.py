@@ -1,12 +1,12 @@
 """One forward pass of a scan: the final hidden states and what the vocabulary projection reads.
 
-The projection itself runs on one position only; it takes almost half of a small model's time, and
-its logits over all removals would fill the memory.
+The projection itself runs on no position; it takes almost half of a small model's time, and its
+logits over all removals would fill the memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ class Answer:
 
     hidden: final hidden states (row, token, width).
     projected: the vocabulary projection's input (row, token, width), None without a head.
-    logits: what the model made of the one position that was projected, or of all.
+    logits: what the model made of the positions that were projected: all, or none.
     """
 
     hidden: Tensor
@@ -39,11 +39,13 @@ def run_pass(
     editor: HeadEditor,
     *more: Passage,
     project_all: bool = False,
+    order: Sequence[int] | None = None,
 ) -> Answer:
     """Run the borrowed ``subject`` once.
 
     more: other texts of the same length, in rows of their own.
     project_all: let the projection see every position.
+    order: in which the sites run, as ``Sites.editing`` takes it.
     """
     seen: dict[str, Tensor] = {}
 
@@ -52,13 +54,13 @@ def run_pass(
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         seen["projected"] = args[0]
-        return None if project_all else (args[0][:1, -1:], *args[1:])
+        return None if project_all else (args[0][:1, :0], *args[1:])
 
     with ExitStack() as hooks:
         hooks.callback(subject.stack.register_forward_hook(keep_hidden).remove)
         if subject.head is not None:
             hooks.callback(subject.head.register_forward_pre_hook(shorten).remove)
-        with subject.sites.editing(editor):
+        with subject.sites.editing(editor, order):
             logits = subject.run(passage, *more)
     if "hidden" not in seen or seen["hidden"].ndim != 3:
         raise LostTrackError("the final hidden states were not found")

@@ -11,18 +11,22 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from attnviz.ablation import Variant
+from attnviz.ablation import Positions, Variant
 from attnviz.capture.removal import RowRemoval, StandIns
 from attnviz.capture.removal_sites import LostTrackError
 from attnviz.capture.removal_subject import Passage, Subject
-from attnviz.capture.scan_growth import STRATEGIES, BlockCall, Growth, RecordBlocks, Strategy
+from attnviz.capture.scan_blocks import BlockCall, RecordBlocks
+from attnviz.capture.scan_growth import WAYS, Growth, Way
 from attnviz.capture.scan_pass import Answer, replaced_head_input, run_pass
 from attnviz.capture.scan_readout import Readout
 
-__all__ = ["ScanPlan", "added_rows", "is_causal", "is_void", "make_plan", "ordered"]
+__all__ = ["ENDING", "ScanPlan", "is_causal", "is_void", "make_plan", "ordered", "run_grown"]
 
 # What a batch of another shape may raise in a model that is not made for it.
 _MISFITS = (LostTrackError, RuntimeError, ValueError, IndexError, TypeError)
+
+ENDING = 2
+"""Tokens at a text's end that predict: its last token, and what follows it."""
 
 _UNLIKE = 8.0
 """What stands in for a removed head in a trial: far from anything that a head puts out."""
@@ -35,25 +39,27 @@ _HALF_ROUNDING = 5e-2
 class ScanPlan:
     """What a scan makes use of.
 
-    strategy: how to grow the batch; None where it cannot grow and removals run one at a time.
+    way: how to grow the batch; None where it cannot grow and removals run one at a time.
     calls: the block calls of a pass. entries: the one around each site of the pass.
     readout: how logits come from hidden states; None without a language model's head.
     causal: whether a token's hidden state sees no later token.
     probe: the few tokens it was tried on. hidden: the final hidden states of these.
+    ends_short: whether the last block can go on with the ``ENDING`` alone; False if not tried.
     void: which removals were found to change nothing, or something.
     """
 
-    strategy: Strategy | None
+    way: Way | None
     calls: tuple[BlockCall, ...]
     entries: tuple[int, ...]
     readout: Readout | None
     causal: bool
     probe: Passage
     hidden: Tensor
+    ends_short: bool = False
     void: dict[Variant, bool] = field(default_factory=dict)
 
 
-def make_plan(subject: Subject, passage: Passage) -> ScanPlan:
+def make_plan(subject: Subject, passage: Passage, positions: Positions = "all") -> ScanPlan:
     """Try the borrowed ``subject`` on a few tokens of ``passage``."""
     probe = passage.probe()
     record = RecordBlocks(subject.root, subject.sites)
@@ -64,16 +70,21 @@ def make_plan(subject: Subject, passage: Passage) -> ScanPlan:
     except LostTrackError:
         clean, blocks = run_pass(subject, probe, _Untouched(), project_all=True), ((), ())
     readout = _readout(subject, probe, clean)
-    plan = ScanPlan("leave", *blocks, readout, True, probe, clean.hidden)
+    plan = ScanPlan(None, *blocks, readout, True, probe, clean.hidden)
     if subject.ours:
-        return plan
+        return replace(plan, way=WAYS[0], ends_short=positions == "last")
     trials = _trials(subject)
     # Each trial in a row of an ordinary batch; the last row shows whether a text is read ahead.
     rows = RowRemoval(subject.kind, dict(enumerate(trials)), _unlike(subject))
     more = (probe,) * (len(trials) - 1)
     plainly = run_pass(subject, probe, rows, *more, _other_end(probe)).hidden
-    strategy = _strategy(subject, plan, trials, plainly[:-1]) if plan.entries else None
-    return replace(plan, strategy=strategy, causal=_equal(plainly[-1, 0], clean.hidden[0, 0]))
+    plan = replace(plan, causal=_equal(plainly[-1, 0], clean.hidden[0, 0]))
+    ways = WAYS if plan.entries else ()
+    for kept in (ENDING, None) if positions == "last" and plan.causal else (None,):
+        for way in ways:
+            if _works(subject, plan, way, trials, plainly[:-1], kept):
+                return replace(plan, way=way, ends_short=kept is not None)
+    return plan
 
 
 def ordered(subject: Subject, variants: Sequence[Variant]) -> list[int]:
@@ -82,13 +93,27 @@ def ordered(subject: Subject, variants: Sequence[Variant]) -> list[int]:
     return sorted(range(len(variants)), key=first.__getitem__)
 
 
-def added_rows(subject: Subject, plan: ScanPlan, variants: Sequence[Variant]) -> dict[int, int]:
-    """How many rows each block call adds, for variants that are ``ordered``."""
+def run_grown(
+    subject: Subject,
+    plan: ScanPlan,
+    way: Way,
+    passage: Passage,
+    variants: Sequence[Variant],
+    editor: RowRemoval,
+    at_once: int,
+    kept: int | None = None,
+) -> Answer:
+    """One pass in which the clean text is row 0 and the ``ordered`` variants are those after it.
+
+    at_once, kept: as ``Growth`` takes them.
+    """
     added: dict[int, int] = {}
     for variant in variants:
         call = plan.entries[_first_site(subject, variant)]
         added[call] = added.get(call, 0) + 1
-    return added
+    growth = Growth(plan.calls, plan.entries, added, way, editor, at_once, kept)
+    with growth.growing():
+        return run_pass(subject, passage, growth, order=growth.order)
 
 
 def is_void(subject: Subject, plan: ScanPlan, variant: Variant) -> bool:
@@ -163,21 +188,22 @@ def _trials(subject: Subject) -> list[Variant]:
     return [trials[at] for at in ordered(subject, trials)]
 
 
-def _strategy(
-    subject: Subject, plan: ScanPlan, trials: Sequence[Variant], expected: Tensor
-) -> Strategy | None:
-    """The first way of growing under which the trials come out as in an ordinary batch."""
+def _works(
+    subject: Subject,
+    plan: ScanPlan,
+    way: Way,
+    trials: Sequence[Variant],
+    expected: Tensor,
+    kept: int | None = None,
+) -> bool:
+    """Whether under this way the trials come out as in an ordinary batch."""
     rows = RowRemoval(subject.kind, dict(enumerate(trials, start=1)), _unlike(subject))
-    for strategy in STRATEGIES:
-        growth = Growth(plan.calls, added_rows(subject, plan, trials), strategy)
-        try:
-            with growth.growing():
-                grown = run_pass(subject, plan.probe, rows).hidden
-        except _MISFITS:
-            continue
-        if grown.shape[0] == 1 + len(trials) and _equal(grown[1:], expected):
-            return strategy
-    return None
+    try:
+        found = run_grown(subject, plan, way, plan.probe, trials, rows, 2, kept).hidden
+    except _MISFITS:
+        return False
+    read = slice(None if kept is None else -kept, None)
+    return found.shape[0] == 1 + len(trials) and _equal(found[1:, read], expected[:, read])
 
 
 def _unlike(subject: Subject) -> StandIns:

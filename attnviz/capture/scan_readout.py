@@ -24,7 +24,7 @@ _Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
 _SAFE = 60.0
 """Where a logit grows by more than this, p·exp δ may leave float32: such rows are computed anew."""
 
-_TILE = {"cpu": (1024, 2048), "cuda": (8192, 8192)}
+_TILE = {"cpu": (1024, 512), "cuda": (8192, 8192)}
 """Rows and words of a tile: one that stays in a cache, or that fills a GPU."""
 
 _CLEAN_BYTES = 48_000_000

@@ -13,9 +13,9 @@ from torch import Tensor
 from attnviz.ablation import Metric, Positions, Variant
 from attnviz.capture.removal import RowRemoval, StandIns
 from attnviz.capture.removal_subject import Passage, Subject
-from attnviz.capture.scan_growth import Growth
+from attnviz.capture.scan_memory import rows_at_once
 from attnviz.capture.scan_pass import Answer, run_pass
-from attnviz.capture.scan_plan import ScanPlan, added_rows, is_void
+from attnviz.capture.scan_plan import ENDING, ScanPlan, is_void, run_grown
 from attnviz.errors import UsageError
 
 __all__ = ["Band", "Question", "score_band"]
@@ -205,10 +205,11 @@ def _answers(
     def editor(rows: Mapping[int | None, Variant]) -> RowRemoval:
         return RowRemoval(subject.kind, rows, stand_ins, question.directions)
 
-    if plan.strategy is not None:
-        growth = Growth(plan.calls, added_rows(subject, plan, variants), plan.strategy)
-        with growth.growing():
-            return run_pass(subject, passage, editor(dict(enumerate(variants, start=1))))
+    if plan.way is not None:
+        rows = editor(dict(enumerate(variants, start=1)))
+        at_once = rows_at_once([call.block for call in plan.calls], len(passage.ids))
+        kept = ENDING if plan.ends_short and len(passage.predicted) > ENDING else None
+        return run_grown(subject, plan, plan.way, passage, variants, rows, at_once, kept)
     each = [run_pass(subject, passage, editor({}))]
     each += [run_pass(subject, passage, editor({0: variant})) for variant in variants]
     projected = [answer.projected for answer in each if answer.projected is not None]

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from attnviz.ablation import Metric, Scores, Variant
 from attnviz.capture.gradient import gradient_importance
@@ -29,7 +30,7 @@ _TOKENS_ON_CPU = 1 << 15
 """Of a pass on a CPU, all rows counted: a larger batch gains nothing there."""
 
 _ALIVE = 3
-"""No pass holds more at once than so many times the outputs of all its layers."""
+"""No pass holds more at once than so many times what ``_numbers`` counts."""
 
 
 class TorchScan:
@@ -128,8 +129,8 @@ class TorchScan:
             opened.enter_context(subject.sites.borrowed())
             opened.enter_context(fused_activations(subject.root))
             if self._plan is None:
-                self._plan = make_plan(subject, self._passages[0])
-                if self._plan.strategy is None:
+                self._plan = make_plan(subject, self._passages[0], self._options.positions)
+                if self._plan.way is None:
                     self.notes.append(
                         "this model cannot carry all removals in one pass: they ran one at a time"
                     )
@@ -154,10 +155,9 @@ class TorchScan:
             memory = self._options.max_memory
             return room_for(row, readout, subject.device, memory, len(passage.predicted))
 
-        scores = sum(site.heads for site in subject.sites.found) * tokens * tokens
-        coarse = _ALIVE * (tokens * _widths(subject) + scores) * subject.itemsize
         if self._options.max_memory is None:
             free = free_memory(subject.device)
+            coarse = _ALIVE * _numbers(subject, plan, tokens) * subject.itemsize
             if free is not None and readout + coarse * (1 + wanted) * 4 < free:
                 return room(coarse)
         return room(peak_bytes(lambda: run_pass(subject, passage, _Nothing()), [subject.root]))
@@ -227,9 +227,24 @@ class TorchScan:
             self.notes.append(sentence)
 
 
-def _widths(subject: Subject) -> int:
-    """Of the outputs of all layers together; each weight's longer side is at least its output."""
-    return sum(max(weight.shape) for weight in subject.root.parameters() if weight.ndim)
+def _numbers(subject: Subject, plan: ScanPlan, tokens: int) -> int:
+    """How many a row of the batch has: a hidden state before each block, and what is inside one.
+
+    Each weight's longer side is at least its output.
+    """
+    blocks = {id(call.block): call.block for call in plan.calls}.values()
+    inside = {id(part) for block in blocks for part in block.modules()}
+    outside = [part for part in subject.root.modules() if id(part) not in inside]
+    widths = sum(_width(part) for part in outside if part is not subject.head)
+    widths += max((sum(map(_width, block.modules())) for block in blocks), default=0)
+    widths += len(plan.calls) * plan.hidden.shape[-1]
+    return tokens * widths + max(site.heads for site in subject.sites.found) * tokens * tokens
+
+
+def _width(module: nn.Module) -> int:
+    if isinstance(module, nn.Embedding):
+        return module.embedding_dim
+    return sum(max(weight.shape) for weight in module.parameters(recurse=False) if weight.ndim)
 
 
 class _Nothing:

@@ -4,6 +4,10 @@ Run as ``python tests/benchmarks/bench_scan.py``; prints ratios, random weights.
 usually done: for each head a pre-hook on the output projection, one forward pass, and loss and KL
 from its logits. It is timed on every ``--sample``-th head and scaled up; its numbers for these
 heads are compared with the scan's, which does all of them and starts from an unknown model.
+The bundled model is compared on the default text with the loop over the same weights in
+transformers, and with the loop over our own decoder.
+The ways take turns, and each is held against the loop of its own turn: what is printed are medians
+of wall time and of the ratios, and those of processor time, which other programs disturb less.
 ``--shape large`` is a decoder of about a billion parameters, for a GPU: ``--device cuda``.
 """
 
@@ -11,33 +15,48 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+import attnviz
 from attnviz.ablation import Variant
 from attnviz.capture.gradient import gradient_importance
 from attnviz.capture.removal_subject import Passage, Subject, transformers_subject
 from attnviz.capture.scan_models import open_subject
 from attnviz.capture.scan_options import ScanOptions
 from attnviz.capture.scan_torch import TorchScan
+from attnviz.cli.texts_input import BUILT_IN_TEXT
 from attnviz.models.bundled import Bundled
 
-_TEXT = "Once upon a time there was a little girl. She had a red ball, and she liked the red ball."
+Seconds: TypeAlias = np.ndarray
+"""Wall time and processor time."""
+
+Found: TypeAlias = dict[Variant, np.ndarray]
+"""(loss delta, KL) of each removal."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A model as a loop over hooks sees it: how to run it, where a layer's output projection is."""
+
+    logits: Callable[[Tensor], Tensor]
+    projection: Callable[[int], nn.Module]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model and texts: how to open it anew, run it, and find a layer's output projection."""
+    """A model and texts: how to open it anew for a scan, and what loops run over, by their name."""
 
     name: str
     open: Callable[[], Subject]
-    logits: Callable[[Tensor], Tensor]
-    projection: Callable[[int], nn.Module]
+    loops: Mapping[str, Plain]
     texts: Sequence[tuple[int, ...]]
     device: str
 
@@ -49,8 +68,11 @@ def gpt2(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
     return Case(
         f"gpt2-small shape, {texts} x {tokens} tokens",
         lambda: transformers_subject(model, "self", Passage(ids[0])),
-        lambda row: model(row).logits,
-        lambda layer: model.transformer.h[layer].attn.c_proj,
+        {
+            "loop": Plain(
+                lambda row: model(row).logits, lambda layer: model.transformer.h[layer].attn.c_proj
+            )
+        },
         ids,
         device,
     )
@@ -74,8 +96,7 @@ def large(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
     return Case(
         f"{model.num_parameters() / 1e9:.2f}B parameters, {texts} x {tokens} tokens",
         lambda: transformers_subject(model, "self", Passage(ids[0])),
-        lambda row: model(row).logits,
-        lambda layer: model.model.layers[layer].self_attn.o_proj,
+        {"loop": _llama(model)},
         ids,
         device,
     )
@@ -83,32 +104,46 @@ def large(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
 
 def bundled() -> Case:
     model = Bundled()
-    ids = model.encode(_TEXT).ids
+    ids = model.encode(BUILT_IN_TEXT).ids
     subject = open_subject(model, "self", Passage(ids))
     decoder = subject.root
+    theirs = LlamaForCausalLM.from_pretrained(
+        Path(attnviz.__file__).parent / "data" / "tiny", dtype=torch.float32
+    )
     return Case(
         f"bundled model, {len(ids)} tokens",
         lambda: subject,
-        decoder,
-        lambda layer: decoder.get_submodule(f"layers.{layer}.self_attn.output_projection"),
+        {
+            "loop over transformers": _llama(theirs.eval().requires_grad_(False)),
+            "loop over our decoder": Plain(
+                decoder,
+                lambda layer: decoder.get_submodule(f"layers.{layer}.self_attn.output_projection"),
+            ),
+        },
         [ids],
         "cpu",
     )
 
 
+def _llama(model: LlamaForCausalLM) -> Plain:
+    return Plain(
+        lambda row: model(row).logits, lambda layer: model.model.layers[layer].self_attn.o_proj
+    )
+
+
 @torch.inference_mode()
-def loop(case: Case, heads: dict[int, int], sample: int) -> tuple[float, dict[Variant, np.ndarray]]:
-    """Seconds for all heads over all texts, and (loss delta, KL) of those that were timed."""
+def loop(case: Case, plain: Plain, heads: dict[int, int], sample: int) -> tuple[Seconds, Found]:
+    """What all heads over all texts take, and the numbers of those that were timed."""
     pairs = [(layer, head) for layer, some in heads.items() for head in range(some)]
     chosen = pairs[sample // 2 :: sample]
     found = {Variant((pair,)): np.zeros(2) for pair in chosen}
-    clean_seconds = seconds = 0.0
+    clean_seconds = seconds = np.zeros(2)
     for ids in case.texts:
         row = torch.tensor([ids], device=case.device)
         start = clock(case)
-        clean = case.logits(row)[0].float().log_softmax(-1)
+        clean = plain.logits(row)[0].float().log_softmax(-1)
         chances = clean.exp()
-        clean_seconds += clock(case) - start
+        clean_seconds = clean_seconds + clock(case) - start
         start = clock(case)
         for layer, head in chosen:
 
@@ -120,19 +155,19 @@ def loop(case: Case, heads: dict[int, int], sample: int) -> tuple[float, dict[Va
                 merged[..., head * width : (head + 1) * width] = 0
                 return (merged,)
 
-            hook = case.projection(layer).register_forward_pre_hook(without)
-            scores = case.logits(row)[0].float().log_softmax(-1)
+            hook = plain.projection(layer).register_forward_pre_hook(without)
+            scores = plain.logits(row)[0].float().log_softmax(-1)
             hook.remove()
             loss = (clean - scores)[:-1].gather(-1, row[0, 1:, None]).mean()
             kl = (chances * (clean - scores)).sum(-1).mean()
             float((scores.argmax(-1) != clean.argmax(-1)).float().mean())
             found[Variant(((layer, head),))] += (float(loss), float(kl))
-        seconds += clock(case) - start
+        seconds = seconds + clock(case) - start
     all_heads = seconds * len(pairs) / len(chosen) + clean_seconds
     return all_heads, {one: value / len(case.texts) for one, value in found.items()}
 
 
-def scan(case: Case, **options: str) -> tuple[float, dict[Variant, np.ndarray]]:
+def scan(case: Case, **options: str) -> tuple[Seconds, Found]:
     """The same by the scan, trying the model out included."""
     start = clock(case)
     subject = case.open()
@@ -152,31 +187,48 @@ def scan(case: Case, **options: str) -> tuple[float, dict[Variant, np.ndarray]]:
     return seconds, {one: value / len(passages) for one, value in found.items()}
 
 
-def clock(case: Case) -> float:
+def gradient(case: Case) -> Seconds:
+    start = clock(case)
+    gradient_importance(case.open(), [Passage(ids) for ids in case.texts])
+    return clock(case) - start
+
+
+def clock(case: Case) -> Seconds:
     if case.device != "cpu":
         torch.cuda.synchronize()
-    return time.perf_counter()
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def compare(case: Case, sample: int, repeats: int, *, others: bool) -> None:
-    """Print one case. Each way is timed ``repeats`` times, taking turns; the fastest counts."""
+    """Print one case; each way is timed ``repeats`` times."""
     heads = case.open().heads
-    ways: dict[str, list[float]] = {}
+    turns: dict[str, list[Seconds]] = {}
+    worst = 0.0
     for _ in range(repeats):
-        slow, expected = loop(case, heads, sample)
-        ways.setdefault("loop", []).append(slow)
-        fast, found = scan(case)
-        ways.setdefault("exact scan", []).append(fast)
-        worst = max(np.abs(found[one] - value).max() for one, value in expected.items())
+        expected: Found = {}
+        for name, plain in case.loops.items():
+            seconds, expected = loop(case, plain, heads, sample)
+            turns.setdefault(name, []).append(seconds)
+        seconds, found = scan(case)
+        turns.setdefault("exact scan", []).append(seconds)
+        worst = max(worst, *(np.abs(found[one] - value).max() for one, value in expected.items()))
         if others:
-            ways.setdefault("scan, last position only", []).append(scan(case, positions="last")[0])
-            start = clock(case)
-            gradient_importance(case.open(), [Passage(ids) for ids in case.texts])
-            ways.setdefault("gradient", []).append(clock(case) - start)
-    best = {name: min(times) for name, times in ways.items()}
+            last, _ = scan(case, positions="last")
+            turns.setdefault("scan, last position only", []).append(last)
+            turns.setdefault("gradient", []).append(gradient(case))
     print(f"{case.name}: {sum(heads.values())} heads, largest difference to the loop {worst:.1e}")
-    for name, seconds in best.items():
-        print(f"  {name:26} {seconds:9.3f} s  {best['loop'] / seconds:7.2f} x")
+    print(f"  {'':26} {'wall':>11} {'ratio':>9} {'processor':>13} {'ratio':>9}")
+    for reference in case.loops:
+        if len(case.loops) > 1:
+            print(f"  beside the {reference}:")
+        for name, times in turns.items():
+            ratios = [slow / fast for slow, fast in zip(turns[reference], times, strict=True)]
+            wall, processor = np.median(times, 0)
+            by_wall, by_processor = np.median(ratios, 0)
+            print(
+                f"  {name:26} {wall:9.3f} s {by_wall:7.2f} x {processor:11.3f} s "
+                f"{by_processor:7.2f} x"
+            )
 
 
 def main() -> None:
