@@ -17,6 +17,7 @@ from torch.nn import functional
 from attnviz.capture.removal import StandIns
 from attnviz.capture.removal_sites import Site
 from attnviz.capture.removal_subject import Passage, Subject
+from attnviz.capture.scan_activation import fused_activations
 from attnviz.capture.scan_plan import is_causal
 from attnviz.errors import UsageError
 
@@ -93,7 +94,12 @@ def _gradient(
     gates = _Gates(subject, stand_ins, removed)
     runs = _runs(subject, passage, special)
     total = torch.zeros(sum(subject.heads.values()), dtype=torch.float64)
-    with subject.sites.borrowed(), torch.enable_grad(), subject.sites.editing(gates):
+    with (
+        subject.sites.borrowed(),
+        fused_activations(subject.root),
+        torch.enable_grad(),
+        subject.sites.editing(gates),
+    ):
         for run, at, wanted in runs:
             logits = subject.run(run)
             if logits is None:
