@@ -38,7 +38,7 @@ class Way:
 
     strategy: what becomes of the other arguments.
     late: copies that begin are one row until their attention puts out a row for each of them, and
-        broadcast against that row from there on.
+        broadcast against that row from there on; not in blocks of more than one attention.
     """
 
     strategy: Strategy
@@ -91,18 +91,19 @@ class Growth:
         self._kept = kept
         inside = [[at for at, call in enumerate(entries) if call == n] for n in range(len(calls))]
         alone = {call for call, sites in enumerate(inside) if len(sites) == 1}
-        if (way.late and not alone.issuperset(added)) or (kept and len(calls) - 1 not in alone):
-            raise LostTrackError("a block has more than one attention")
+        if kept and len(calls) - 1 not in alone:
+            raise LostTrackError("the last block has more than one attention")
         self._parts: list[list[_Part]] = []
         rows = 1
         for call in range(len(calls)):
+            late = way.late and call in alone
             self._parts.append(
-                [_Part(*each, False) for each in _pieces(0, rows, at_once)]
-                + [_Part(*each, True) for each in _pieces(rows, added.get(call, 0), at_once)]
+                [_Part(*each, False, False) for each in _pieces(0, rows, at_once)]
+                + [_Part(*each, True, late) for each in _pieces(rows, added.get(call, 0), at_once)]
             )
             rows += added.get(call, 0)
         self._next = 0
-        self._part = _Part(0, 0, False)
+        self._part = _Part(0, 0, False, False)
         self._attended: Tensor | None = None
         self._stage: Literal["through", "attend", "go on"] = "through"
         self.order = tuple(
@@ -126,7 +127,7 @@ class Growth:
         if self._stage == "go on":
             assert self._attended is not None
             return self._attended
-        if part.begins and self._way.late and len(outputs) == 1:
+        if part.late and len(outputs) == 1:
             outputs = outputs.repeat(part.rows, 1, 1, 1)
         if len(outputs) != part.rows:
             raise LostTrackError(f"expected {part.rows} rows, attention put out {len(outputs)}")
@@ -159,7 +160,7 @@ class Growth:
         """The arguments for the rows of one part."""
         call, strategy = self._calls[number], self._way.strategy
         before = sum(part.rows for part in self._parts[number] if not part.begins)
-        rows = 1 if part.begins and self._way.late else part.rows
+        rows = 1 if part.late else part.rows
 
         def take(path: Path, tensor: Tensor) -> Tensor:
             is_hidden, is_single = path == call.hidden, path in call.single
@@ -221,11 +222,13 @@ class _Part:
     """Rows of a batch that a block is called on at once.
 
     first: the first of them; rows: how many. begins: whether they are copies of row 0 that begin.
+    late: whether these are one row up to their attention.
     """
 
     first: int
     rows: int
     begins: bool
+    late: bool
 
 
 def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:

@@ -91,13 +91,9 @@ def test_how_many_rows_fill_the_buffer():
     assert rows_at_once([block.to("meta")], 10) > 1_000_000
 
 
-def test_a_block_with_two_attentions_is_not_cut():
-    subject, _ = subject_of("gpt2")
-    _, plan = measured("gpt2")
-    both = (0, 0, 1)
+def test_a_block_with_two_attentions_runs_both_for_each_part_and_is_not_cut():
+    calls = measured("gpt2")[1].calls[:2]
+    assert Growth(calls, (0, 0, 1), {0: 1}, WAYS[0], None, 1).order == (0, 1, 0, 1, 2, 2)
+    assert Growth(calls, (0, 0, 1), {}, WAYS[0], None, 1, kept=2).order == (0, 1, 2, 2)
     with pytest.raises(LostTrackError, match="more than one"):
-        Growth(plan.calls[:2], both, {0: 1}, WAYS[0], None, 1)
-    with pytest.raises(LostTrackError, match="more than one"):
-        Growth(plan.calls[:1], both[:2], {}, WAYS[1], None, 1, kept=2)
-    assert Growth(plan.calls[:2], both, {0: 1}, WAYS[1], None, 1).order == (0, 1, 0, 1, 2, 2)
-    assert len(subject.heads) == 3
+        Growth(calls, (0, 1, 1), {}, WAYS[0], None, 1, kept=2)
