@@ -102,8 +102,9 @@ def test_printed_rows_sum_to_one(model: Bundled) -> None:
 def test_every_head_and_token_is_on_the_screen(model: Bundled) -> None:
     info = model.info
     screen = draw(record_of(model, None), "all_80")
-    names = re.findall(r"L\d+H\d+", screen.partition("The most telling heads")[0])
-    assert names == [f"L{at}H{head}" for at in range(info.layers) for head in range(info.heads)]
+    overview = screen.partition("The most telling heads")[0]
+    assert re.findall(r"\bH\d+\b", overview) == [f"H{head}" for head in range(info.heads)]
+    assert re.findall(r"^L\d+\b", overview, re.MULTILINE) == [f"L{at}" for at in range(info.layers)]
     maps = screen.partition("The most telling heads")[2]
     for word in ("The", "cat", "sat", "because", "tired"):
         assert len(re.findall(rf"^ *{word} ", maps, re.MULTILINE)) >= 3
