@@ -37,13 +37,14 @@ def test_a_model_is_followed_through_all_layers() -> None:
     tokens = model.encode("The captain said that the ship would reach the harbour.")
     found = rollout(model, tokens)
     record = capture(model, tokens, kind="self")
+    assert len(record.layers) == model.info.layers
     expected = np.eye(len(tokens))
     for layer in record.layers:
         mean = sum(layer.weights) / len(layer.weights)
         expected = (0.5 * mean + 0.5 * np.eye(len(tokens))) @ expected
     assert found.matrix == pytest.approx(expected)
     assert found.raw == pytest.approx(record.layers[-1].weights.mean(0))
-    assert (found.layers, found.causal, found.tokens) == (4, True, tokens)
+    assert (found.layers, found.causal, found.tokens) == (model.info.layers, True, tokens)
 
 
 def test_the_own_attention_has_one_layer() -> None:

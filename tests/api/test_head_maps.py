@@ -24,8 +24,10 @@ from rich.table import Table
 import attnviz
 from attnviz.api.head_maps import HeadMaps
 from attnviz.errors import LoadError, UsageError
+from attnviz.models.bundled import Bundled
 
 TEXT = "The cat sat on the mat because it was tired."
+LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +57,12 @@ def names(maps: HeadMaps) -> list[str]:
         (["L0H3", "2.1"], None, ["L0H3", "L2H1"]),
         (["2.*"], None, ["L2H0", "L2H1", "L2H2", "L2H3"]),
         (["1-2.-1"], None, ["L1H3", "L2H3"]),
-        ([3], None, ["L0H3", "L1H3", "L2H3", "L3H3"]),
+        ([3], None, [f"L{layer}H3" for layer in range(LAYERS)]),
         ([-1], 0, ["L0H3"]),
         ([(1, 0)], None, ["L1H0"]),
         ([(np.int64(1), np.int64(0))], None, ["L1H0"]),
         ([], "1", ["L1H0", "L1H1", "L1H2", "L1H3"]),
-        (["h2"], "-1", ["L3H2"]),
+        (["h2"], "-1", [f"L{LAYERS - 1}H2"]),
     ],
 )
 def test_heads_are_chosen_as_on_the_command_line(
@@ -76,14 +78,14 @@ def test_heads_are_chosen_as_on_the_command_line(
 
 def test_a_choice_leaves_the_maps_alone(maps: HeadMaps) -> None:
     maps.heads("L1H0")
-    assert len(maps) == 16
+    assert len(maps) == LAYERS * HEADS
     assert maps.heads() is not maps
 
 
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        ("L4H0", "no layer 4: this model has layers 0 to 3"),
+        (f"L{LAYERS}H0", f"no layer {LAYERS}: this model has layers 0 to {LAYERS - 1} "),
         ("seven", "cannot read 'seven' as a head"),
         ("", "cannot read ''"),
         ((1, 9), "no head 9"),
@@ -106,7 +108,7 @@ def test_heads_that_were_not_kept(maps: HeadMaps) -> None:
 def test_one_head_is_one(maps: HeadMaps) -> None:
     with pytest.raises(ValueError, match=r"'2.\*' names 4 heads: name one, such as L2H0, or take"):
         maps["2.*"]
-    with pytest.raises(UsageError, match="3 names 4 heads"):
+    with pytest.raises(UsageError, match=f"3 names {LAYERS} heads: name one, such as L0H3"):
         maps.scores(3)
 
 
@@ -126,8 +128,8 @@ def test_weights_by_layer_and_head(maps: HeadMaps) -> None:
 
 def test_as_an_array(maps: HeadMaps) -> None:
     stacked = np.asarray(maps)
-    assert stacked.shape == (16, 13, 13)
-    assert np.array_equal(stacked[4 * 2 + 1], maps["L2H1"])
+    assert stacked.shape == (LAYERS * HEADS, 13, 13)
+    assert np.array_equal(stacked[HEADS * 2 + 1], maps["L2H1"])
     assert np.asarray(maps, dtype=np.float64).dtype == np.float64
     with pytest.raises(ValueError, match="without a copy"):
         np.array(maps, copy=False)
@@ -140,7 +142,7 @@ def test_frozen(maps: HeadMaps) -> None:
 
 
 def test_a_short_name(maps: HeadMaps) -> None:
-    assert repr(maps) == "<HeadMaps of tiny: 16 heads, 13 tokens>"
+    assert repr(maps) == f"<HeadMaps of tiny: {LAYERS * HEADS} heads, 13 tokens>"
     assert repr(maps.heads("L0H1", "2.0")) == "<HeadMaps of tiny: L0H1, L2H0, 13 tokens>"
 
 

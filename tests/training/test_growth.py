@@ -68,7 +68,13 @@ def test_a_run_that_grows_is_resumed_to_the_same_weights(
 
 @pytest.mark.parametrize(
     ("layers", "rule"),
-    [((2, 1), "must not fall"), ((1, 1), "all layers compute in the last"), ((3, None), "1 to")],
+    [
+        ((2, 1), r"must not fall, .* got \[2, 1\]"),
+        ((1, 1), r"all layers compute in the last one, got \[1, 1\]"),
+        ((3, None), r"must not fall, .* got \[3, 2\]"),  # more layers than the model has
+        ((0, None), "must be 1 to the model's, 2, got 0"),
+        ((-1, None), "must be 1 to the model's, 2, got -1"),
+    ],
 )
 def test_depths_that_make_no_sense_are_refused(recipe: Recipe, layers, rule) -> None:
     phases = tuple(
