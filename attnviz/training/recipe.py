@@ -241,6 +241,12 @@ class Recipe:
             "the phases' until must rise, the last one to 1",
             ends,
         )
+        for phase in self.phases:
+            _demand(
+                phase.layers is None or 1 <= phase.layers <= self.model.layers,
+                f"layers of a phase must be 1 to the model's, {self.model.layers}",
+                phase.layers,
+            )
         depths = [self.depth(index) for index in range(len(self.phases))]
         _demand(
             depths == sorted(depths) and depths[-1] == self.model.layers,
@@ -248,11 +254,6 @@ class Recipe:
             depths,
         )
         for phase in self.phases:
-            _demand(
-                phase.layers is None or 1 <= phase.layers <= self.model.layers,
-                f"layers of a phase must be 1 to the model's, {self.model.layers}",
-                phase.layers,
-            )
             _demand(
                 phase.length <= self.model.context,
                 f"length must be at most the model's context, {self.model.context}",
