@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from attnviz.cli.texts_input import BUILT_IN_TEXT
+from attnviz.models.bundled import Bundled
 
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
-NAMES = [f"L{layer}H{head}" for layer in range(4) for head in range(4)]
+TINY = Bundled().info
+NAMES = [f"L{layer}H{head}" for layer in range(TINY.layers) for head in range(TINY.heads)]
 TEXTS = ("The cat sat on the mat.", "Then the old man said so.", "Mary saw John, and John saw her.")
 
 
@@ -78,13 +80,14 @@ def loss(hooked: dict[int, list[int]]) -> tuple[float, list[float]]:
 
     checkpoint = open_checkpoint(Path(bundled.__file__).parents[1] / "data" / "tiny")
     decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors).eval()
+    width = checkpoint.config.head_dim
     for layer, heads in hooked.items():
         projection = decoder.layers[layer].self_attn.output_projection
 
         def zero(module: Any, args: Any, heads: list[int] = heads) -> Any:
             merged = args[0].clone()
             for head in heads:
-                merged[..., 32 * head : 32 * (head + 1)] = 0
+                merged[..., width * head : width * (head + 1)] = 0
             return (merged,)
 
         projection.register_forward_pre_hook(zero)
@@ -111,11 +114,11 @@ def test_a_removal_equals_plain_hooks(scan: Any, layer: int) -> None:
 
 def test_a_head_of_every_layer_alone_and_together(scan: Any, run: Any) -> None:
     document = scan(SENTENCE, "--head", "3")
-    assert names(document) == ["L0H3", "L1H3", "L2H3", "L3H3"]
+    assert names(document) == [f"L{layer}H3" for layer in range(TINY.layers)]
     (joint,) = document["together"]
     assert joint["name"] == "head 3 of every layer"
-    assert joint["removed"] == [[0, 3], [1, 3], [2, 3], [3, 3]]
-    removed, _ = loss({layer: [3] for layer in range(4)})
+    assert joint["removed"] == [[layer, 3] for layer in range(TINY.layers)]
+    removed, _ = loss({layer: [3] for layer in range(TINY.layers)})
     assert joint["loss_delta"] == pytest.approx(removed - loss({})[0], abs=1e-5)
     screen = run("ablate", SENTENCE, "--head", "3").out
     assert "Removed together" in screen
@@ -130,7 +133,7 @@ def test_together(scan: Any) -> None:
 
 
 def test_layers_and_key_value_heads(scan: Any, checkpoint: Any) -> None:
-    assert names(scan(SENTENCE, "--unit", "layer")) == ["L0", "L1", "L2", "L3"]
+    assert names(scan(SENTENCE, "--unit", "layer")) == [f"L{n}" for n in range(TINY.layers)]
     llama = str(checkpoint("llama"))
     document = scan("the cat sat on the mat", "-m", llama, "--unit", "kv-head")
     assert names(document) == ["L0KV0", "L0KV1", "L1KV0", "L1KV1"]
@@ -161,7 +164,7 @@ def test_many_texts_have_intervals_and_a_control(run: Any, scan: Any, texts: str
         assert min(alone) - 1e-5 <= entry["ci_low"] <= entry["loss_delta"] + 1e-5
         assert entry["loss_delta"] - 1e-5 <= entry["ci_high"] <= max(alone) + 1e-5
         controls += "random_direction" in entry
-    assert controls >= 8
+    assert controls >= len(NAMES) // 2
     screen = run("ablate", "--texts", texts, "--width", "120").out
     assert "3 texts from" in screen
     assert "95 % interval" in screen
@@ -222,7 +225,7 @@ def test_another_metric_ranks(scan: Any, run: Any, metric: str) -> None:
 
 def test_gradients_are_called_a_hint(run: Any, scan: Any) -> None:
     document = scan(SENTENCE, "--method", "gradient")
-    assert len(document["heads"]) == 16
+    assert len(document["heads"]) == len(NAMES)
     assert all(entry["gradient"] >= 0 for entry in document["heads"])
     assert "loss_delta" not in document["heads"][0]
     screen = run("ablate", SENTENCE, "--method", "gradient").out
@@ -239,17 +242,17 @@ def test_a_budget_measures_the_top_of_the_gradient(run: Any, scan: Any) -> None:
     assert {entry["name"] for entry in measured} == {
         f"L{entry['layer']}H{entry['head']}" for entry in ranked[:5]
     }
-    assert len(document["heads"]) == 16
+    assert len(document["heads"]) == len(NAMES)
     assert -1 <= document["rank_correlation"] <= 1
     screen = run("ablate", SENTENCE, "--budget", "5", "--width", "100").out
     assert "rank correlation of gradient and exact, 5 removals" in screen
-    assert "measured: 5 of 16 heads" in screen
+    assert f"measured: 5 of {len(NAMES)} heads" in screen
 
 
 def test_a_budget_of_time_measures_something(scan: Any) -> None:
     document = scan(SENTENCE, "--budget", "0.01s")
     measured = [entry for entry in document["heads"] if "loss_delta" in entry]
-    assert 1 <= len(measured) < 16
+    assert 1 <= len(measured) < len(NAMES)
 
 
 def test_where_in_the_text(run: Any) -> None:
@@ -305,7 +308,7 @@ def test_files(run: Any, tmp_path: Path, ending: str) -> None:
     if ending == "txt":
         assert content == run("ablate", SENTENCE, "--width", "100").out
     if ending == "csv":
-        assert len(list(csv.DictReader(content.splitlines()))) == 16
+        assert len(list(csv.DictReader(content.splitlines()))) == len(NAMES)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
+from attnviz.models.bundled import Bundled
+
 SENTENCE = "The cat sat on the mat."
+TINY = Bundled().info
+HEADS = f"this model has heads 0 to {TINY.heads - 1}"
+LAYERS = f"this model has layers 0 to {TINY.layers - 1}"
 
 CASES = [
-    (("--head", "9"), "no head 9: this model has heads 0 to 3"),
-    (("--layer", "4"), "no layer 4: this model has layers 0 to 3"),
+    (("--head", "9"), f"no head 9: {HEADS}"),
+    (("--layer", str(TINY.layers)), f"no layer {TINY.layers}: {LAYERS}"),
     (("--head", "L0H-9"), "no head -9"),
     (("--head", "one"), "cannot read 'one' as a head"),
     (("--together",), "add --head or --layer"),

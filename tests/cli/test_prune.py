@@ -15,11 +15,15 @@ from typing import Any
 import pytest
 import torch
 
+from attnviz.models.bundled import Bundled
+
 from .conftest import Result
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
 _TEXT = "The cat sat on the mat because it was tired, and the cat sat on the mat."
+_INFO = Bundled().info
+_HEADS = _INFO.layers * _INFO.heads
 
 
 def _document(run: Run, *arguments: str) -> Any:
@@ -55,23 +59,24 @@ def test_a_third_of_the_bundled_model(run: Run) -> None:
     document = _document(run, _TEXT, "--fraction", "0.3")
     assert document["schema"] == "attnviz.prune/1"
     assert next(iter(document)) == "schema"
-    assert len(document["removed"]) == 5
+    gone = round(0.3 * _HEADS)
+    left = list(range(_HEADS - 1, _HEADS - gone - 1, -1))
+    assert len(document["removed"]) == gone
     steps = document["steps"]
     assert [{"layer": s["layer"], "head": s["head"]} for s in steps] == document["removed"]
-    assert [step["heads_left"] for step in steps] == [15, 14, 13, 12, 11]
+    assert [step["heads_left"] for step in steps] == left
     scores = [step["score"] for step in steps]
     assert scores == sorted(scores)
-    from attnviz.models.bundled import Bundled
 
     ids = Bundled().encode(_TEXT).ids
-    for count in (0, 1, 5):
+    for count in (0, 1, gone):
         expected = _masked_loss(str(_tiny()), ids, document["removed"][:count])
         found = steps[count - 1]["loss"] if count else document["baseline"]["loss"]
         assert found == pytest.approx(expected, abs=1e-5)
     # what one removal costs alone is its score
-    alone = _masked_loss(str(_tiny()), ids, document["removed"][4:5])
-    assert scores[4] == pytest.approx(alone - document["baseline"]["loss"], abs=1e-5)
-    assert [point["heads_left"] for point in document["random"]] == [15, 14, 13, 12, 11]
+    alone = _masked_loss(str(_tiny()), ids, document["removed"][gone - 1 :])
+    assert scores[-1] == pytest.approx(alone - document["baseline"]["loss"], abs=1e-5)
+    assert [point["heads_left"] for point in document["random"]] == left
     assert document["pruned"]["path"] is None
 
 
@@ -81,12 +86,13 @@ def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path, extra: li
 
     arguments = (_TEXT, "--fraction", "0.5", "--uniform", "--draws", "1", *extra)
     document = _document(run, *arguments, "--out", "small")
-    assert (document["pruned"]["form"], document["pruned"]["heads"]) == ("cut", 2)
+    assert (document["pruned"]["form"], document["pruned"]["heads"]) == ("cut", _INFO.heads // 2)
     opened = AutoModelForCausalLM.from_pretrained(tmp_path / "small", dtype=torch.float32).eval()
     numbers = sum(parameter.numel() for parameter in opened.parameters())
     assert document["parameters_after"] == numbers
-    # 4 layers × 2 heads × 4 projections × 32 wide × 128
-    assert document["parameters_before"] - numbers == 4 * 2 * 4 * 32 * 128
+    # half of the heads × 4 projections × the width of a head × that of the model
+    one = 4 * _INFO.head_dim * opened.config.hidden_size
+    assert document["parameters_before"] - numbers == _HEADS // 2 * one
     ids = AutoTokenizer.from_pretrained(tmp_path / "small")(_TEXT)["input_ids"]
     batch = torch.tensor([ids])
     with torch.inference_mode():
@@ -95,16 +101,16 @@ def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path, extra: li
     assert loss == pytest.approx(document["steps"][-1]["loss"], abs=1e-5)
     # and it is a model like any other
     again = run("heads", _TEXT, "--model", "./small", "--json").document
-    assert (again["model"]["heads"], again["model"]["layers"]) == (2, 4)
+    assert (again["model"]["heads"], again["model"]["layers"]) == (_INFO.heads // 2, _INFO.layers)
 
 
 def test_until_loss_stays_below_its_limit(run: Run) -> None:
     document = _document(run, _TEXT, "--until-loss", "1.1", "--rerank", "--draws", "0")
     assert document["limit"] == pytest.approx(1.1 * document["baseline"]["loss"])
     assert all(step["loss"] <= document["limit"] for step in document["steps"])
-    assert 0 < len(document["steps"]) < 12
+    assert 0 < len(document["steps"]) < _HEADS - _INFO.layers
     assert document["random"] == []
-    left = dict.fromkeys(range(4), 4)
+    left = dict.fromkeys(range(_INFO.layers), _INFO.heads)
     for entry in document["removed"]:
         left[entry["layer"]] -= 1
     assert min(left.values()) >= 1
@@ -183,13 +189,17 @@ def test_many_texts_count_alike(run: Run, tmp_path: Path) -> None:
     [
         (2, ["--fraction", "1.5"], "between 0 and 1"),
         (2, ["--fraction", "0"], "between 0 and 1"),
-        (2, ["--fraction", "0.95"], "only 12 can go"),
+        (2, ["--fraction", "0.95"], f"only {_HEADS - _INFO.layers} can go"),
         (2, ["--fraction", "0.3", "--until-loss", "2"], "expected one of"),
         (2, ["--until-loss", "0.9"], "above 1"),
-        (2, ["--heads", "L9H0"], "no layer 9: this model has layers 0 to 3"),
-        (2, ["--heads", "L0H4"], "no head 4: this model has heads 0 to 3"),
+        (2, ["--heads", "L9H0"], f"no layer 9: this model has layers 0 to {_INFO.layers - 1}"),
+        (
+            2,
+            ["--heads", f"L0H{_INFO.heads}"],
+            f"no head {_INFO.heads}: this model has heads 0 to {_INFO.heads - 1}",
+        ),
         (2, ["--heads", "cat"], "cannot read"),
-        (2, ["--heads", "1.*"], "all 4 heads of layer 1"),
+        (2, ["--heads", "1.*"], f"all {_INFO.heads} heads of layer 1"),
         (2, ["--out", "d"], "say what goes"),
         (2, ["--fraction", "0.3", "--out", "full"], "is not empty"),
         (2, ["--fraction", "0.3", "--out", "full/file"], "no directory"),
@@ -218,11 +228,14 @@ def test_what_cannot_be_done_is_one_line(
 def test_a_limit_that_no_removal_meets_writes_nothing(
     run: Run, refused: Refused, tmp_path: Path
 ) -> None:
-    document = _document(run, "--fraction", "0.25", "--uniform", "--draws", "0")
+    # by gradient: the heads that exact measurement would take first lower this model's loss
+    how = ("--uniform", "--method", "gradient", "--draws", "0")
+    document = _document(run, "--fraction", "0.25", *how)
+    assert len(document["steps"]) == _INFO.layers
     ratio = document["steps"][-1]["loss_ratio"]
     assert ratio > 1
     limit = f"{1 + (ratio - 1) / 2:.6f}"
-    arguments = ("--until-loss", limit, "--uniform", "--draws", "0")
+    arguments = ("--until-loss", limit, *how)
     assert "no head can go" in refused(2, "prune", *arguments, "--out", "d")
     assert list(tmp_path.iterdir()) == []
     document = _document(run, *arguments)
