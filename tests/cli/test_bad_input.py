@@ -10,8 +10,11 @@ import pytest
 
 from attnviz import errors
 from attnviz.cli import heads_run
+from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat."
+LAYERS = Bundled().info.layers
+RANGE = f"layers 0 to {LAYERS - 1}"
 Refused = Callable[..., str]
 
 
@@ -26,11 +29,20 @@ Refused = Callable[..., str]
         (["a", "--file", "b"], "give TEXT or --file, not both"),
         (["a\udcff"], "the text is not UTF-8: byte 2 is 0xff"),
         (["a", "--token", "\udcff"], "--token is not UTF-8"),
-        (["a", "--layer", "4"], "no layer 4: this model has layers 0 to 3"),
-        (["a", "--layer", "-5"], "no layer -5: this model has layers 0 to 3 (or -4 to -1"),
-        (["a", "--layer", "0", "--index-base", "1"], "no layer 0: this model has layers 1 to 4"),
+        (
+            ["a", "--layer", f"{LAYERS}"],
+            f"no layer {LAYERS}: this model has {RANGE}",
+        ),
+        (
+            ["a", "--layer", f"{-LAYERS - 1}"],
+            f"no layer {-LAYERS - 1}: this model has {RANGE} (or -{LAYERS} to -1",
+        ),
+        (
+            ["a", "--layer", "0", "--index-base", "1"],
+            f"no layer 0: this model has layers 1 to {LAYERS}",
+        ),
         (["a", "--head", "L0H4"], "no head 4: this model has heads 0 to 3"),
-        (["a", "--head", "9.1"], "no layer 9: this model has layers 0 to 3"),
+        (["a", "--head", "9.1"], f"no layer 9: this model has {RANGE}"),
         (["a", "--head", "one"], "cannot read 'one' as a head: expected a number, a range"),
         (["a", "--head", "L0H1", "--layer", "2"], "--head L0H1 names no head of --layer 2"),
         (["a", "--index-base", "2"], "'--index-base'"),

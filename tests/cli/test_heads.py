@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from attnviz.models.bundled import Bundled
+
 SENTENCE = "The cat sat on the mat because it was tired."
-NAMES = [f"L{layer}H{head}" for layer in range(4) for head in range(4)]
+LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
+NAMES = [f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)]
 
 
 def titles(out: str) -> list[str]:
@@ -22,13 +25,22 @@ def test_the_whole_answer(run: Any) -> None:
     result = run("heads", SENTENCE, "--width", "100")
     assert (result.code, result.err) == (0, "")
     assert result.lines[0].startswith("tiny · revision ")
-    assert "trained weights · float32 · 4 layers × 4 heads" in result.lines[0]
-    assert all(name in result.out for name in NAMES)
+    assert f"trained weights · float32 · {LAYERS} layers × {HEADS} heads" in result.lines[0]
+    top = result.lines.index(next(line for line in result.lines if line.startswith("    H0 ")))
+    assert result.lines[top].split() == [f"H{head}" for head in range(HEADS)]
+    below = result.lines[top + 1 : result.lines.index("", top)]
+    named = [line for line in below if line.startswith("L")]
+    assert [line.split()[0] for line in named] == [f"L{layer}" for layer in range(LAYERS)]
     assert "The most telling heads" in result.out
     assert len(titles(result.out)) == 3
     assert "\x1b" not in result.out
     assert max(map(len, result.lines)) <= 100
     assert "next: --head" in result.out
+
+
+def test_a_tall_screen_names_every_head(run: Any) -> None:
+    result = run("heads", SENTENCE, env={"COLUMNS": "80", "LINES": "80"})
+    assert all(name in result.out for name in NAMES)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 120, 300, 1000])
@@ -59,9 +71,9 @@ def test_one_head_in_full(run: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--layer", "2"], NAMES[8:12]),
-        (["-l", "-1"], NAMES[12:]),
-        (["--head", "3"], ["L0H3", "L1H3", "L2H3", "L3H3"]),
+        (["--layer", "2"], NAMES[2 * HEADS : 3 * HEADS]),
+        (["-l", "-1"], NAMES[-HEADS:]),
+        (["--head", "3"], [f"L{layer}H3" for layer in range(LAYERS)]),
         (["-H", "L0H1", "-H", "2.0"], ["L0H1", "L2H0"]),
         (["--layer", "1", "--head", "0,2"], ["L1H0", "L1H2"]),
     ],
@@ -89,8 +101,8 @@ def test_values_stand_in_the_cells(run: Any, document: Callable[..., Any]) -> No
 
 
 def test_the_strongest_pairs(run: Any, document: Callable[..., Any]) -> None:
-    result = run("heads", SENTENCE, "--head", "L0H2", "--top", "2")
-    drawn = document(SENTENCE, "--head", "L0H2")
+    result = run("heads", SENTENCE, "--head", "L0H1", "--top", "2")
+    drawn = document(SENTENCE, "--head", "L0H1")
     tokens, weights = drawn["tokens"], drawn["heads"][0]["weights"]
     pairs = [
         (weight, query, key)
@@ -98,7 +110,7 @@ def test_the_strongest_pairs(run: Any, document: Callable[..., Any]) -> None:
         for key, weight in enumerate(row[: query + 1])
         if query
     ]
-    row = next(line for line in result.lines if line.startswith("L0H2"))
+    row = next(line for line in result.lines if line.startswith("L0H1"))
     for weight, query, key in sorted(pairs, reverse=True)[:2]:
         pair = f"{tokens[query].strip()} → {tokens[key].strip()} "
         assert float(row.split(pair)[1].split()[0]) == pytest.approx(weight, abs=0.006)

@@ -13,8 +13,10 @@ import pytest
 
 from attnviz.cli.complete import complete_label
 from attnviz.cli.patterns import EXAMPLES
+from attnviz.models.bundled import Bundled
 from attnviz.patterns import LABELS
 
+LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 TEXT = "When Mary and John went out, John gave a book to Mary."
 PROBES = "text\tpairs\nThe dog saw the cat.\tsubject:1>2 mine:4>2\nA bird sang.\tsubject:1>2\n"
 
@@ -40,9 +42,9 @@ def test_the_specialists_of_the_bundled_model(document: Any) -> None:
     found = document()
     assert found["schema"] == "attnviz.patterns/1"
     heads = {(entry["layer"], entry["head"]): entry for entry in found["heads"]}
-    assert len(heads) == 16
-    assert heads[0, 2]["label"] == "previous"
-    for place in ((1, 0), (1, 1)):
+    assert len(heads) == LAYERS * HEADS
+    assert heads[0, 1]["label"] == "previous"
+    for place in ((1, 0), (1, 2), (1, 3)):
         assert heads[place]["label"] == "induction"
         assert heads[place]["scores"]["induction"] > 0.5
     for entry in found["heads"]:
@@ -54,7 +56,7 @@ def test_the_specialists_of_the_bundled_model(document: Any) -> None:
 
 
 def test_json_has_the_numbers_of_the_screen(run: Any, document: Any) -> None:
-    screen = run("patterns", "--top", "16", "--width", "160").out
+    screen = run("patterns", "--top", f"{LAYERS * HEADS}", "--width", "160").out
     labelled = [entry for entry in document()["heads"] if entry["label"]]
     for entry in labelled:
         name = f"L{entry['layer']}H{entry['head']}"
@@ -69,13 +71,14 @@ def test_json_has_the_numbers_of_the_screen(run: Any, document: Any) -> None:
 def test_watching_a_label(run: Any, document: Any) -> None:
     result = run("patterns", "--watch", "inductio")
     assert result.code == 0
-    assert "Ranking: all 16 heads" in result.out
+    assert f"Ranking: all {LAYERS * HEADS} heads" in result.out
     ranked = document("--watch", "induction")["heads"]
     names = re.findall(r"^(L\dH\d) +[█▌ ]* ", result.out, re.MULTILINE)
     assert names == [f"L{entry['layer']}H{entry['head']}" for entry in ranked]
     scores = [entry["scores"]["induction"] for entry in ranked]
     assert scores == sorted(scores, reverse=True)
-    assert "Ranking: the first 3 of 16" in run("patterns", "--watch", "I", "--top", "3").out
+    first = run("patterns", "--watch", "I", "--top", "3").out
+    assert f"Ranking: the first 3 of {LAYERS * HEADS}" in first
 
 
 def test_a_text_of_ones_own(run: Any, document: Any) -> None:
@@ -149,8 +152,8 @@ def test_chosen_heads(run: Any, document: Any) -> None:
 def test_statistics_and_explanations(run: Any) -> None:
     out = run("patterns", "--stats", "--explain").out
     assert "Statistics of every head" in out
-    for layer in range(4):
-        for head in range(4):
+    for layer in range(LAYERS):
+        for head in range(HEADS):
             assert re.search(rf"^L{layer}H{head}  [█▌ ]+ \S", out, re.MULTILINE)
     assert "How to read this: " in out
     assert f"induction ({LABELS['induction'].letter}): " in out
@@ -185,7 +188,7 @@ def test_saving(run: Any, tmp_path: Path) -> None:
     assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
-        assert len(list(csv.DictReader(stream))) == 16
+        assert len(list(csv.DictReader(stream))) == LAYERS * HEADS
     assert run("patterns", TEXT, *options, "--quiet").err == ""
 
 
@@ -234,7 +237,7 @@ def test_help(run: Any) -> None:
         (2, ["--control", "none"], "'none' is not one of 'random-weights'"),
         (2, ["--kind", "cross"], "'tiny' has no cross attention: expected --kind self"),
         (2, ["--target", "b"], "--target is the decoder's text"),
-        (2, ["--layer", "9"], "no layer 9: this model has layers 0 to 3"),
+        (2, ["--layer", "9"], f"no layer 9: this model has layers 0 to {LAYERS - 1}"),
         (2, ["--head", "L1H9"], "no head 9: this model has heads 0 to 3"),
         (2, ["--save", "a.pdf"], "end it in one of .json, .csv, .svg, .html, .png, .txt"),
         (3, ["--save", "no/a.csv"], "there is no directory no"),

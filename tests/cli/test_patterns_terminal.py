@@ -12,8 +12,10 @@ import pexpect
 import pyte
 import pytest
 
+from attnviz.models.bundled import Bundled
 from attnviz.patterns import LABELS
 
+LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
 _ROWS = 300
 _HEAVY = ("torch", "transformers", "huggingface_hub", "matplotlib")
@@ -53,9 +55,9 @@ def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
     """By (layer, head), the letter of each cell of the bundled model's grid."""
     lines = rows(screen)
     top = next(place for place, line in enumerate(lines) if line.startswith("What each head does"))
-    starts = [lines[top + 1].index(f"H{head}") for head in range(4)]
+    starts = [lines[top + 1].index(f"H{head}") for head in range(HEADS)]
     cells = {}
-    for layer in range(4):
+    for layer in range(LAYERS):
         assert lines[top + 2 + layer].startswith(f"L{layer}")
         for head, start in enumerate(starts):
             line = screen.buffer[top + 2 + layer]
@@ -112,7 +114,7 @@ def test_the_rollout_is_coloured(screen: Shown) -> None:
     shown = screen("rollout", SENTENCE, columns=140)
     grounds = {cell.bg for line in shown.buffer.values() for cell in line.values()}
     assert len(grounds) > 20
-    assert any("rollout through 4 layers" in line for line in rows(shown))
+    assert any(f"rollout through {LAYERS} layers" in line for line in rows(shown))
 
 
 def test_a_pipe_gets_plain_text(program: Sequence[str], environment: Mapping[str, str]) -> None:

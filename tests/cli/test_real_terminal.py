@@ -10,11 +10,16 @@ import pexpect
 import pyte
 import pytest
 
+from attnviz.models.bundled import Bundled
+
 SENTENCE = "The cat sat on the mat because it was tired."
 WORDS = ("The", "cat", "sat", "on", "because", "it", "was")
-NAMES = [f"L{layer}H{head}" for layer in range(4) for head in range(4)]
+LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
+NAMES = [f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)]
 _TALL = 400
 """Rows of the screen, so that nothing scrolls away."""
+_FIRST_LINES = 45
+"""Lines in which the answer has shown every head, whatever the terminal's height."""
 
 Start = Callable[..., pexpect.spawn]
 
@@ -47,8 +52,8 @@ def start(program: Sequence[str], environment: dict[str, str], tmp_path: Path) -
 def screen(start: Start) -> Callable[..., pyte.Screen]:
     """The screen that a finished run leaves."""
 
-    def show(*arguments: str, columns: int = 80, **env: str) -> pyte.Screen:
-        child = start(*arguments, columns=columns, **env)
+    def show(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> pyte.Screen:
+        child = start(*arguments, columns=columns, rows=rows, **env)
         output = child.read()
         child.wait()
         assert child.exitstatus == 0, output
@@ -78,7 +83,15 @@ def test_the_first_answer(screen, columns: int) -> None:
     shown = screen("heads", SENTENCE, columns=columns)
     text = "\n".join(rows(shown))
     assert rows(shown)[0].startswith("tiny · revision ")
-    assert all(name in text for name in NAMES)
+    lines = rows(shown)
+    top = next(row for row, line in enumerate(lines) if line.startswith("    H0 "))
+    starts = [lines[top].index(f"H{head}") for head in range(HEADS)]
+    below = lines[top + 1 : lines.index("", top)]
+    named = [line for line in below if line.startswith("L")]
+    assert [line.split()[0] for line in named] == [f"L{layer}" for layer in range(LAYERS)]
+    assert all(line[start] == "▀" for line in named for start in starts)  # each head's map
+    legend = next(row for row, line in enumerate(lines) if line.startswith("strongest trait"))
+    assert legend < _FIRST_LINES
     assert all(word in text for word in WORDS)
     assert "The most telling heads" in text
     assert "weight" in text
@@ -86,6 +99,12 @@ def test_the_first_answer(screen, columns: int) -> None:
     used = [len(line) for line in rows(shown)]
     assert max(used) <= columns
     assert max(used) > 0.6 * columns  # a wide terminal is used
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_tall_terminal_names_every_head(screen, columns: int) -> None:
+    text = "\n".join(rows(screen("heads", SENTENCE, columns=columns, rows=80)))
+    assert all(name in text for name in NAMES)
 
 
 @pytest.mark.parametrize("columns", [20, 47, 80, 200])
