@@ -46,7 +46,8 @@ def _mean(values: Weights, counts: NDArray[np.bool_] | None = None) -> Weights:
     chosen = values if counts is None else values[..., counts]
     if not chosen.shape[-1]:
         return np.full(chosen.shape[:-1], np.nan)
-    return np.asarray(chosen.mean(-1))
+    # Side by side in memory: over other strides the same numbers add up to another last bit.
+    return np.asarray(np.ascontiguousarray(chosen).mean(-1))
 
 
 def previous(weights: Weights) -> Weights:
