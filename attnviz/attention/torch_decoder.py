@@ -68,9 +68,9 @@ class TorchDecoder(nn.Module):
         A decoder can so grow deeper without a jump (Chen et al. 2016, "Net2Net").
         """
         with torch.no_grad():
-            for layer in self.layers[depth:]:
-                layer.self_attn.output_projection.weight.zero_()
-                layer.mlp.down_proj.weight.zero_()
+            for name, parameter in self.layers[depth:].named_parameters():
+                if name.endswith(("output_projection.weight", "down_proj.weight")):
+                    parameter.zero_()
 
     @classmethod
     def from_llama(
