@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnviz.errors import UsageError
 
-__all__ = ["DecoderConfig"]
+__all__ = ["GROWING", "DecoderConfig", "require_growth"]
+
+GROWING = ("layers", "d_model", "head_dim", "d_ff")
+"""What may become larger in a decoder that is trained, see ``attention.growth``."""
 
 
 @dataclass(frozen=True)
@@ -107,3 +110,22 @@ class DecoderConfig:
             if self.mlp_bias if name.startswith("mlp") else self.attention_bias:
                 shapes[f"{name}.bias"] = shape[:1]
         return shapes
+
+
+def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
+    """Refuse with UsageError what ``growth.grown`` cannot do.
+
+    Layers, d_model, head_dim and d_ff may grow, head_dim by a whole factor, so that every rotary
+    wavelength of the small decoder is one of the large decoder's; all else must be equal.
+    """
+    for name in GROWING:
+        before, after = getattr(small, name), getattr(large, name)
+        if before > after:
+            raise UsageError(f"{name} must not shrink, got {before:,} and then {after:,}")
+    if large.head_dim % small.head_dim:
+        raise UsageError(
+            f"head_dim must grow by a whole factor, got {small.head_dim} and then {large.head_dim}"
+        )
+    sizes = {name: getattr(large, name) for name in GROWING}
+    if replace(small, **sizes) != large:
+        raise UsageError(f"only {', '.join(GROWING)} may grow")

@@ -23,15 +23,11 @@ __all__ = ["TorchDecoder"]
 
 
 class TorchDecoder(nn.Module):
-    """A decoder language model with fresh weights: N(0, ``initializer_range``), biases zero.
-
-    depth: the layers that are computed, from the first on; all of them unless it is lowered.
-    """
+    """A decoder language model with fresh weights: N(0, ``initializer_range``), biases zero."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.depth = config.layers
         self.embed_tokens = nn.Embedding(config.vocabulary, config.d_model)
         self.layers = nn.ModuleList(_DecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
@@ -57,20 +53,10 @@ class TorchDecoder(nn.Module):
                 f"got {ids.shape[-1]}"
             )
         residual = self.embed_tokens(ids)
-        for layer in self.layers[: self.depth]:
+        for layer in self.layers:
             residual = layer(residual, mask)
         normed: Tensor = self.norm(residual)
         return normed
-
-    def silence(self, depth: int) -> None:
-        """Let the layers from ``depth`` on add nothing: their output projections become zero.
-
-        A decoder can so grow deeper without a jump (Chen et al. 2016, "Net2Net").
-        """
-        with torch.no_grad():
-            for name, parameter in self.layers[depth:].named_parameters():
-                if name.endswith(("output_projection.weight", "down_proj.weight")):
-                    parameter.zero_()
 
     @classmethod
     def from_llama(

@@ -37,7 +37,8 @@ def wished_recipe(wish: TrainWish) -> Recipe:
 
     Raises LoadError and UsageError as ``read_recipe`` does, UsageError for two budgets.
     """
-    from attnviz.training.recipe import Budget, Recipe, read_recipe
+    from attnviz.training.recipe import Budget, Recipe
+    from attnviz.training.recipe_file import read_recipe
 
     if wish.minutes is not None and wish.tokens is not None:
         raise UsageError("--minutes and --tokens are two budgets: give one of them")

@@ -1,20 +1,16 @@
-"""How a model is trained, as a TOML file says it: shape, vocabulary, optimiser, phases, budget."""
+"""How a model is trained: shape, vocabulary, optimiser, phases, budget."""
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from typing import Any
 
 from attnviz.attention.checkpoint import StoredType
-from attnviz.errors import LoadError, UsageError
+from attnviz.attention.decoder_config import GROWING, DecoderConfig, require_growth
+from attnviz.errors import UsageError
 
-__all__ = ["Budget", "Card", "Optimiser", "Phase", "Recipe", "Shape", "Validation", "read_recipe"]
-
-_Part = TypeVar("_Part")
+__all__ = ["Budget", "Card", "Optimiser", "Phase", "Recipe", "Shape", "Validation"]
 
 
 def _demand(holds: bool, rule: str, value: object) -> None:
@@ -38,6 +34,15 @@ class Shape:
     d_ff: int = 344
     context: int = 1024
     initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        self.decoder(vocabulary=1, beginning=0)  # refuses what does not fit together
+
+    def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
+        """The decoder of this shape, its embedding tied; UsageError where the sizes do not fit."""
+        return DecoderConfig(
+            vocabulary=vocabulary, tied=True, bos=beginning, eos=beginning, **asdict(self)
+        )
 
 
 @dataclass(frozen=True)
@@ -73,14 +78,12 @@ class Phase:
 
     until: share of the budget that is used up when it ends, in (0, 1].
     rate: share of the optimiser's learning rate that this phase learns with.
-    layers: that compute and learn, from the first on; None for all. Those that join later begin by
-        adding nothing.
+    layers, d_model, head_dim, d_ff: of the model in this phase, None for the shape's own. A later
+        phase goes on with the same model made larger, see ``attention.growth``.
     length: predicted tokens of a sequence. batch: sequences of a batch.
     repeated_tokens: share of the sequences that repeat a stretch of uniform random tokens.
     repeated_passages: share that repeats a stretch of the text.
-    mirrored_tokens: share that repeats random tokens forwards and backwards by turns.
     period: least and largest length of the stretch.
-    drawn_from: random tokens are among the first so many of the vocabulary; None for all of it.
     surprise: weight of the loss on random tokens before they repeat, which nothing predicts.
     """
 
@@ -88,26 +91,22 @@ class Phase:
     until: float = 1.0
     rate: float = 1.0
     layers: int | None = None
+    d_model: int | None = None
+    head_dim: int | None = None
+    d_ff: int | None = None
     length: int = 256
     batch: int = 16
     repeated_tokens: float = 0.1
     repeated_passages: float = 0.05
-    mirrored_tokens: float = 0.0
     period: tuple[int, int] = (4, 127)
     surprise: float = 0.0
-    drawn_from: int | None = None
 
     def __post_init__(self) -> None:
         _demand(0 < self.until <= 1, "until must be in (0, 1]", self.until)
         _demand(0 < self.rate <= 1, "rate must be in (0, 1]", self.rate)
         _demand(self.length >= 2, "length must be 2 or more", self.length)
         _demand(self.batch >= 1, "batch must be 1 or more", self.batch)
-        _demand(
-            self.drawn_from is None or self.drawn_from >= 2,
-            "drawn_from must be 2 or more",
-            self.drawn_from,
-        )
-        for name in ("repeated_tokens", "repeated_passages", "mirrored_tokens", "surprise"):
+        for name in ("repeated_tokens", "repeated_passages", "surprise"):
             _demand(0 <= getattr(self, name) <= 1, f"{name} must be in [0, 1]", getattr(self, name))
         _demand(self.synthetic <= 1 + 1e-9, "the shares of the sequences exceed 1", self.synthetic)
         least, largest = self.period
@@ -121,7 +120,7 @@ class Phase:
     @property
     def synthetic(self) -> float:
         """Share of the sequences that are no plain text."""
-        return self.repeated_tokens + self.repeated_passages + self.mirrored_tokens
+        return self.repeated_tokens + self.repeated_passages
 
 
 @dataclass(frozen=True)
@@ -241,18 +240,10 @@ class Recipe:
             "the phases' until must rise, the last one to 1",
             ends,
         )
-        for phase in self.phases:
-            _demand(
-                phase.layers is None or 1 <= phase.layers <= self.model.layers,
-                f"layers of a phase must be 1 to the model's, {self.model.layers}",
-                phase.layers,
-            )
-        depths = [self.depth(index) for index in range(len(self.phases))]
-        _demand(
-            depths == sorted(depths) and depths[-1] == self.model.layers,
-            "the phases' layers must not fall, and all layers compute in the last one",
-            depths,
-        )
+        shapes = [self.shape(index) for index in range(len(self.phases))]
+        for small, large in pairwise(shapes):
+            require_growth(small.decoder(1, 0), large.decoder(1, 0))
+        _demand(shapes[-1] == self.model, "the last phase has the model's own shape", shapes[-1])
         for phase in self.phases:
             _demand(
                 phase.length <= self.model.context,
@@ -260,9 +251,13 @@ class Recipe:
                 phase.length,
             )
 
-    def depth(self, phase: int) -> int:
-        """How many layers compute in a phase."""
-        return self.phases[phase].layers or self.model.layers
+    def shape(self, phase: int) -> Shape:
+        """Of the model in a phase."""
+        wanted = self.phases[phase]
+        sizes = {name: getattr(wanted, name) for name in GROWING}
+        return replace(
+            self.model, **{name: size for name, size in sizes.items() if size is not None}
+        )
 
     def phase(self, used: float) -> int:
         """Index of the phase at this share of the budget."""
@@ -274,81 +269,3 @@ class Recipe:
     def values(self) -> dict[str, Any]:
         """The recipe as JSON values."""
         return asdict(self)
-
-
-def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file; what it leaves out is as in ``Recipe()``.
-
-    Raises LoadError where the file cannot be read or is no TOML, UsageError, naming the field,
-    where it says something else than a recipe.
-    """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{str(path)!r} cannot be read as a recipe: {error}") from error
-    try:
-        return _recipe(table)
-    except UsageError as error:
-        raise UsageError(f"{str(path)!r}: {error}") from error
-
-
-def _recipe(table: Mapping[str, Any]) -> Recipe:
-    parts = dict(table)
-    if "phase" in parts:
-        listed = parts.pop("phase")
-        if not (isinstance(listed, list) and all(isinstance(item, dict) for item in listed)):
-            raise UsageError("phase must be a list of tables: [[phase]]")
-        parts["phases"] = tuple(_phase(item) for item in listed)
-    elif "phases" in parts:
-        raise UsageError("no field 'phases'; did you mean [[phase]]?")
-    for name, kind in (
-        ("model", Shape),
-        ("optimiser", Optimiser),
-        ("budget", Budget),
-        ("validation", Validation),
-        ("card", Card),
-    ):
-        if name in parts:
-            if not isinstance(parts[name], dict):
-                raise UsageError(f"{name} must be a table: [{name}]")
-            parts[name] = _part(kind, parts[name], f"[{name}] ")
-    return _part(Recipe, parts, "")
-
-
-def _phase(values: Mapping[str, Any]) -> Phase:
-    parts = dict(values)
-    if "period" in parts:
-        period = parts["period"]
-        if not (
-            isinstance(period, list)
-            and len(period) == 2
-            and all(isinstance(one, int) and not isinstance(one, bool) for one in period)
-        ):
-            raise UsageError(f"[[phase]] period must be two whole numbers, got {period!r}")
-        parts["period"] = tuple(period)
-    return _part(Phase, parts, "[[phase]] ")
-
-
-def _part(kind: type[_Part], values: Mapping[str, Any], place: str) -> _Part:
-    """An instance of a part of the recipe; UsageError for unknown names and other types."""
-    known = {one.name: str(one.type) for one in fields(kind)}  # type: ignore[arg-type]
-    for name, value in values.items():
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UsageError(f"{place}has no field {name!r}{hint}")
-        _check_type(place + name, known[name], value)
-    try:
-        return kind(**values)
-    except UsageError as error:
-        raise UsageError(f"{place}{error}") from error
-
-
-def _check_type(name: str, kind: str, value: object) -> None:
-    plain = not isinstance(value, bool)
-    if kind.startswith("int") and not (plain and isinstance(value, int)):
-        raise UsageError(f"{name} must be a whole number, got {value!r}")
-    if kind.startswith("float") and not (plain and isinstance(value, int | float)):
-        raise UsageError(f"{name} must be a number, got {value!r}")
-    if kind in ("str", "StoredType") and not isinstance(value, str):
-        raise UsageError(f"{name} must be a text in quotes, got {value!r}")

@@ -75,16 +75,21 @@ class TrainingRun:
             )
         self.train = _facts(train, len(train_ids))
         self.valid = _facts(valid, len(self._valid_ids))
-        self.config = _decoder_config(recipe, vocabulary)
-        require_training_memory(self.config, recipe, device)
-        self.model = _fresh_decoder(self.config, recipe.seed).to(device)
-        self.model.silence(recipe.depth(0))
-        self.trainer = Trainer(
-            self.model, recipe, train_ids, self._valid_ids, vocabulary, BEGINNING
-        )
+        require_training_memory(recipe.model.decoder(vocabulary, BEGINNING), recipe, device)
+        self.trainer = Trainer(recipe, train_ids, self._valid_ids, vocabulary, BEGINNING, device)
         if stored is not None:
             self.trainer.restore(*stored)
         _make_directory(directory)
+
+    @property
+    def model(self) -> TorchDecoder:
+        """As it is now; it grows between phases that say so."""
+        return self.trainer.model
+
+    @property
+    def config(self) -> DecoderConfig:
+        """The model's shape as it is now."""
+        return self.model.config
 
     @property
     def parameters(self) -> int:
@@ -208,19 +213,6 @@ def _identity(recipe: Recipe, train: Corpus, valid: Corpus, device: torch.device
 
 def _facts(corpus: Corpus, tokens: int) -> CorpusFacts:
     return CorpusFacts(corpus.names, corpus.bytes, tokens, corpus.digest, corpus.held_out)
-
-
-def _decoder_config(recipe: Recipe, vocabulary: int) -> DecoderConfig:
-    return DecoderConfig(
-        vocabulary=vocabulary, tied=True, bos=BEGINNING, eos=BEGINNING, **asdict(recipe.model)
-    )
-
-
-def _fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
-    """On the CPU whatever the device is, so that a seed means the same weights everywhere."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return TorchDecoder(config)
 
 
 def _make_directory(directory: Path) -> None:

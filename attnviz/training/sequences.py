@@ -18,7 +18,7 @@ from attnviz.training.recipe import Phase
 
 __all__ = ["Batch", "Sampler", "SequenceKind"]
 
-SequenceKind = Literal["text", "repeated_tokens", "repeated_passages", "mirrored_tokens"]
+SequenceKind = Literal["text", "repeated_tokens", "repeated_passages"]
 
 _WINDOWS, _SEQUENCES = 1, 2
 """What a stream of random numbers is for, so that two purposes never share one."""
@@ -71,37 +71,34 @@ class Sampler:
         self, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], SequenceKind]:
         draw = random.random()
-        for kind, share in (
+        shares: tuple[tuple[SequenceKind, float], ...] = (
             ("repeated_tokens", phase.repeated_tokens),
             ("repeated_passages", phase.repeated_passages),
-            ("mirrored_tokens", phase.mirrored_tokens),
-        ):
+        )
+        for kind, share in shares:
             if draw < share:
-                return *self._repeating(kind, phase, random), kind  # type: ignore[return-value]
+                ids, weights = self._repeating(kind, phase, random)
+                return self._begun(ids), weights, kind
             draw -= share
         return self._begun(self._window(phase.length)), np.ones(phase.length, np.float32), "text"
 
     def _repeating(
-        self, kind: str, phase: Phase, random: np.random.Generator
+        self, kind: SequenceKind, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
         weights = np.ones(phase.length, np.float32)
         if kind == "repeated_passages":
             stretch = self._passage(period, random)
         else:
-            stretch = self._random_tokens(period, random, phase.drawn_from)
+            stretch = self._random_tokens(period, random)
             # The beginning of a text predicts the first token, so the copy's first prediction is
             # made at index period; nothing tells there that the stretch has ended.
             weights[: period + 1] = phase.surprise
-        if kind == "mirrored_tokens":
-            stretch = np.concatenate([stretch, stretch[::-1]])
-        return self._begun(np.resize(stretch, phase.length)), weights
+        return np.resize(stretch, phase.length), weights
 
-    def _random_tokens(
-        self, count: int, random: np.random.Generator, among: int | None
-    ) -> NDArray[np.int64]:
-        """Uniform over the first ids, or all, without the token that begins a text."""
-        drawn = random.integers(0, min(among or self._vocabulary, self._vocabulary) - 1, count)
+    def _random_tokens(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+        """Uniform over all ids but the token that begins a text."""
+        drawn = random.integers(0, self._vocabulary - 1, count)
         return drawn + (drawn >= self._beginning)
 
     def _passage(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:

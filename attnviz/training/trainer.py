@@ -6,13 +6,16 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.growth import grown
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UsageError
 from attnviz.learning import CurvePoint
@@ -31,28 +34,33 @@ _POINTS = 200
 class Trainer:
     """Trains a model by a recipe; ``run`` goes on until the budget is used up.
 
-    model: on its device; ids (sequence, token) to logits (sequence, token, vocabulary).
-    train, valid: token ids, (token,). beginning: the id that begins every sequence.
+    train, valid: token ids, (token,). vocabulary: ids are below it. beginning: the id that begins
+    every sequence. device: where the model is.
     clock: seconds, for a budget in minutes and for the curve.
+    model: as the phase wants it; it grows between phases.
     points: the curve so far. sequences: drawn so far, by kind, weighted with their length.
     """
 
     def __init__(
         self,
-        model: nn.Module,
         recipe: Recipe,
         train: NDArray[np.int32],
         valid: NDArray[np.int32],
         vocabulary: int,
         beginning: int,
+        device: torch.device,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model, self.device = model, next(model.parameters()).device
-        self.recipe = recipe = with_known_precision(recipe, self.device)
+        self.device = device
+        self.recipe = recipe = with_known_precision(recipe, device)
         self.points: list[CurvePoint] = []
         self.sequences: Counter[str] = Counter()
         self._valid, self._beginning, self._clock = valid, beginning, clock
-        self._optimiser = make_optimiser(model, recipe.optimiser)
+        self._configs = [
+            recipe.shape(index).decoder(vocabulary, beginning)
+            for index in range(len(recipe.phases))
+        ]
+        self._take(_fresh(self._configs[0], recipe.seed))
         self._sampler = Sampler(train, vocabulary, beginning, recipe.seed)
         self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
         self._step = self._tokens = 0
@@ -90,10 +98,8 @@ class Trainer:
         before, began = self._seconds, self._clock()
         while (used := self.used) < 1:
             if (index := self.recipe.phase(used)) != self._phase:
-                self._phase, self._phase_began = index, self._step
+                self._enter(index)
             phase = self.recipe.phases[index]
-            if isinstance(self.model, TorchDecoder):
-                self.model.depth = self.recipe.depth(index)
             batch = self._sampler.draw(phase)
             rate = phase.rate * learning_rate(
                 self.recipe.optimiser, used, self._step - self._phase_began
@@ -135,6 +141,7 @@ class Trainer:
 
     def restore(self, state: dict[str, Any], points: list[CurvePoint]) -> None:
         """Go on where ``state`` was taken."""
+        self._take(TorchDecoder(self._configs[state["phase"]]))
         self.model.load_state_dict(state["model"])
         self._optimiser.load_state_dict(state["optimiser"])
         self._step, self._tokens = state["step"], state["tokens"]
@@ -155,6 +162,18 @@ class Trainer:
         )
         self.model.train()
         return loss
+
+    def _enter(self, phase: int) -> None:
+        self._phase, self._phase_began = phase, self._step
+        config = self._configs[phase]
+        if config != self.model.config:
+            with _seeded(self.recipe.seed + phase):
+                self._take(grown(self.model, config))
+            self.model.train()
+
+    def _take(self, model: TorchDecoder) -> None:
+        self.model = model.to(self.device)
+        self._optimiser = make_optimiser(self.model, self.recipe.optimiser)
 
     def _learn(self, batch: Batch, rate: float) -> Tensor:
         ids, weights = torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)
@@ -208,6 +227,19 @@ class Trainer:
 
     def _used_at(self, point: CurvePoint) -> float:
         return self.recipe.budget.used(point.tokens, point.seconds)
+
+
+def _fresh(config: DecoderConfig, seed: int) -> TorchDecoder:
+    with _seeded(seed):
+        return TorchDecoder(config)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Weights are drawn on the CPU, so that a seed means the same ones on every device."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def _not_finite(step: int) -> UsageError:

@@ -16,7 +16,8 @@ from attnviz.learning import TrainedModel
 from attnviz.training.card import card_text
 from attnviz.training.corpus import Corpus, encode
 from attnviz.training.head_scores import head_scores, open_decoder, text_windows
-from attnviz.training.recipe import Budget, Card, Recipe, read_recipe
+from attnviz.training.recipe import Budget, Card, Recipe
+from attnviz.training.recipe_file import read_recipe
 from attnviz.training.run import TrainingRun
 
 Texts = tuple[Corpus, Corpus]

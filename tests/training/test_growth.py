@@ -1,13 +1,15 @@
-"""Layers that join later: they add nothing before, learn nothing, and then do."""
+"""A model that grows between the phases of its training."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.errors import UsageError
 from attnviz.training.corpus import Corpus
 from attnviz.training.recipe import Phase, Recipe
@@ -18,32 +20,40 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def growing(recipe: Recipe) -> Recipe:
+    """From one narrow layer to two."""
     first, last = recipe.phases
-    return replace(recipe, phases=(replace(first, layers=1), last))
+    return replace(recipe, phases=(replace(first, layers=1, d_model=12, head_dim=4, d_ff=20), last))
 
 
-def flat(run: TrainingRun, layer: int) -> torch.Tensor:
-    return torch.cat([one.detach().flatten() for one in run.model.layers[layer].parameters()])
-
-
-def test_a_layer_that_has_not_joined_neither_computes_nor_learns(
+def test_a_model_grows_when_a_phase_says_so(
     texts: tuple[Corpus, Corpus], growing: Recipe, tmp_path: Path
 ) -> None:
     run = TrainingRun(*texts, growing, tmp_path / "m", CPU)
-    before = [flat(run, layer) for layer in range(2)]
-    steps = run.steps()
-    next(steps)
-    assert run.model.depth == 1
-    assert not torch.equal(flat(run, 0), before[0])
-    assert torch.equal(flat(run, 1), before[1])
     ids = torch.arange(7)[None]
-    shallow = run.model(ids)
-    run.model.depth = 2
-    assert torch.equal(run.model(ids), shallow)  # what joins adds nothing yet
-    for _ in steps:
-        pass
-    assert run.model.depth == 2
-    assert not torch.equal(flat(run, 1), before[1])
+    widths = []
+    for _ in run.steps():
+        config = run.config
+        widths.append((config.layers, config.d_model, config.head_dim, config.d_ff))
+        logits = run.model(ids)
+    assert set(widths) == {(1, 12, 4, 20), (2, 16, 8, 24)}
+    assert widths == sorted(widths)
+    result = run.finish()
+    assert result.parameters == sum(one.numel() for one in run.model.parameters())
+    assert (result.model.layers, result.model.head_dim) == (2, 8)
+    assert logits.shape == (1, 7, 270)
+
+
+def test_growth_is_no_jump_of_the_loss(
+    texts: tuple[Corpus, Corpus], growing: Recipe, tmp_path: Path
+) -> None:
+    run = TrainingRun(*texts, growing, tmp_path / "m", CPU)
+    for _ in run.steps():
+        if run.trainer.used > 0.38:
+            break
+    before = run.trainer.validate()
+    run.trainer._enter(1)
+    assert run.config.layers == 2
+    assert run.trainer.validate() == pytest.approx(before, rel=1e-3)
 
 
 def test_a_run_that_grows_is_resumed_to_the_same_weights(
@@ -52,7 +62,7 @@ def test_a_run_that_grows_is_resumed_to_the_same_weights(
     whole = TrainingRun(*texts, growing, tmp_path / "whole", CPU)
     for _ in whole.steps():
         pass
-    for stop in (3, 40):  # before and after the second layer joins
+    for stop in (3, 40):  # before and after the model grows
         directory = tmp_path / f"stopped-{stop}"
         stopped = TrainingRun(*texts, growing, directory, CPU)
         for number, _ in enumerate(stopped.steps()):
@@ -60,23 +70,35 @@ def test_a_run_that_grows_is_resumed_to_the_same_weights(
                 break
         stopped.save_state()
         resumed = TrainingRun(*texts, growing, directory, CPU, resume=True)
+        assert resumed.config == stopped.config
         for _ in resumed.steps():
             pass
-        for layer in range(2):
-            assert torch.equal(flat(resumed, layer), flat(whole, layer))
+        for one, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_a_model_stored_before_it_grew_is_whole(
+    texts: tuple[Corpus, Corpus], growing: Recipe, tmp_path: Path
+) -> None:
+    run = TrainingRun(*texts, growing, tmp_path / "m", CPU)
+    next(run.steps())
+    run.store()
+    stored = open_checkpoint(tmp_path / "m")
+    assert stored.config.layers == 1
+    for name, tensor in run.model.llama_tensors().items():
+        assert np.array_equal(stored.tensors[name], tensor)
 
 
 @pytest.mark.parametrize(
     ("layers", "rule"),
     [
-        ((2, 1), r"must not fall, .* got \[2, 1\]"),
-        ((1, 1), r"all layers compute in the last one, got \[1, 1\]"),
-        ((3, None), "must be 1 to the model's, 2, got 3"),
-        ((0, None), "must be 1 to the model's, 2, got 0"),
-        ((-1, None), "must be 1 to the model's, 2, got -1"),
+        ((2, 1), "layers must not shrink, got 2 and then 1"),
+        ((1, 1), "the last phase has the model's own shape"),
+        ((3, None), "layers must not shrink, got 3 and then 2"),
+        ((0, None), "layers must be at least 1, got 0"),
     ],
 )
-def test_depths_that_make_no_sense_are_refused(recipe: Recipe, layers, rule) -> None:
+def test_shapes_that_make_no_sense_are_refused(recipe: Recipe, layers, rule) -> None:
     phases = tuple(
         Phase(f"p{number}", until, layers=depth, length=13, period=(2, 5))
         for number, (until, depth) in enumerate(zip((0.5, 1.0), layers, strict=True))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.training.recipe import Budget, Optimiser, Phase, Recipe, Shape, read_recipe
+from attnviz.training.recipe import Budget, Optimiser, Phase, Recipe, Shape
+from attnviz.training.recipe_file import read_recipe
 from attnviz.training.recipe_text import recipe_text
 
 ROOT = Path(__file__).parent.parent.parent
@@ -104,12 +105,11 @@ def test_a_recipe_is_written_as_it_is_read(tmp_path: Path, path: Path | None) ->
         ("[[phase]]\nuntil = 0.5", "until must rise, the last one to 1"),
         ("[[phase]]\nuntil = 1\n[[phase]]\nuntil = 1", "until must rise"),
         ("[[phase]]\nrate = 0", "rate must be in"),
-        ("[[phase]]\ndrawn_from = 1", "drawn_from must be 2 or more"),
         ("[[phase]]\nlength = 1", "length must be 2 or more"),
         ("[[phase]]\nlength = 1025", "length must be at most the model's context, 1024"),
         ("[[phase]]\nbatch = 0", "batch must be 1 or more"),
         ("[[phase]]\nrepeated_tokens = 1.1", "repeated_tokens must be in"),
-        ("[[phase]]\nrepeated_tokens = 0.6\nmirrored_tokens = 0.6", "shares of the sequences"),
+        ("[[phase]]\nrepeated_tokens = 0.6\nrepeated_passages = 0.6", "shares of the sequences"),
         ("[[phase]]\nperiod = 3", "period must be two whole numbers"),
         ("[[phase]]\nperiod = [3]", "period must be two whole numbers"),
         ("[[phase]]\nperiod = [5, 4]", "period"),

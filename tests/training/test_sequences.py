@@ -21,12 +21,12 @@ def sampler(seed: int = 0, tokens: np.ndarray = TEXT, beginning: int = BEGINNING
 
 
 def phase(length: int = 23, batch: int = 5, **shares: Any) -> Phase:
-    none = {"repeated_tokens": 0.0, "repeated_passages": 0.0, "mirrored_tokens": 0.0}
+    none = {"repeated_tokens": 0.0, "repeated_passages": 0.0}
     period = shares.pop("period", (3, 7))
     return Phase(length=length, batch=batch, period=period, **{**none, **shares})
 
 
-MIXED = phase(repeated_tokens=0.3, repeated_passages=0.3, mirrored_tokens=0.2)
+MIXED = phase(repeated_tokens=0.3, repeated_passages=0.3)
 
 
 def test_the_same_seed_and_position_give_the_same_batches() -> None:
@@ -104,17 +104,6 @@ def test_random_tokens_count_where_an_earlier_copy_tells_them(surprise: float) -
     assert periods == {3, 4, 5, 6, 7}
 
 
-def test_mirrored_tokens_run_forwards_and_backwards() -> None:
-    wanted = phase(length=29, batch=1, mirrored_tokens=1.0, period=(5, 5))
-    ids = sampler().draw(wanted).ids[0].tolist()
-    stretch = ids[1:6]
-    assert ids[6:11] == stretch[::-1]
-    assert ids[11:16] == stretch
-    assert ids[16:21] == stretch[::-1]
-    weights = sampler().draw(wanted).weights[0].tolist()
-    assert weights == [0.0] * 6 + [1.0] * 23
-
-
 def test_passages_repeat_a_stretch_of_the_text_and_count_everywhere() -> None:
     wanted = phase(batch=1, repeated_passages=1.0, period=(6, 6))
     batch = sampler().draw(wanted)
@@ -130,8 +119,8 @@ def test_kinds_come_in_their_shares() -> None:
     for _ in range(200):
         kinds += drawn.draw(MIXED).kinds
     shares = {kind: number / 1000 for kind, number in kinds.items()}
-    expected = {"repeated_tokens": 0.3, "repeated_passages": 0.3, "mirrored_tokens": 0.2}
-    for kind, share in {**expected, "text": 0.2}.items():
+    expected = {"repeated_tokens": 0.3, "repeated_passages": 0.3}
+    for kind, share in {**expected, "text": 0.4}.items():
         assert shares[kind] == pytest.approx(share, abs=0.05)  # over three standard deviations
 
 
@@ -152,9 +141,3 @@ def test_a_text_that_is_too_short_is_refused(shares: dict[str, Any]) -> None:
     short = sampler(tokens=np.arange(8, dtype=np.int32))
     with pytest.raises(UsageError, match="8 tokens, a sequence needs"):
         short.draw(phase(**shares))
-
-
-def test_random_tokens_may_come_from_the_first_of_the_vocabulary() -> None:
-    wanted = phase(length=29, batch=20, repeated_tokens=1.0, drawn_from=13)
-    ids = np.concatenate([sampler(seed).draw(wanted).ids[:, 1:] for seed in range(5)])
-    assert set(ids.ravel().tolist()) == set(range(1, 13))

@@ -8,6 +8,5 @@ KIND_WORDS = {
     "text": "text",
     "repeated_tokens": "uniform random tokens that repeat",
     "repeated_passages": "passages of the text that repeat",
-    "mirrored_tokens": "uniform random tokens that repeat forwards and backwards by turns",
 }
 """By the names that recipes have for them."""

@@ -64,7 +64,7 @@ def result() -> TrainedModel:
         train=CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
         valid=CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
         points=points,
-        shares={"text": 0.7, "repeated_tokens": 0.25, "mirrored_tokens": 0.05},
+        shares={"text": 0.7, "repeated_tokens": 0.25, "repeated_passages": 0.05},
         valid_loss=4.0,
         valid_windows=256,
         dtype="bfloat16",
