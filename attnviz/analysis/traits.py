@@ -16,8 +16,9 @@ from attnviz.records import AttentionRecord, HeadScores, Trait
 __all__ = ["MEASURES", "TRAITS", "head_scores", "telling_heads"]
 
 _NAMED = ("previous", "first", "self", "next", "duplicate", "induction")
+_TRAITLESS = {"spread": "-", "peaked": "^"}
 
-TRAITS = {name: LABELS[name].letter for name in _NAMED} | {"spread": "-", "peaked": "^"}
+TRAITS = {name: LABELS[name].letter for name in _NAMED} | _TRAITLESS
 """Every trait's name and letter: of the labels, those that one short text can show."""
 
 MEASURES = (
@@ -107,11 +108,15 @@ def head_scores(record: AttentionRecord) -> tuple[HeadScores, ...]:
 
 
 def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
-    """The ``count`` heads worth a full map: each trait's strongest first, then the next ones."""
+    """The ``count`` heads worth a full map: each trait's strongest first, then the next ones.
+
+    Heads that look elsewhere come before those that look at their own token, and heads without a
+    trait last, the most peaked first.
+    """
 
     def clarity(entry: HeadScores) -> float:
         trait = entry.trait
-        if trait.name in ("spread", "peaked"):  # behind every trait, the most peaked first
+        if trait.name in _TRAITLESS:
             return trait.score - 1 if trait.name == "peaked" else -1 - trait.score
         return strength(trait.score, trait.base_rate) or 0.0
 
@@ -119,5 +124,9 @@ def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
     leaders: dict[str, HeadScores] = {}
     for entry in ranked:
         leaders.setdefault(entry.trait.name, entry)
-    ordered = dict.fromkeys((entry.layer, entry.head) for entry in [*leaders.values(), *ranked])
+    elsewhere = leaders.keys() - {"self", *_TRAITLESS}
+    first = [entry for name, entry in leaders.items() if name in elsewhere]
+    ordered = dict.fromkeys(
+        (entry.layer, entry.head) for entry in [*first, *leaders.values(), *ranked]
+    )
     return tuple(ordered)[:count]
