@@ -9,10 +9,11 @@ from dataclasses import replace
 from rich.console import Console
 
 from attnviz.cli.ablate_job import Job, read_reference
-from attnviz.cli.ablate_output import check_output, show_report
 from attnviz.cli.ablate_report import measure
+from attnviz.cli.ablate_result import Scanned, check_path
 from attnviz.cli.ablate_view import make_view
 from attnviz.cli.ablate_wish import ScanWish, ViewWish
+from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.cli.resume_file import ResumeFile
@@ -39,8 +40,8 @@ def show_ablation(
 
     Ctrl-C shows what is done, and passes on as KeyboardInterrupt.
     """
-    console = check_output(output)
-    notices = messages(output.quiet or output.json)
+    outlet = open_outlet(output, check_path)
+    notices = outlet.notices
     texts, reference = read_texts(), read_reference(wish)
     with loading(model_name, notices) as progress:
         model = load(model_name, replace(options, progress=progress))
@@ -51,7 +52,7 @@ def show_ablation(
     if not measured.empty:
         report = measured.report()
         view = make_view(report, job, texts.source, wish, view_wish, not output.quiet)
-        show_report(report, view, output, console, notices)
+        outlet.show(Scanned(report, view))
         if report.seconds > _LONG:
             notices.print(f"the scan took {spoken_time(report.seconds)}")
     if not measured.complete:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from attnviz.records import HeadsComparison, HeadsReport
 from attnviz.render.blocks import Block
@@ -15,17 +17,7 @@ from attnviz.render.theme import Theme
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["Compared", "Result", "Single"]
-
-
-class Result(Protocol):
-    """One way to show each: heavy parts are imported by the way that is taken."""
-
-    def screen(self, theme: Theme, width: int, height: int) -> Block: ...
-
-    def write_json(self, stream: SupportsWrite[str]) -> None: ...
-
-    def save(self, path: Path, palette: str, screen_text: str) -> None: ...
+__all__ = ["Compared", "Single", "check_path"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +27,8 @@ class Single:
     report: HeadsReport
     view: View
 
-    def screen(self, theme: Theme, width: int, height: int) -> Block:
-        return heads_screen(self.report, self.view, theme, width, height)
+    def screen(self, theme: Theme, console: Console) -> Block:
+        return heads_screen(self.report, self.view, theme, console.width, console.height)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         from attnviz.render.export.heads_json import write_heads_json
@@ -63,10 +55,10 @@ class Compared:
     comparison: HeadsComparison
     views: Sequence[View]
 
-    def screen(self, theme: Theme, width: int, height: int) -> Block:
+    def screen(self, theme: Theme, console: Console) -> Block:
         from attnviz.render.comparison import comparison_screen
 
-        return comparison_screen(self.comparison, self.views, theme, width)
+        return comparison_screen(self.comparison, self.views, theme, console.width)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         from attnviz.render.export.comparison_data import write_comparison_json
@@ -89,3 +81,10 @@ class Compared:
     def _target(self) -> str | None:
         """The text of the runs that have one."""
         return next((view.target for view in self.views if view.target is not None), None)
+
+
+def check_path(path: Path) -> None:
+    """Refuse a file that heads cannot be saved in."""
+    from attnviz.render.export.save import check_save_path
+
+    check_save_path(path)

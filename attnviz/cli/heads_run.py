@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-
-from rich.console import Console
 
 from attnviz.analysis.heads_report import heads_report
 from attnviz.capture.over_text import Choice, observe
-from attnviz.cli.heads_result import Compared, Result, Single
+from attnviz.cli.heads_result import Compared, Single, check_path
 from attnviz.cli.heads_variants import Variant
 from attnviz.cli.heads_view import Wish, comparison_hints, make_view
-from attnviz.cli.output import SCREEN_ENDING, Output
+from attnviz.cli.outlet import Result, open_outlet
+from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
-from attnviz.cli.streams import printing
-from attnviz.cli.terminal import messages, open_console
 from attnviz.errors import UsageError
 from attnviz.models.resolve import load
 from attnviz.records import HeadsReport
-from attnviz.render.labels import visible
-from attnviz.render.theme import Theme
 
 __all__ = ["Choice", "Wish", "show_heads"]
 
@@ -35,26 +28,11 @@ def show_heads(
     output: Output,
 ) -> None:
     """Run the command. What can be refused is refused before a model is loaded."""
-    console = open_console(output.width, output.colour) if output.drawn else None
-    notices = messages(output.quiet or output.json)
-    if output.save:
-        from attnviz.render.export.save import check_save_path
-
-        for path in output.save:
-            check_save_path(path)
+    outlet = open_outlet(output, check_path)
     text = read_text()
-    with loading(model_name, notices) as progress:
+    with loading(model_name, outlet.notices) as progress:
         reports = _reports(model_name, text, variants, wish, progress)
-    found = _result(reports, text, variants, wish, hinting=not output.quiet)
-    with printing():
-        if output.json:
-            found.write_json(sys.stdout)
-        elif console is not None:
-            theme = Theme.of(console, output.palette, output.ascii)
-            console.print(found.screen(theme, console.width, console.height), end="")
-    for path in output.save:
-        _save(found, path, output, console)
-        notices.print(f"saved {visible(str(path))}")
+    outlet.show(_result(reports, text, variants, wish, hinting=not output.quiet))
 
 
 def _reports(
@@ -98,12 +76,3 @@ def _result(
 
     hints = comparison_hints(reports[0]) if views[0].hints else ()
     return Compared(compare_heads(reports), [replace(view, hints=hints) for view in views])
-
-
-def _save(found: Result, path: Path, output: Output, console: Console | None) -> None:
-    drawing = ""
-    if console is not None and path.suffix.lower() == SCREEN_ENDING:
-        # A file has no colours: half blocks would all look the same there.
-        theme = Theme(output.palette, colour=False, ascii=output.ascii)
-        drawing = found.screen(theme, console.width, console.height).plain
-    found.save(path, output.palette, drawing)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
 
 from attnviz.accounts.built import BuiltCount
+from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.params_compare import compared_cases
 from attnviz.cli.params_designs import Request, requested_cases
-from attnviz.cli.streams import printing
-from attnviz.cli.terminal import messages, open_console
-from attnviz.render.labels import visible
+from attnviz.render.blocks import Block
 from attnviz.render.params.built import built_sheet
 from attnviz.render.params.compare import compare_sheet
 from attnviz.render.params.explain import explanation
@@ -23,6 +24,9 @@ from attnviz.render.params.sheet import Sheet
 from attnviz.render.params.side_by_side import side_by_side_sheet
 from attnviz.render.params.single import account_sheet
 from attnviz.render.theme import Theme
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["ParamsView", "show_params"]
 
@@ -47,29 +51,50 @@ class _Answer:
 
 def show_params(request: Request, compare: Sequence[str], view: ParamsView, output: Output) -> None:
     """Run the command. Files that could not be written are refused before anything is counted."""
-    if output.save:
-        from attnviz.render.export.params_save import check_params_path
-
-        for path in output.save:
-            check_params_path(path)
-    console = open_console(output.width, output.colour) if output.drawn else None
+    outlet = open_outlet(output, _check_path)
     answer = _answer(request, compare)
-    sheet = _sheet(answer, view)
-    block = None
-    if console is not None:
-        theme = Theme.of(console, output.palette, output.ascii)
-        hints = () if output.quiet else _hints(request, answer, view)
-        told = _explanation(answer) if view.explain else ()
-        block = sheet_screen(sheet, console.width, theme, told, hints)
-    with printing():
-        if output.json:
-            from attnviz.render.export.params_json import write_params_json
+    told = _explanation(answer) if view.explain else ()
+    hints = () if output.quiet else _hints(request, answer, view)
+    outlet.show(_Counted(answer, _sheet(answer, view), told, hints))
 
-            write_params_json(_document(answer, sheet), sys.stdout)
-        elif console is not None and block is not None:
-            console.print(block, end="")
-    if output.save:
-        _save(answer, sheet, output, "" if block is None else block.plain)
+
+@dataclass(frozen=True)
+class _Counted:
+    """The answer, and how it is to be seen."""
+
+    answer: _Answer
+    sheet: Sheet
+    told: tuple[str, ...]
+    hints: tuple[str, ...]
+
+    def screen(self, theme: Theme, console: Console) -> Block:
+        return sheet_screen(self.sheet, console.width, theme, self.told, self.hints)
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.render.export.params_json import write_params_json
+
+        write_params_json(_document(self.answer, self.sheet), stream)
+
+    def save(self, path: Path, palette: str, screen_text: str) -> None:
+        from attnviz.render.export.params_save import Answer, save_params
+
+        answer = self.answer
+        saved = Answer(
+            self.sheet,
+            _document(answer, self.sheet),
+            answer.options,
+            answer.cases,
+            answer.built,
+            palette,
+            screen_text,
+        )
+        save_params(saved, path)
+
+
+def _check_path(path: Path) -> None:
+    from attnviz.render.export.params_save import check_params_path
+
+    check_params_path(path)
 
 
 def _answer(request: Request, compare: Sequence[str]) -> _Answer:
@@ -104,24 +129,6 @@ def _document(answer: _Answer, sheet: Sheet) -> dict[str, Any]:
     if len(answer.cases) > 1:
         return params_json.models_document(answer.cases)
     return params_json.account_document(answer.cases[0])
-
-
-def _save(answer: _Answer, sheet: Sheet, output: Output, screen: str) -> None:
-    from attnviz.render.export.params_save import Answer, save_params
-
-    saved = Answer(
-        sheet,
-        _document(answer, sheet),
-        answer.options,
-        answer.cases,
-        answer.built,
-        output.palette,
-        screen,
-    )
-    notices = messages(output.quiet or output.json)
-    for path in output.save:
-        save_params(saved, path)
-        notices.print(f"saved {visible(str(path))}", soft_wrap=True)
 
 
 def _hints(request: Request, answer: _Answer, view: ParamsView) -> tuple[str, ...]:

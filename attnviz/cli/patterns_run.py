@@ -9,13 +9,13 @@ from attnviz.analysis.patterns.score import score_patterns
 from attnviz.analysis.words import joined
 from attnviz.capture.over_text import Choice, attention_kind, encoded, target_tokens
 from attnviz.capture.selection import choose_heads
+from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
-from attnviz.cli.patterns_output import check_patterns_output, show_pattern_report
+from attnviz.cli.patterns_result import Labelled, check_path
 from attnviz.cli.patterns_view import make_pattern_view
 from attnviz.cli.patterns_wish import PatternWish, ViewWish
 from attnviz.cli.progress import loading
 from attnviz.cli.scan_progress import Advance, scanning, spoken_time
-from attnviz.cli.terminal import messages
 from attnviz.cli.text_input import read_text
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.probes import read_probe_file
@@ -50,8 +50,8 @@ def show_patterns(
     model_name: str, options: LoadOptions, wish: PatternWish, view_wish: ViewWish, output: Output
 ) -> None:
     """Run the command. What can be refused is refused before a model is loaded."""
-    console = check_patterns_output(output)
-    notices = messages(output.quiet or output.json)
+    outlet = open_outlet(output, check_path)
+    notices = outlet.notices
     reading = _read(wish, view_wish.watch)
     with loading(model_name, notices) as progress:
         model = load(model_name, replace(options, progress=progress))
@@ -64,7 +64,7 @@ def show_patterns(
         target = wish.target if wish.target is not None else joined(targets[0])
     shown = replace(view_wish, watch=reading.watch)
     view = make_pattern_view(report, reading.text, target, wish, shown, hinting=not output.quiet)
-    show_pattern_report(report, view, output, console, notices)
+    outlet.show(Labelled(report, view))
     if report.seconds > _LONG:
         notices.print(f"scoring took {spoken_time(report.seconds)}")
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.cli.prune_wish import PruneWish
 from attnviz.cli.scan_progress import scanning
-from attnviz.cli.streams import printing
-from attnviz.cli.terminal import messages, open_console
 from attnviz.cli.texts_input import Texts
 from attnviz.errors import UsageError
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.whole_directory import check_new_directory
 from attnviz.pruning import PruneReport
+from attnviz.render.blocks import Block
 from attnviz.render.export.pruning_save import check_save_path, save_prune
-from attnviz.render.labels import visible
 from attnviz.render.pruning.screen import prune_screen
 from attnviz.render.theme import Theme
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["PruneWish", "show_prune"]
 
@@ -40,42 +43,38 @@ def show_prune(
             "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
             "language model"
         )
-    console = open_console(output.width, output.colour) if output.drawn else None
-    for path in output.save:
-        check_save_path(path)
+    outlet = open_outlet(output, check_save_path)
     if wish.out is not None:
         check_new_directory(wish.out)
-    notices = messages(output.quiet or output.json)
     texts = read_texts()
-    with loading(model_name, notices) as progress:
+    with loading(model_name, outlet.notices) as progress:
         model = load(model_name, replace(options, progress=progress))
     from attnviz.cli.prune_job import prune_model  # brings torch
 
-    with scanning("removing heads", notices) as advance:
+    with scanning("removing heads", outlet.notices) as advance:
         report = prune_model(model, texts, wish, advance)
     hints = () if output.quiet else _hints(report, wish)
-    with printing():
-        if output.json:
-            from attnviz.render.export.pruning_json import write_prune_json
-
-            write_prune_json(report, sys.stdout)
-        elif console is not None:
-            theme = Theme.of(console, output.palette, output.ascii)
-            screen = prune_screen(report, theme, console.width, hints, wish.explain)
-            console.print(screen, end="")
-    _save(report, wish, output, console, notices)
+    outlet.show(_Pruned(report, wish.explain, hints))
 
 
-def _save(
-    report: PruneReport, wish: PruneWish, output: Output, console: Console | None, notices: Console
-) -> None:
-    drawing = ""
-    if console is not None and output.save:
-        theme = Theme(output.palette, colour=False, ascii=output.ascii)
-        drawing = prune_screen(report, theme, console.width, explain=wish.explain).plain
-    for path in output.save:
-        save_prune(report, path, drawing)
-        notices.print(f"saved {visible(str(path))}")
+@dataclass(frozen=True)
+class _Pruned:
+    """What was removed, and how it is to be seen."""
+
+    report: PruneReport
+    explain: bool
+    hints: Sequence[str]
+
+    def screen(self, theme: Theme, console: Console) -> Block:
+        return prune_screen(self.report, theme, console.width, self.hints, self.explain)
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.render.export.pruning_json import write_prune_json
+
+        write_prune_json(self.report, stream)
+
+    def save(self, path: Path, palette: str, screen_text: str) -> None:
+        save_prune(self.report, path, screen_text)
 
 
 def _hints(report: PruneReport, wish: PruneWish) -> Sequence[str]:

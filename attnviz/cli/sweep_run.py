@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
 
+from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.scan_progress import spoken_time
 from attnviz.cli.signals import between_steps
-from attnviz.cli.streams import printing
 from attnviz.cli.sweep_progress import Progress, Watch, watching
 from attnviz.cli.sweep_wish import SweepWish, sweep_plan
-from attnviz.cli.terminal import messages, open_console
+from attnviz.cli.terminal import messages
 from attnviz.models.placement import find_device
+from attnviz.render.blocks import Block
 from attnviz.render.export.sweep_save import check_save_path, save_sweep
-from attnviz.render.labels import visible
 from attnviz.render.sweep.screen import sweep_screen
 from attnviz.render.theme import Theme
 from attnviz.sweeping import SweepModel, SweepReport
 from attnviz.training.sweep import HeadsTraining, SweepPlan, few_threads
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["show_sweep"]
 
@@ -34,19 +39,17 @@ def show_sweep(wish: SweepWish, output: Output) -> None:
 
     Ctrl-C shows the models that are trained, and passes on as KeyboardInterrupt.
     """
-    console = open_console(output.width, output.colour) if output.drawn else None
-    for path in output.save:
-        check_save_path(path)
+    outlet = open_outlet(output, check_save_path)
     plan = sweep_plan(wish)
     device = find_device(wish.device)
-    notices = messages(output.quiet or output.json)
+    notices = outlet.notices
     began = time.monotonic()
     with watching(notices, output.palette, output.ascii) as watch, few_threads(plan) as threads:
         models = _train(plan, device, watch)
     wanted = len(plan.heads) * len(plan.seeds)
     if models:
         report = _report(plan, device, threads, models, time.monotonic() - began)
-        _show(report, wish, output, console)
+        outlet.show(_Swept(report, wish, () if output.quiet else _hints(wish)))
         if report.seconds > _LONG:
             notices.print(f"the sweep took {spoken_time(report.seconds)}")
     if len(models) < wanted:
@@ -110,24 +113,24 @@ def _report(
     )
 
 
-def _show(report: SweepReport, wish: SweepWish, output: Output, console: Console | None) -> None:
-    with printing():
-        if output.json:
-            from attnviz.render.export.sweep_json import write_sweep_json
+@dataclass(frozen=True)
+class _Swept:
+    """The models compared, and how they are to be seen."""
 
-            write_sweep_json(report, sys.stdout)
-        elif console is not None:
-            theme = Theme.of(console, output.palette, output.ascii)
-            hints = () if output.quiet else _hints(wish)
-            console.print(sweep_screen(report, theme, console.width, hints, wish.explain), end="")
-    drawing = ""
-    if console is not None and output.save:
-        theme = Theme(output.palette, colour=False, ascii=output.ascii)
-        drawing = sweep_screen(report, theme, console.width, explain=wish.explain).plain
-    notices = messages(output.quiet or output.json)
-    for path in output.save:
-        save_sweep(report, path, drawing)
-        notices.print(f"saved {visible(str(path))}")
+    report: SweepReport
+    wish: SweepWish
+    hints: tuple[str, ...]
+
+    def screen(self, theme: Theme, console: Console) -> Block:
+        return sweep_screen(self.report, theme, console.width, self.hints, self.wish.explain)
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.render.export.sweep_json import write_sweep_json
+
+        write_sweep_json(self.report, stream)
+
+    def save(self, path: Path, palette: str, screen_text: str) -> None:
+        save_sweep(self.report, path, screen_text)
 
 
 def _hints(wish: SweepWish) -> tuple[str, ...]:

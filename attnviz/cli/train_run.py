@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.signals import between_steps
-from attnviz.cli.streams import printing
-from attnviz.cli.terminal import messages, open_console
+from attnviz.cli.terminal import messages
 from attnviz.cli.train_progress import Report, training
 from attnviz.cli.train_wish import TrainWish, read_texts, wished_recipe
 from attnviz.learning import TrainedModel
 from attnviz.models.placement import find_device
+from attnviz.render.blocks import Block
 from attnviz.render.export.lock import held
 from attnviz.render.export.training_save import check_save_path, save_training
 from attnviz.render.labels import visible
@@ -22,6 +25,9 @@ from attnviz.render.theme import Theme
 from attnviz.render.training.screen import train_screen
 from attnviz.training.place import check_place, sweep
 from attnviz.training.run import TrainingRun
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["show_train"]
 
@@ -34,16 +40,14 @@ _SAVING_SHARE = 0.05
 
 def show_train(wish: TrainWish, output: Output) -> None:
     """Run the command. What can be refused is refused before anything is trained."""
-    console = open_console(output.width, output.colour) if output.drawn else None
-    for path in output.save:
-        check_save_path(path)
+    outlet = open_outlet(output, check_save_path)
     recipe = wished_recipe(wish)
     check_place(wish.out, wish.resume)
     device = find_device(wish.device)
     train, valid = read_texts(wish)
     notices = messages(output.quiet)
     run = TrainingRun(train, valid, recipe, wish.out, device, resume=wish.resume)
-    with held(wish.out), training(run, messages(output.quiet or output.json)) as report:
+    with held(wish.out), training(run, outlet.notices) as report:
         if wish.resume:
             sweep(wish.out)
         result = run.finish() if _train(run, report) else None
@@ -51,17 +55,7 @@ def show_train(wish: TrainWish, output: Output) -> None:
         _say_stopped(run, notices)
         raise KeyboardInterrupt
     run.close()
-    with printing():
-        if output.json:
-            from attnviz.render.export.training_json import write_train_json
-
-            write_train_json(result, sys.stdout)
-        elif console is not None:
-            theme = Theme.of(console, output.palette, output.ascii)
-            hints = () if output.quiet else _hints(result)
-            screen = train_screen(result, theme, console.width, hints, wish.explain)
-            console.print(screen, end="")
-    _save(result, wish, output, console, messages(output.quiet or output.json))
+    outlet.show(_Trained(result, wish.explain, () if output.quiet else _hints(result)))
 
 
 def _train(run: TrainingRun, report: Report) -> bool:
@@ -91,20 +85,24 @@ def _say_stopped(run: TrainingRun, notices: Console) -> None:
     )
 
 
-def _save(
-    result: TrainedModel,
-    wish: TrainWish,
-    output: Output,
-    console: Console | None,
-    notices: Console,
-) -> None:
-    drawing = ""
-    if console is not None and output.save:
-        theme = Theme(output.palette, colour=False, ascii=output.ascii)
-        drawing = train_screen(result, theme, console.width, explain=wish.explain).plain
-    for path in output.save:
-        save_training(result, path, drawing)
-        notices.print(f"saved {visible(str(path))}")
+@dataclass(frozen=True)
+class _Trained:
+    """The model, and how it is to be seen."""
+
+    result: TrainedModel
+    explain: bool
+    hints: tuple[str, ...]
+
+    def screen(self, theme: Theme, console: Console) -> Block:
+        return train_screen(self.result, theme, console.width, self.hints, self.explain)
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.render.export.training_json import write_train_json
+
+        write_train_json(self.result, stream)
+
+    def save(self, path: Path, palette: str, screen_text: str) -> None:
+        save_training(self.result, path, screen_text)
 
 
 def _hints(result: TrainedModel) -> tuple[str, ...]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
 
+from attnviz.cli.outlet import Outlet, open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
-from attnviz.cli.streams import printing
-from attnviz.cli.terminal import messages, open_console
 from attnviz.cli.text_input import read_text
 from attnviz.cli.verify_wish import ModelWish, OwnWish
 from attnviz.errors import AttnvizError, UsageError
@@ -22,11 +22,13 @@ from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Tokens
 from attnviz.render.blocks import Block
-from attnviz.render.labels import visible
 from attnviz.render.theme import Theme
 from attnviz.render.verification.screen import verification_screen
 from attnviz.render.verification.words import failure_words
 from attnviz.verification import Check, Sizes, Step, Verification
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["show_model_proof", "show_own_proof"]
 
@@ -35,13 +37,12 @@ _SENTENCE = "The cat sat on the mat because it was tired."
 
 def show_own_proof(wish: OwnWish, explained: bool, output: Output) -> None:
     """Compare the library's own attention. Raises AttnvizError, once all is shown, on a FAIL."""
-    console = _checked(output)
+    outlet = open_outlet(output, _check_path)
     sizes, dtype = wish.sizes(), wish.numbers
-    notices = messages(output.quiet or output.json)
-    with _telling(notices) as tell:
+    with _telling(outlet.notices) as tell:
         found = _own_proof(wish, sizes, dtype, tell)
     hints = () if output.quiet else _own_hints(wish)
-    _show(found, explained, hints, output, console, notices)
+    _show(_Verified(found, explained, hints), outlet)
 
 
 def _own_proof(
@@ -90,19 +91,18 @@ def show_model_proof(
     name: str, options: LoadOptions, wish: ModelWish, explained: bool, output: Output
 ) -> None:
     """Prove a model's properties. Raises AttnvizError, once all is shown, on a FAIL."""
-    console = _checked(output)
-    notices = messages(output.quiet or output.json)
+    outlet = open_outlet(output, _check_path)
     asked = wish.text is not None or wish.file is not None
     text = read_text(wish.text, wish.file, "verify") if asked else _SENTENCE
-    with loading(name, notices) as progress:
+    with loading(name, outlet.notices) as progress:
         model = load(name, replace(options, progress=progress))
     tokens, target = _read(model, text, wish, asked)
-    with _telling(notices) as tell:
+    with _telling(outlet.notices) as tell:
         found = _model_proof(model, name, options, (tokens, target), tell)
     said = None if target is None else text if wish.target is None else wish.target
     found = replace(found, text=text, target=said)
     hints = () if output.quiet or explained else ("next: --explain reads it for you",)
-    _show(found, explained, hints, output, console, notices)
+    _show(_Verified(found, explained, hints), outlet)
 
 
 def _read(model: Model, text: str, wish: ModelWish, asked: bool) -> tuple[Tokens, Tokens | None]:
@@ -153,17 +153,6 @@ def _own_hints(wish: OwnWish) -> tuple[str, ...]:
     )
 
 
-def _checked(output: Output) -> Console | None:
-    """The console, where one is needed; files that could not be written are refused."""
-    console = open_console(output.width, output.colour) if output.drawn else None
-    if output.save:
-        from attnviz.render.export.verification_save import check_save_path
-
-        for path in output.save:
-            check_save_path(path)
-    return console
-
-
 @contextmanager
 def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
     """A spinner that says what is being done; nothing where no terminal listens."""
@@ -174,33 +163,35 @@ def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
         yield lambda words: status.update(words)
 
 
-def _show(
-    found: Verification,
-    explained: bool,
-    hints: tuple[str, ...],
-    output: Output,
-    console: Console | None,
-    notices: Console,
-) -> None:
-    def screen(theme: Theme, room: int) -> Block:
-        return verification_screen(found, theme, room, explained, hints)
+def _show(result: _Verified, outlet: Outlet) -> None:
+    outlet.show(result)
+    if result.found.failed:
+        raise AttnvizError(failure_words(result.found))
 
-    with printing():
-        if output.json:
-            from attnviz.render.export.verification_json import write_verification_json
 
-            write_verification_json(found, sys.stdout)
-        elif console is not None:
-            theme = Theme.of(console, output.palette, output.ascii)
-            console.print(screen(theme, console.width), end="")
-    if output.save:
+@dataclass(frozen=True)
+class _Verified:
+    """What was found, and how it is to be seen."""
+
+    found: Verification
+    explained: bool
+    hints: tuple[str, ...]
+
+    def screen(self, theme: Theme, console: Console) -> Block:
+        return verification_screen(self.found, theme, console.width, self.explained, self.hints)
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.render.export.verification_json import write_verification_json
+
+        write_verification_json(self.found, stream)
+
+    def save(self, path: Path, palette: str, screen_text: str) -> None:
         from attnviz.render.export.verification_save import save_verification
 
-        drawing = ""
-        if console is not None:
-            drawing = screen(Theme(output.palette, False, output.ascii), console.width).plain
-        for path in output.save:
-            save_verification(found, path, output.palette, drawing)
-            notices.print(f"saved {visible(str(path))}")
-    if found.failed:
-        raise AttnvizError(failure_words(found))
+        save_verification(self.found, path, palette, screen_text)
+
+
+def _check_path(path: Path) -> None:
+    from attnviz.render.export.verification_save import check_save_path
+
+    check_save_path(path)
