@@ -27,7 +27,10 @@ def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
     come on top.
     """
     parameters = sum(map(math.prod, config.tensor_shapes().values()))
-    batches = max(_batch_bytes(config, phase) for phase in recipe.phases)
+    batches = max(
+        _batch_bytes(recipe.shape(index).decoder(config.vocabulary, 0), phase)
+        for index, phase in enumerate(recipe.phases)
+    )
     return _PER_PARAMETER * parameters + batches
 
 
