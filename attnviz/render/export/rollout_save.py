@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.patterns import Rollout
 from attnviz.render.export.drawing import Drawing, flow
-from attnviz.render.export.drawing_plot import write_drawing_png
 from attnviz.render.export.legend_figure import legend_drawing
 from attnviz.render.export.map_figure import matrix_drawing
 from attnviz.render.export.model_facts import model_facts
 from attnviz.render.export.path_check import check_path
-from attnviz.render.export.sections import Page, Section, page_drawing, page_html
-from attnviz.render.export.svg import svg_document
-from attnviz.render.export.whole_file import whole_file
+from attnviz.render.export.saved_file import TextWriter, save_page, save_text
+from attnviz.render.export.sections import Page, Section
 from attnviz.render.facts import model_parts
 from attnviz.render.rollout import rollout_titles
 from attnviz.render.theme import Theme
@@ -102,19 +100,13 @@ def save_rollout(rollout: Rollout, text: str, path: Path, palette: str, screen_t
     Raises what ``check_save_path`` raises, and LoadError where the system refuses on the way.
     """
     check_save_path(path)
-    ending = path.suffix.lower()
-    with whole_file(path) as stream:
-        out = codecs.getwriter("utf-8")(stream, "backslashreplace")
-        if ending == ".json":
-            write_rollout_json(rollout, text, out)
-        elif ending == ".csv":
-            _write_csv(rollout, out)
-        elif ending == ".txt":
-            out.write(screen_text)
-        elif ending == ".html":
-            page = _page(rollout, text, palette)
-            out.writelines(f"{piece}\n" for piece in page_html(page, palette))
-        elif ending == ".png":
-            write_drawing_png(page_drawing(_page(rollout, text, palette)), palette, stream)
-        else:
-            out.write(svg_document(page_drawing(_page(rollout, text, palette)), palette))
+    writers: dict[str, TextWriter] = {
+        ".json": partial(write_rollout_json, rollout, text),
+        ".csv": partial(_write_csv, rollout),
+        ".txt": lambda out: out.write(screen_text),
+    }
+    write = writers.get(path.suffix.lower())
+    if write is not None:
+        save_text(path, write)
+    else:
+        save_page(path, _page(rollout, text, palette), palette)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from attnviz.render.export.drawing_plot import write_drawing_png
 from attnviz.render.export.path_check import check_path
+from attnviz.render.export.saved_file import TextWriter, save_page, save_text
 from attnviz.render.export.scaling_csv import write_scaling_csv
 from attnviz.render.export.scaling_figure import case_drawing, case_heading
 from attnviz.render.export.scaling_json import write_scaling_json
-from attnviz.render.export.sections import Page, Section, page_drawing, page_html
-from attnviz.render.export.svg import svg_document
-from attnviz.render.export.whole_file import whole_file
+from attnviz.render.export.sections import Page, Section
 from attnviz.render.facts import model_parts
 from attnviz.render.scaling.facts import bars_legend, random_words
 from attnviz.render.scaling.seen import seen
@@ -60,18 +58,13 @@ def save_scaling(report: ScalingReport, path: Path, palette: str, screen_text: s
     Raises what ``check_save_path`` raises, and LoadError where the system refuses on the way.
     """
     check_save_path(path)
-    ending = path.suffix.lower()
-    with whole_file(path) as stream:
-        text = codecs.getwriter("utf-8")(stream, "backslashreplace")
-        if ending == ".json":
-            write_scaling_json(report, text)
-        elif ending == ".csv":
-            write_scaling_csv(report, text)
-        elif ending == ".txt":
-            text.write(screen_text)
-        elif ending == ".html":
-            text.writelines(f"{piece}\n" for piece in page_html(_page(report), palette))
-        elif ending == ".png":
-            write_drawing_png(page_drawing(_page(report)), palette, stream)
-        else:
-            text.write(svg_document(page_drawing(_page(report)), palette))
+    writers: dict[str, TextWriter] = {
+        ".json": partial(write_scaling_json, report),
+        ".csv": partial(write_scaling_csv, report),
+        ".txt": lambda out: out.write(screen_text),
+    }
+    write = writers.get(path.suffix.lower())
+    if write is not None:
+        save_text(path, write)
+    else:
+        save_page(path, _page(report), palette)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.errors import UsageError
+from attnviz.render.export.path_check import check_path
+from attnviz.render.export.saved_file import TextWriter, save_text
 from attnviz.render.export.sweep_json import write_sweep_json
-from attnviz.render.export.whole_file import check_writable, whole_file
-from attnviz.render.labels import visible
 from attnviz.sweeping import SweepReport
 
 if TYPE_CHECKING:
@@ -18,22 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SAVED", "check_save_path", "save_sweep", "write_sweep_csv"]
 
-SAVED: Sequence[str] = (".json", ".csv", ".txt")
+SAVED = (".json", ".csv", ".txt")
 """The endings that are known."""
 
 
 def check_save_path(path: Path) -> None:
-    """Raise one line if ``save_sweep`` could not write ``path``; cheap, so it can come first.
-
-    UsageError for an unknown ending or something that is no file; LoadError for a missing or closed
-    directory or a closed file.
-    """
-    if path.suffix.lower() not in SAVED:
-        raise UsageError(
-            f"cannot tell from the name {visible(str(path))} what to save: end it in one of "
-            f"{', '.join(SAVED)}"
-        )
-    check_writable(path)
+    """Raise one line if ``save_sweep`` could not write ``path``; see ``check_path``."""
+    check_path(path, SAVED)
 
 
 def save_sweep(report: SweepReport, path: Path, screen_text: str) -> None:
@@ -42,15 +31,12 @@ def save_sweep(report: SweepReport, path: Path, screen_text: str) -> None:
     Raises what ``check_save_path`` raises, and LoadError where the system refuses on the way.
     """
     check_save_path(path)
-    ending = path.suffix.lower()
-    with whole_file(path) as stream:
-        text = codecs.getwriter("utf-8")(stream, "backslashreplace")
-        if ending == ".json":
-            write_sweep_json(report, text)
-        elif ending == ".csv":
-            write_sweep_csv(report, text)
-        else:
-            text.write(screen_text)
+    writers: dict[str, TextWriter] = {
+        ".json": partial(write_sweep_json, report),
+        ".csv": partial(write_sweep_csv, report),
+        ".txt": lambda out: out.write(screen_text),
+    }
+    save_text(path, writers[path.suffix.lower()])
 
 
 def write_sweep_csv(report: SweepReport, stream: SupportsWrite[str]) -> None:

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Sequence
 from dataclasses import astuple, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.errors import UsageError
 from attnviz.learning import CurvePoint, TrainedModel
+from attnviz.render.export.path_check import check_path
+from attnviz.render.export.saved_file import TextWriter, save_text
 from attnviz.render.export.training_json import write_train_json
-from attnviz.render.export.whole_file import check_writable, whole_file
-from attnviz.render.labels import visible
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 __all__ = ["SAVED", "check_save_path", "save_training", "write_train_csv"]
 
-SAVED: Sequence[str] = (".json", ".csv", ".txt")
+SAVED = (".json", ".csv", ".txt")
 """The endings that are known."""
 
 
 def check_save_path(path: Path) -> None:
-    """Raise one line if ``save_training`` could not write ``path``; cheap, so it can come first.
-
-    UsageError for an unknown ending or something that is no file; LoadError for a missing or closed
-    directory or a closed file.
-    """
-    if path.suffix.lower() not in SAVED:
-        raise UsageError(
-            f"cannot tell from the name {visible(str(path))} what to save: end it in one of "
-            f"{', '.join(SAVED)}"
-        )
-    check_writable(path)
+    """Raise one line if ``save_training`` could not write ``path``; see ``check_path``."""
+    check_path(path, SAVED)
 
 
 def save_training(result: TrainedModel, path: Path, screen_text: str) -> None:
@@ -43,15 +33,12 @@ def save_training(result: TrainedModel, path: Path, screen_text: str) -> None:
     Raises what ``check_save_path`` raises, and LoadError where the system refuses on the way.
     """
     check_save_path(path)
-    ending = path.suffix.lower()
-    with whole_file(path) as stream:
-        text = codecs.getwriter("utf-8")(stream, "backslashreplace")
-        if ending == ".json":
-            write_train_json(result, text)
-        elif ending == ".csv":
-            write_train_csv(result.points, text)
-        else:
-            text.write(screen_text)
+    writers: dict[str, TextWriter] = {
+        ".json": partial(write_train_json, result),
+        ".csv": partial(write_train_csv, result.points),
+        ".txt": lambda out: out.write(screen_text),
+    }
+    save_text(path, writers[path.suffix.lower()])
 
 
 def write_train_csv(points: Sequence[CurvePoint], stream: SupportsWrite[str]) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.render.export.drawing_plot import write_drawing_png
 from attnviz.render.export.path_check import check_path
-from attnviz.render.export.sections import page_drawing, page_html
-from attnviz.render.export.svg import svg_document
+from attnviz.render.export.saved_file import TextWriter, save_page, save_text
 from attnviz.render.export.verification_json import write_verification_json
 from attnviz.render.export.verification_page import verification_page, verification_table
-from attnviz.render.export.whole_file import whole_file
 from attnviz.verification import Verification
 
 if TYPE_CHECKING:
@@ -62,19 +59,13 @@ def save_verification(found: Verification, path: Path, palette: str, screen_text
     Raises what ``check_save_path`` raises, and LoadError where the system refuses on the way.
     """
     check_save_path(path)
-    ending = path.suffix.lower()
-    with whole_file(path) as stream:
-        out = codecs.getwriter("utf-8")(stream, "backslashreplace")
-        if ending == ".json":
-            write_verification_json(found, out)
-        elif ending == ".csv":
-            _write_csv(found, out)
-        elif ending == ".txt":
-            out.write(screen_text)
-        elif ending == ".html":
-            pieces = page_html(verification_page(found), palette, [*verification_table(found)])
-            out.writelines(f"{piece}\n" for piece in pieces)
-        elif ending == ".png":
-            write_drawing_png(page_drawing(verification_page(found)), palette, stream)
-        else:
-            out.write(svg_document(page_drawing(verification_page(found)), palette))
+    writers: dict[str, TextWriter] = {
+        ".json": partial(write_verification_json, found),
+        ".csv": partial(_write_csv, found),
+        ".txt": lambda out: out.write(screen_text),
+    }
+    write = writers.get(path.suffix.lower())
+    if write is not None:
+        save_text(path, write)
+    else:
+        save_page(path, verification_page(found), palette, [*verification_table(found)])
