@@ -83,7 +83,8 @@ class Phase:
     length: predicted tokens of a sequence. batch: sequences of a batch.
     repeated_tokens: share of the sequences that repeat a stretch of uniform random tokens.
     repeated_passages: share that repeats a stretch of the text.
-    period: least and largest length of the stretch.
+    recalled_pairs: share of pairs of random tokens that come again and again in another order.
+    period: least and largest length of the stretch, or of a round of the pairs.
     surprise: weight of the loss on random tokens before they repeat, which nothing predicts.
     """
 
@@ -98,6 +99,7 @@ class Phase:
     batch: int = 16
     repeated_tokens: float = 0.1
     repeated_passages: float = 0.05
+    recalled_pairs: float = 0.0
     period: tuple[int, int] = (4, 127)
     surprise: float = 0.0
 
@@ -106,7 +108,7 @@ class Phase:
         _demand(0 < self.rate <= 1, "rate must be in (0, 1]", self.rate)
         _demand(self.length >= 2, "length must be 2 or more", self.length)
         _demand(self.batch >= 1, "batch must be 1 or more", self.batch)
-        for name in ("repeated_tokens", "repeated_passages", "surprise"):
+        for name in ("repeated_tokens", "repeated_passages", "recalled_pairs", "surprise"):
             _demand(0 <= getattr(self, name) <= 1, f"{name} must be in [0, 1]", getattr(self, name))
         _demand(self.synthetic <= 1 + 1e-9, "the shares of the sequences exceed 1", self.synthetic)
         least, largest = self.period
@@ -120,7 +122,7 @@ class Phase:
     @property
     def synthetic(self) -> float:
         """Share of the sequences that are no plain text."""
-        return self.repeated_tokens + self.repeated_passages
+        return self.repeated_tokens + self.repeated_passages + self.recalled_pairs
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from attnviz.training.recipe import Phase
 
 __all__ = ["Batch", "Sampler", "SequenceKind"]
 
-SequenceKind = Literal["text", "repeated_tokens", "repeated_passages"]
+SequenceKind = Literal["text", "repeated_tokens", "repeated_passages", "recalled_pairs"]
 
 _WINDOWS, _SEQUENCES = 1, 2
 """What a stream of random numbers is for, so that two purposes never share one."""
@@ -74,6 +74,7 @@ class Sampler:
         shares: tuple[tuple[SequenceKind, float], ...] = (
             ("repeated_tokens", phase.repeated_tokens),
             ("repeated_passages", phase.repeated_passages),
+            ("recalled_pairs", phase.recalled_pairs),
         )
         for kind, share in shares:
             if draw < share:
@@ -86,6 +87,8 @@ class Sampler:
         self, kind: SequenceKind, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
+        if kind == "recalled_pairs":
+            return self._recalling(max(1, period // 2), phase, random)
         weights = np.ones(phase.length, np.float32)
         if kind == "repeated_passages":
             stretch = self._passage(period, random)
@@ -95,6 +98,20 @@ class Sampler:
             # made at index period; nothing tells there that the stretch has ended.
             weights[: period + 1] = phase.surprise
         return np.resize(stretch, phase.length), weights
+
+    def _recalling(
+        self, count: int, phase: Phase, random: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Pairs of random tokens in rounds, each round in another order.
+
+        Only the first token of a pair tells the second one; what came before it misleads.
+        """
+        pairs = self._random_tokens(2 * count, random).reshape(count, 2)
+        rounds = -(-phase.length // (2 * count))
+        order = np.concatenate([random.permutation(count) for _ in range(rounds)])
+        weights = np.full(phase.length, phase.surprise, np.float32)
+        weights[2 * count + 1 :: 2] = 1
+        return pairs[order].ravel()[: phase.length], weights
 
     def _random_tokens(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
         """Uniform over all ids but the token that begins a text."""
