@@ -26,7 +26,7 @@ def phase(length: int = 23, batch: int = 5, **shares: Any) -> Phase:
     return Phase(length=length, batch=batch, period=period, **{**none, **shares})
 
 
-MIXED = phase(repeated_tokens=0.3, repeated_passages=0.3)
+MIXED = phase(repeated_tokens=0.3, repeated_passages=0.3, recalled_pairs=0.2)
 
 
 def test_the_same_seed_and_position_give_the_same_batches() -> None:
@@ -104,6 +104,27 @@ def test_random_tokens_count_where_an_earlier_copy_tells_them(surprise: float) -
     assert periods == {3, 4, 5, 6, 7}
 
 
+@pytest.mark.parametrize("surprise", [0.0, 0.25])
+def test_pairs_come_again_in_another_order(surprise: float) -> None:
+    wanted = phase(length=41, batch=1, recalled_pairs=1.0, surprise=surprise, period=(6, 6))
+    drawn = sampler()
+    orders = set()
+    for _ in range(20):
+        batch = drawn.draw(wanted)
+        ids, weights = batch.ids[0, 1:].tolist(), batch.weights[0].tolist()
+        pairs = list(zip(ids[::2], ids[1::2], strict=False))
+        told = dict(pairs[:3])
+        assert len(told) == 3
+        for start in range(0, 18, 3):
+            assert dict(pairs[start : start + 3]) == told
+        orders.add(tuple(list(told).index(first) for first, _ in pairs[3:6]))
+        # What a pair's first token tells, once the pair has been seen.
+        assert weights == [1.0 if at >= 6 and at % 2 else surprise for at in range(41)]
+        assert BEGINNING not in ids
+        assert batch.kinds == Counter(recalled_pairs=1)
+    assert len(orders) > 1
+
+
 def test_passages_repeat_a_stretch_of_the_text_and_count_everywhere() -> None:
     wanted = phase(batch=1, repeated_passages=1.0, period=(6, 6))
     batch = sampler().draw(wanted)
@@ -119,8 +140,8 @@ def test_kinds_come_in_their_shares() -> None:
     for _ in range(200):
         kinds += drawn.draw(MIXED).kinds
     shares = {kind: number / 1000 for kind, number in kinds.items()}
-    expected = {"repeated_tokens": 0.3, "repeated_passages": 0.3}
-    for kind, share in {**expected, "text": 0.4}.items():
+    expected = {"repeated_tokens": 0.3, "repeated_passages": 0.3, "recalled_pairs": 0.2}
+    for kind, share in {**expected, "text": 0.2}.items():
         assert shares[kind] == pytest.approx(share, abs=0.05)  # over three standard deviations
 
 
