@@ -12,7 +12,6 @@ import pytest
 
 from attnviz.analysis.accounting.parameters import count_parameters
 from attnviz.errors import LoadError
-from attnviz.models.bundled import Bundled
 from attnviz.models.config_design.read import design_from_config, misspelt_field
 from attnviz.models.find_design import find_design
 from attnviz.models.meta_count import count_on_meta
@@ -175,9 +174,8 @@ def test_built_in_models() -> None:
     tiny, own = find_design("tiny").design, find_design("mha").design
     assert tiny is not None
     assert own is not None
-    layers = Bundled().info.layers
-    table, norms = 4096 * 128, (2 * layers + 1) * 128
-    blocks = layers * (4 * 128**2 + 3 * 128 * 344)
+    table, norms = 4096 * 192, (2 * 6 + 1) * 192
+    blocks = 6 * (4 * 192 * 4 * 32 + 3 * 192 * 512)
     assert count_parameters(tiny).total == table + norms + blocks
     assert count_parameters(own).total == 4 * 64**2
 
