@@ -245,7 +245,10 @@ class Recipe:
         shapes = [self.shape(index) for index in range(len(self.phases))]
         for small, large in pairwise(shapes):
             require_growth(small.decoder(1, 0), large.decoder(1, 0))
-        _demand(shapes[-1] == self.model, "the last phase has the model's own shape", shapes[-1])
+        if shapes[-1] != self.model:
+            raise UsageError(
+                f"the last phase has the model's own shape: leave out its {', '.join(GROWING)}"
+            )
         for phase in self.phases:
             _demand(
                 phase.length <= self.model.context,
