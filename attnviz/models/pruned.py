@@ -162,8 +162,9 @@ def _why_masked(info: ModelInfo, removed: Removed, layers: tuple[int, ...]) -> s
         return f"the config of {info.architecture} has no room for such a shape"
     whole = [layer for layer in layers if not removed.get(layer)]
     if whole and info.kv_heads == info.heads:
+        keeps = "keeps" if len(whole) == 1 else "keep"
         return (
-            f"every layer must have as many heads, and {len(whole)} of {len(layers)} layers keep "
+            f"every layer must have as many heads, and {len(whole)} of {len(layers)} layers {keeps} "
             f"all {info.heads}"
         )
     return "every key/value head must serve as many heads, and one still serves all of its own"

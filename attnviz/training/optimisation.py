@@ -70,7 +70,7 @@ def take_step(
         logits = forward(ids[:, :-1])
     loss = (token_losses(logits, ids[:, 1:]) * weights).sum() / weights.sum()
     optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(loss)
     nn.utils.clip_grad_norm_(
         [one for group in optimiser.param_groups for one in group["params"]], clip
     )

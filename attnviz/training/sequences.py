@@ -78,26 +78,25 @@ class Sampler:
         )
         for kind, share in shares:
             if draw < share:
-                ids, weights = self._repeating(kind, phase, random)
+                ids, weights = self._synthetic(kind, phase, random)
                 return self._begun(ids), weights, kind
             draw -= share
         return self._begun(self._window(phase.length)), np.ones(phase.length, np.float32), "text"
 
-    def _repeating(
+    def _synthetic(
         self, kind: SequenceKind, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """A sequence that is no plain text, and the weight of each of its tokens' prediction."""
         period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
         if kind == "recalled_pairs":
             return self._recalling(max(1, period // 2), phase, random)
         weights = np.ones(phase.length, np.float32)
         if kind == "repeated_passages":
-            stretch = self._passage(period, random)
-        else:
-            stretch = self._random_tokens(period, random)
-            # The beginning of a text predicts the first token, so the copy's first prediction is
-            # made at index period; nothing tells there that the stretch has ended.
-            weights[: period + 1] = phase.surprise
-        return np.resize(stretch, phase.length), weights
+            return np.resize(self._passage(period, random), phase.length), weights
+        # The beginning of a text predicts the first token, so the copy's first prediction is made
+        # at index period; nothing tells there that the stretch has ended.
+        weights[: period + 1] = phase.surprise
+        return np.resize(self._random_tokens(period, random), phase.length), weights
 
     def _recalling(
         self, count: int, phase: Phase, random: np.random.Generator

@@ -221,7 +221,7 @@ def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path: Pat
     expected = _masked(model, _O_PROJ, {0: {1}})
     pruned = write_pruned(model, {0: {1}}, projections, tmp_path / "new", _against(expected))
     assert (pruned.form, pruned.zeroed) == ("masked", ((0, 1),))
-    assert "1 of 2 layers keep all 4" in pruned.note
+    assert "1 of 2 layers keeps all 4" in pruned.note
     assert pruned.shrinks
     assert pruned.parameters == sum(p.numel() for p in model.model.parameters())
 
