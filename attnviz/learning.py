@@ -122,7 +122,8 @@ class TrainedModel:
     shares: share of the tokens read by kind of sequence, of 1.
     points: the whole curve, from the first step on.
     valid_loss: over the whole validation text, nats per token, from the stored weights.
-    valid_windows: tokens of the windows that the validation text was cut into.
+    valid_windows: tokens of the windows that the validation text was cut into for it.
+    curve_windows: the same for the curve's points.
     dtype: of the matrix products while it was trained; weights and optimiser are float32.
     stored: what the tensors are stored in.
     budget: what was asked for, such as ``1,000,000 tokens``. finished: whether it was used up.
@@ -139,6 +140,7 @@ class TrainedModel:
     shares: Mapping[str, float]
     valid_loss: float
     valid_windows: int
+    curve_windows: int
     dtype: str
     stored: str
     seed: int

@@ -21,7 +21,7 @@ def results(result: TrainedModel) -> Iterator[str]:
     """The paragraphs and tables of the section, Markdown."""
     scores = result.scores
     yield (
-        f"On the whole validation text, in windows of {result.valid_windows} tokens: "
+        f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
         f"**{result.valid_loss:.3f} nats per token** (perplexity "
         f"{math.exp(result.valid_loss):.1f}), **{result.valid_bits_per_byte:.3f} bits per byte**."
     )

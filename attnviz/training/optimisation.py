@@ -11,25 +11,28 @@ from torch.nn import functional
 
 from attnviz.training.recipe import Optimiser
 
-__all__ = ["learning_rate", "make_optimiser", "take_step", "token_losses"]
+__all__ = ["change_optimiser", "learning_rate", "make_optimiser", "take_step", "token_losses"]
 
 
 def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
     """AdamW over a model's parameters; those with one dimension, norms and biases, do not decay."""
     parameters = [one for one in model.parameters() if one.requires_grad]
     groups = [
-        {
-            "params": [one for one in parameters if one.ndim > 1],
-            "weight_decay": wanted.weight_decay,
-        },
-        {"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0},
+        [one for one in parameters if one.ndim > 1],
+        [one for one in parameters if one.ndim < 2],
     ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=wanted.learning_rate,
-        betas=(wanted.beta1, wanted.beta2),
-        fused=True,
+    optimiser = torch.optim.AdamW(
+        [{"params": group} for group in groups if group], lr=wanted.learning_rate, fused=True
     )
+    change_optimiser(optimiser, wanted)
+    return optimiser
+
+
+def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> None:
+    """Go on with other betas and another decay, and what was learned of the gradients."""
+    for group in optimiser.param_groups:
+        group["betas"] = wanted.beta1, wanted.beta2
+        group["weight_decay"] = wanted.weight_decay if group["params"][0].ndim > 1 else 0.0
 
 
 def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from attnviz.attention.checkpoint import StoredType
@@ -11,6 +12,10 @@ from attnviz.attention.decoder_config import GROWING, DecoderConfig, require_gro
 from attnviz.errors import UsageError
 
 __all__ = ["Budget", "Card", "Optimiser", "Phase", "Recipe", "Shape", "Validation"]
+
+
+def _given(**values: float | None) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _demand(holds: bool, rule: str, value: object) -> None:
@@ -63,12 +68,20 @@ class Optimiser:
     clip: float = 1.0
 
     def __post_init__(self) -> None:
-        _demand(self.learning_rate > 0, "learning_rate must be above 0", self.learning_rate)
+        _demand(
+            0 < self.learning_rate < inf,
+            "learning_rate must be above 0, and finite",
+            self.learning_rate,
+        )
         _demand(0 <= self.final_share <= 1, "final_share must be in [0, 1]", self.final_share)
         _demand(self.warmup_steps >= 0, "warmup_steps must be 0 or more", self.warmup_steps)
         for name in ("beta1", "beta2"):
             _demand(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1)", getattr(self, name))
-        _demand(self.weight_decay >= 0, "weight_decay must be 0 or more", self.weight_decay)
+        _demand(
+            0 <= self.weight_decay < inf,
+            "weight_decay must be 0 or more, and finite",
+            self.weight_decay,
+        )
         _demand(self.clip > 0, "clip must be above 0", self.clip)
 
 
@@ -78,6 +91,9 @@ class Phase:
 
     until: share of the budget that is used up when it ends, in (0, 1].
     rate: share of the optimiser's learning rate that this phase learns with.
+    beta2, weight_decay: of the optimiser in this phase, None for its own. The shorter a batch, the
+        longer should be what ``beta2`` remembers (Marek et al. 2025). Where the text comes again,
+        epoch after epoch, a stronger decay is to keep it from being learned by heart.
     layers, d_model, head_dim, d_ff: of the model in this phase, None for the shape's own. A later
         phase goes on with the same model made larger, see ``attention.growth``.
     length: predicted tokens of a sequence. batch: sequences of a batch.
@@ -91,6 +107,8 @@ class Phase:
     name: str = "text"
     until: float = 1.0
     rate: float = 1.0
+    beta2: float | None = None
+    weight_decay: float | None = None
     layers: int | None = None
     d_model: int | None = None
     head_dim: int | None = None
@@ -106,6 +124,7 @@ class Phase:
     def __post_init__(self) -> None:
         _demand(0 < self.until <= 1, "until must be in (0, 1]", self.until)
         _demand(0 < self.rate <= 1, "rate must be in (0, 1]", self.rate)
+        self.optimiser(Optimiser())  # refuses what makes no sense
         _demand(self.length >= 2, "length must be 2 or more", self.length)
         _demand(self.batch >= 1, "batch must be 1 or more", self.batch)
         for name in ("repeated_tokens", "repeated_passages", "recalled_pairs", "surprise"):
@@ -118,6 +137,10 @@ class Phase:
             f"period must end below the length {self.length} − 1, so that something repeats",
             list(self.period),
         )
+
+    def optimiser(self, common: Optimiser) -> Optimiser:
+        """The optimiser of all phases with what this one has of its own."""
+        return replace(common, **_given(beta2=self.beta2, weight_decay=self.weight_decay))
 
     @property
     def synthetic(self) -> float:
@@ -137,7 +160,7 @@ class Budget:
             raise UsageError("a budget is a number of tokens or of minutes: give one of them")
         _demand(self.tokens is None or self.tokens >= 1, "tokens must be 1 or more", self.tokens)
         _demand(
-            self.minutes is None or 0 < self.minutes < float("inf"),
+            self.minutes is None or 0 < self.minutes < inf,
             "minutes must be above 0",
             self.minutes,
         )
@@ -159,15 +182,19 @@ class Budget:
 class Validation:
     """How often the validation text is read (in shares of the budget), and how much of it then.
 
-    The whole text is read once at the end.
+    length: of the windows that the curve is measured over, and the heads are scored over, None for
+        the length of the last phase's sequences.
+    The whole text is read once at the end, in windows as long as the last phase's sequences.
     """
 
     every: float = 0.05
     tokens: int = 65_536
+    length: int | None = None
 
     def __post_init__(self) -> None:
         _demand(0 < self.every <= 1, "every must be in (0, 1]", self.every)
         _demand(self.tokens >= 1, "tokens must be 1 or more", self.tokens)
+        _demand(self.length is None or self.length >= 1, "length must be 1 or more", self.length)
 
 
 @dataclass(frozen=True)
@@ -249,20 +276,24 @@ class Recipe:
             raise UsageError(
                 f"the last phase has the model's own shape: leave out its {', '.join(GROWING)}"
             )
-        for phase in self.phases:
+        lengths = [("[validation]", self.window)]
+        lengths += [(f"[[phase]] {phase.name!r}:", phase.length) for phase in self.phases]
+        for place, length in lengths:
             _demand(
-                phase.length <= self.model.context,
-                f"length must be at most the model's context, {self.model.context}",
-                phase.length,
+                length <= self.model.context,
+                f"{place} length must be at most the model's context, {self.model.context}",
+                length,
             )
+
+    @property
+    def window(self) -> int:
+        """Tokens of a window of validation text, for the curve and the heads' scores."""
+        return self.validation.length or self.phases[-1].length
 
     def shape(self, phase: int) -> Shape:
         """Of the model in a phase."""
         wanted = self.phases[phase]
-        sizes = {name: getattr(wanted, name) for name in GROWING}
-        return replace(
-            self.model, **{name: size for name, size in sizes.items() if size is not None}
-        )
+        return replace(self.model, **_given(**{name: getattr(wanted, name) for name in GROWING}))
 
     def phase(self, used: float) -> int:
         """Index of the phase at this share of the budget."""

@@ -131,7 +131,7 @@ class TrainingRun:
             self.model.llama_tensors(),
             self.tokenizer.to_str(),
             dtype=self.recipe.stored,
-            metadata={"trained_tokens": str(self._window)},
+            metadata={"trained_tokens": str(self._length)},
         )
 
     def finish(self) -> TrainedModel:
@@ -152,7 +152,8 @@ class TrainingRun:
             points=tuple(self.trainer.points),
             shares={kind: count / total for kind, count in self.trainer.sequences.most_common()},
             valid_loss=self._stored_loss(),
-            valid_windows=self._window,
+            valid_windows=self._length,
+            curve_windows=self.recipe.window,
             dtype=self.recipe.autocast,
             stored=self.recipe.stored,
             seed=self.recipe.seed,
@@ -188,18 +189,18 @@ class TrainingRun:
         )
 
     @property
-    def _window(self) -> int:
-        """Tokens of the windows that the validation text is read in."""
+    def _length(self) -> int:
+        """Tokens of the sequences that the model learned from last."""
         return self.recipe.phases[-1].length
 
     def _stored_loss(self) -> float:
         """The loss on the whole validation text, of the weights as they were stored."""
         stored = TorchDecoder.from_llama(self.config, open_checkpoint(self.directory).tensors)
         stored.eval().to(self.device)
-        return validation_loss(stored, self._valid_ids, self._window, BEGINNING, self.device)
+        return validation_loss(stored, self._valid_ids, self._length, BEGINNING, self.device)
 
     def _stored_scores(self) -> ModelScores:
-        windows = text_windows(self._valid_ids, self._window, BEGINNING)
+        windows = text_windows(self._valid_ids, self.recipe.window, BEGINNING)
         return head_scores(open_decoder(self.directory), windows, beginning=BEGINNING)
 
 

@@ -20,9 +20,14 @@ from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UsageError
 from attnviz.learning import CurvePoint
 from attnviz.training.evaluation import validation_loss
-from attnviz.training.optimisation import learning_rate, make_optimiser, take_step
+from attnviz.training.optimisation import (
+    change_optimiser,
+    learning_rate,
+    make_optimiser,
+    take_step,
+)
 from attnviz.training.precision import with_known_precision
-from attnviz.training.recipe import Phase, Recipe
+from attnviz.training.recipe import Optimiser, Phase, Recipe
 from attnviz.training.sequences import Batch, Sampler
 
 __all__ = ["Trainer"]
@@ -60,7 +65,7 @@ class Trainer:
             recipe.shape(index).decoder(vocabulary, beginning)
             for index in range(len(recipe.phases))
         ]
-        self._take(_fresh(self._configs[0], recipe.seed))
+        self._take(_fresh(self._configs[0], recipe.seed), 0)
         self._sampler = Sampler(train, vocabulary, beginning, recipe.seed)
         self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
         self._step = self._tokens = 0
@@ -141,7 +146,7 @@ class Trainer:
 
     def restore(self, state: dict[str, Any], points: list[CurvePoint]) -> None:
         """Go on where ``state`` was taken."""
-        self._take(TorchDecoder(self._configs[state["phase"]]))
+        self._take(TorchDecoder(self._configs[state["phase"]]), state["phase"])
         self.model.load_state_dict(state["model"])
         self._optimiser.load_state_dict(state["optimiser"])
         self._step, self._tokens = state["step"], state["tokens"]
@@ -155,10 +160,9 @@ class Trainer:
 
     def validate(self, tokens: int | None = None) -> float:
         """The loss on the first ``tokens`` of the validation text, or on all of it."""
-        length = self.recipe.phases[-1].length
         self.model.eval()
         loss = validation_loss(
-            self.model, self._valid[:tokens], length, self._beginning, self.device
+            self.model, self._valid[:tokens], self.recipe.window, self._beginning, self.device
         )
         self.model.train()
         return loss
@@ -168,12 +172,17 @@ class Trainer:
         config = self._configs[phase]
         if config != self.model.config:
             with _seeded(self.recipe.seed + phase):
-                self._take(grown(self.model, config))
+                self._take(grown(self.model, config), phase)
             self.model.train()
+        else:
+            change_optimiser(self._optimiser, self._wanted(phase))
 
-    def _take(self, model: TorchDecoder) -> None:
+    def _take(self, model: TorchDecoder, phase: int) -> None:
         self.model = model.to(self.device)
-        self._optimiser = make_optimiser(self.model, self.recipe.optimiser)
+        self._optimiser = make_optimiser(self.model, self._wanted(phase))
+
+    def _wanted(self, phase: int) -> Optimiser:
+        return self.recipe.phases[phase].optimiser(self.recipe.optimiser)
 
     def _learn(self, batch: Batch, rate: float) -> Tensor:
         ids, weights = torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)

@@ -20,10 +20,11 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
-from attnviz.training.corpus import Corpus
+from attnviz.training.corpus import Corpus, encode
 from attnviz.training.recipe import Budget, Card, Optimiser, Recipe
 from attnviz.training.run import TrainingRun
 from attnviz.training.state import STATE_FILE
+from attnviz.training.vocabulary import BEGINNING
 
 CPU = torch.device("cpu")
 Texts = tuple[Corpus, Corpus]
@@ -111,6 +112,25 @@ def test_the_loss_of_a_finished_model_is_that_of_its_stored_weights(
         losses += (-scores.gather(-1, window[0, 1:, None])).flatten().tolist()
     assert result.valid_loss == pytest.approx(sum(losses) / len(losses), rel=1e-4)
     assert open_checkpoint(tmp_path / "m").tensors["model.norm.weight"].dtype == np.float16
+
+
+def test_the_curve_may_be_measured_in_windows_of_its_own(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    measured = replace(recipe, validation=replace(recipe.validation, tokens=210, length=7))
+    trained = run(texts, measured, tmp_path / "m")
+    last = list(trained.points())[-1]
+    result = trained.finish()
+    assert (result.curve_windows, result.scores.window_tokens) == (7, 7)
+    assert result.valid_windows == recipe.phases[-1].length
+    theirs = LlamaForCausalLM.from_pretrained(tmp_path / "m")
+    ids = encode(trained.tokenizer, texts[1].texts, BEGINNING)[:210].reshape(30, 7)
+    begun = torch.from_numpy(np.insert(ids, 0, BEGINNING, axis=1).astype(np.int64))
+    with torch.inference_mode():
+        expected = torch.nn.functional.cross_entropy(
+            theirs(begun[:, :-1]).logits.flatten(0, 1), begun[:, 1:].flatten()
+        )
+    assert last.valid_loss == pytest.approx(float(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize("stop", [1, 17, 40])

@@ -45,6 +45,7 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
         "valid_perplexity": math.exp(result.valid_loss),
         "valid_bits_per_byte": result.valid_bits_per_byte,
         "valid_windows": result.valid_windows,
+        "curve_windows": result.curve_windows,
         "scores": _scores(result.scores),
         "curve": [asdict(point) for point in result.points],
     }

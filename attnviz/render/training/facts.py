@@ -47,7 +47,7 @@ def result_rows(result: TrainedModel, theme: Theme) -> list[tuple[str, str]]:
             "validation",
             f"{result.valid_loss:.3f} nats per token; perplexity {math.exp(result.valid_loss):,.1f}"
             f"; {result.valid_bits_per_byte:.3f} bits per byte; whole text, windows of "
-            f"{result.valid_windows} tokens",
+            f"{result.valid_windows:,} tokens",
         ),
         (
             "written",

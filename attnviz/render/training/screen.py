@@ -41,7 +41,11 @@ def _curve(result: TrainedModel, theme: Theme, room: int) -> Block:
     measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
     curves = [
         Curve("training loss, mean of the batches", [(one.tokens, one.loss) for one in points]),
-        Curve("validation loss, on a part of the validation text", measured, marked=True),
+        Curve(
+            f"validation loss, part of the text in windows of {result.curve_windows:,} tokens",
+            measured,
+            marked=True,
+        ),
     ]
     return curve_plot(curves, theme, room, across="tokens read", marks=_phases(points))
 

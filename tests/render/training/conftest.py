@@ -67,6 +67,7 @@ def result() -> TrainedModel:
         shares={"text": 0.7, "repeated_tokens": 0.25, "repeated_passages": 0.05},
         valid_loss=4.0,
         valid_windows=256,
+        curve_windows=256,
         dtype="bfloat16",
         stored="float16",
         seed=7,
