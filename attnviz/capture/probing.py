@@ -9,7 +9,7 @@ from attnviz.capture.row_blocks import observe_rows
 from attnviz.capture.row_observer import RowObserver
 from attnviz.capture.run import capture
 from attnviz.errors import UsageError
-from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.probes import natural_texts, shipped_sentences
 from attnviz.models.random_twin import random_twin
 from attnviz.models.vocabulary import HasVocabulary, Vocabulary, random_copies
@@ -105,7 +105,7 @@ class Probing:
 
     def notes_for(self, passages: Sequence[Passage]) -> tuple[str, ...]:
         """What a reader must know of running over these, beside the model's own notes."""
-        if not passages or not isinstance(self.model, NumpyModel):
+        if not passages:
             return ()
         return self.model.notes_for(max((passage.text for passage in passages), key=len))
 

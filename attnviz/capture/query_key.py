@@ -26,6 +26,7 @@ def observe_queries_keys(
     Of an encoder–decoder it is the encoder. Raises UnsupportedError where the architecture does
     not show its queries and keys, or does more with them than scale, add and soften.
     """
+    notes = model.info.notes + model.notes_for(tokens)
     if isinstance(model, QueryKeyModel):
         if model.info.score not in (None, "scaled-dot"):
             raise UnsupportedError(
@@ -38,7 +39,7 @@ def observe_queries_keys(
             observe(QueriesKeys(layer, query, key, 1 / math.sqrt(query.shape[-1]), bias))
 
         model.run_queries_keys(tokens, wants, hand_over)
-        return (*model.info.notes, *model.notes_for(tokens))
+        return notes
     if isinstance(model, NumpyModel):
         raise UnsupportedError(
             f"{model.info.name!r} does not show its queries and keys: choose another --model"
@@ -46,7 +47,7 @@ def observe_queries_keys(
     from attnviz.capture.query_key_torch import observe_torch  # torch only where needed
 
     observe_torch(model, tokens, wants, observe)
-    return model.info.notes
+    return notes
 
 
 def _future(tokens: int) -> Floats:

@@ -38,10 +38,9 @@ def capture(
     where no chosen layer has a chosen head.
     """
     keep = KeepWeights(kind, heads)
-    notes = model.info.notes
+    notes = model.info.notes + model.notes_for(tokens)
     if isinstance(model, NumpyModel):
         _run_numpy(model, keep, kind, tokens, target)
-        notes += model.notes_for(tokens)
     else:
         from attnviz.capture.transformers_run import run_transformers  # torch only where needed
 

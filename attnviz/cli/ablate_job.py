@@ -18,7 +18,7 @@ from attnviz.cli.stored_scores import digest, texts_digest
 from attnviz.cli.texts_input import Texts, read_texts_file
 from attnviz.errors import UsageError
 from attnviz.models.fingerprint import weights_fingerprint
-from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, Tokens
 
@@ -96,7 +96,7 @@ class Job:
         targets = _targets(model, tokens, choice)
         reference_targets = _targets(model, references, choice)
         kept: Sequence[int] = range(len(tokens))
-        notes = _length_notes(model, tokens)
+        notes = model.notes_for(max(tokens, key=len))
         if wish.mode == "resample":
             decoder = kind in ("decoder", "cross")
             kept, left_out = _with_partners(
@@ -214,13 +214,6 @@ def _references(
     encoded = encode_texts(model, reference.texts, wish.truncate, 1, place)
     count = f"{len(encoded)} text{'s' * (len(encoded) != 1)}"
     return encoded, f"{count} of {reference.texts.source}"
-
-
-def _length_notes(model: Model, tokens: Sequence[Tokens]) -> tuple[str, ...]:
-    """What the model has to say of the longest text."""
-    if not isinstance(model, NumpyModel):
-        return ()
-    return model.notes_for(max(tokens, key=len))
 
 
 def _with_partners(

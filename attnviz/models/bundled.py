@@ -16,6 +16,7 @@ from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import ObserveBlock
 from attnviz.models.pieces import token_texts
+from attnviz.models.training_note import beyond_training, trained_tokens
 from attnviz.models.vocabulary import Vocabulary, frame_of
 from attnviz.records import Kind, ModelInfo, Tokens
 
@@ -42,7 +43,7 @@ class Bundled:
         config = checkpoint.config
         tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
         self.decoder = NumpyDecoder(config, tensors, dtype)
-        self._trained_tokens = checkpoint.metadata.get("trained_tokens")
+        self._trained_tokens = trained_tokens(checkpoint.metadata)
         self._info = ModelInfo(
             name="tiny",
             revision=checkpoint.metadata.get("revision") if seed is None else None,
@@ -102,9 +103,7 @@ class Bundled:
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """What a reader must know about a run over these tokens, beside ``info.notes``."""
-        if self._trained_tokens is None or len(tokens) <= int(self._trained_tokens):
-            return ()
-        return (f"trained on sequences of up to {self._trained_tokens} tokens, not {len(tokens)}",)
+        return beyond_training(self._trained_tokens, tokens)
 
     def run(
         self,

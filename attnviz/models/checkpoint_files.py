@@ -20,6 +20,7 @@ __all__ = [
     "has_vocabulary",
     "read_json",
     "side_files",
+    "stored_metadata",
     "weight_files",
 ]
 
@@ -107,6 +108,14 @@ def check_weights(name: str, directory: Path, weights: list[str]) -> None:
     for file in weights:
         if file.endswith(".safetensors"):
             _check_safetensors(name, directory / file)
+
+
+def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
+    """What the one safetensors file of a checkpoint says beside its tensors; empty for others."""
+    if len(weights) != 1 or not weights[0].endswith(".safetensors"):
+        return {}
+    with safe_open(directory / weights[0], framework="numpy") as file:
+        return dict(file.metadata() or {})
 
 
 def _check_safetensors(name: str, path: Path) -> None:

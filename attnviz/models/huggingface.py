@@ -23,6 +23,7 @@ from attnviz.models.checkpoint_files import (
     file_names,
     has_vocabulary,
     read_json,
+    stored_metadata,
     weight_files,
 )
 from attnviz.models.checkpoint_weights import arguments, open_weights
@@ -33,6 +34,7 @@ from attnviz.models.placement import find_device, find_dtype
 from attnviz.models.ready import made_ready
 from attnviz.models.seeded import drawing
 from attnviz.models.shapes import Shape
+from attnviz.models.training_note import stated_revision, trained_tokens
 from attnviz.models.transfer import Progress
 from attnviz.models.transformers_model import TransformersModel
 
@@ -91,7 +93,16 @@ def load_transformers(
             dtype=number_type or "auto",
             use_safetensors=weights[0].endswith(".safetensors"),
         )
-    return made_ready(name, model, tokenizer, place, revision=snapshot.revision, notes=notes)
+    said = stored_metadata(directory, weights)
+    return made_ready(
+        name,
+        model,
+        tokenizer,
+        place,
+        revision=snapshot.revision or stated_revision(said),
+        notes=notes,
+        trained_tokens=trained_tokens(said),
+    )
 
 
 def load_shape(

@@ -42,14 +42,14 @@ class Model(Protocol):
         """Tokenise ``text`` with the model's special tokens; keep at most ``limit`` tokens."""
         ...
 
+    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+        """What a reader must know about a run over these tokens, beside ``info.notes``."""
+        ...
+
 
 @runtime_checkable
 class NumpyModel(Model, Protocol):
     """A model with one stack of self-attention that runs in NumPy, without torch."""
-
-    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """What a reader must know about a run over these tokens, beside ``info.notes``."""
-        ...
 
     def run(
         self,

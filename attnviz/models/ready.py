@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,12 +28,14 @@ def made_ready(
     revision: str | None = None,
     seed: int | None = None,
     notes: tuple[str, ...] = (),
+    trained_tokens: int | None = None,
 ) -> TransformersModel:
     """A model moved to its device and described; ``seed`` is given where its weights are random."""
     with foreign(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
     weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
-    return _described(name, model, tokenizer, revision, weights, seed, notes)
+    described = _described(name, model, tokenizer, revision, weights, seed, notes)
+    return replace(described, trained_tokens=trained_tokens)
 
 
 def handed_over(model: Any, tokenizer: Any) -> TransformersModel:

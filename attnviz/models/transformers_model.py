@@ -12,6 +12,7 @@ import torch
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.foreign import quietly
 from attnviz.models.pieces import token_texts
+from attnviz.models.training_note import beyond_training
 from attnviz.models.vocabulary import Vocabulary, frame_of
 from attnviz.models.words import word_tokens
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -29,6 +30,7 @@ class TransformersModel:
     kinds: ``("self",)``, or the three kinds of an encoder–decoder, the encoder first.
     context: the longest text in tokens, or None.
     target_context: the longest decoder text of an encoder–decoder, or None.
+    trained_tokens: of the longest sequence of its training, where its files say so.
     """
 
     info: ModelInfo
@@ -37,6 +39,7 @@ class TransformersModel:
     kinds: tuple[Kind, ...]
     context: int | None
     target_context: int | None = None
+    trained_tokens: int | None = None
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
@@ -58,6 +61,10 @@ class TransformersModel:
             )
         tokens = self._tokens(encoding["input_ids"])
         return replace(tokens, special=tuple(map(bool, encoding["special_tokens_mask"])))
+
+    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+        """Whether the text is longer than those of the training."""
+        return beyond_training(self.trained_tokens, tokens)
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
         """Decoder text as the model is trained on it: shifted right behind its start token."""

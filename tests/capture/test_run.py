@@ -155,9 +155,3 @@ def test_later_words_change_nothing_before_them(bundled: Bundled) -> None:
     longer, shorter = (capture(bundled, tokens, kind="self") for tokens in (whole, part))
     for (_, _, more), (_, _, less) in zip(longer, shorter, strict=True):
         np.testing.assert_allclose(more[:7, :7], less, atol=1e-5)
-
-
-def test_a_text_longer_than_training_is_noted(bundled: Bundled) -> None:
-    tokens = bundled.encode("a cat " * 300)
-    notes = capture(bundled, tokens, kind="self", heads={0: {0}}).model.notes
-    assert any(f"not {len(tokens)}" in note for note in notes)
