@@ -174,8 +174,8 @@ def test_built_in_models() -> None:
     tiny, own = find_design("tiny").design, find_design("mha").design
     assert tiny is not None
     assert own is not None
-    table, norms = 4096 * 192, (2 * 6 + 1) * 192
-    blocks = 6 * (4 * 192 * 4 * 32 + 3 * 192 * 512)
+    table, norms = 4096 * 256, (2 * 6 + 1) * 256
+    blocks = 6 * (4 * 256 * 4 * 32 + 3 * 256 * 688)
     assert count_parameters(tiny).total == table + norms + blocks
     assert count_parameters(own).total == 4 * 64**2
 

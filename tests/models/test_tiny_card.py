@@ -87,16 +87,18 @@ def test_the_loss_on_text_is_that_of_transformers_on_the_same_windows() -> None:
     ).mean(1)
     error = float(losses.std()) / math.sqrt(len(losses))
     assert abs(float(losses.mean()) - float(stated[1])) < 4 * error
+    assert float(stated[1]) < 3.6
 
 
 def test_it_shows_what_it_is_bundled_for(scores: ModelScores) -> None:
     config = open_decoder(TINY).config
     assert config.layers * config.heads >= 24
     assert best(scores, "previous", "random") >= 0.9
-    assert best(scores, "previous", "text") >= 0.75
+    assert best(scores, "previous", "text") >= 0.85
     assert best(scores, "induction", "random") >= 0.85
-    assert best(scores, "induction", "text") >= 0.5
+    assert best(scores, "induction", "text") >= 0.35
     assert best(scores, "first", "random") >= 0.5
+    assert best(scores, "first", "text") >= 0.5
     assert scores.second_copy.mean < 0.3
 
 

