@@ -38,6 +38,9 @@ MEASURES = (
 _STANDS_OUT = 0.1
 """The share of what a score could gain over its base rate from which it names the head."""
 
+_RESTS = 0.25
+"""The same share from which what a head does at tokens that repeat names it before ``first``."""
+
 _EVEN = 0.6
 """The normalised entropy from which a head without another trait is called spread."""
 
@@ -70,18 +73,34 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _trait(scores: dict[str, float | None], base: dict[str, float | None]) -> Trait:
-    """The score that has gained the largest share of what it could over uniform attention.
+def _named(scores: dict[str, float | None], base: dict[str, float | None]) -> Trait | None:
+    """The score that has gained the largest share of what it could over uniform attention, or None.
 
-    Where none stands out: ``spread`` with its normalised entropy if attention is nearly even,
-    else ``peaked`` with its mean largest weight.
+    A head that looks for a repetition rests on the first token wherever there is none (Vig &
+    Belinkov 2019, null attention), which in most texts is nearly everywhere: its ``first`` is the
+    higher, yet it is named for the repetitions.
     """
-    best, gain = None, _STANDS_OUT
-    for name in TRAITS:
+    gains: dict[Trait, float] = {}
+    for name in _NAMED:
         score, rate = scores.get(name), base.get(name)
-        share = strength(score, rate)
-        if share is not None and share > gain and score is not None and rate is not None:
-            best, gain = Trait(name, TRAITS[name], score, rate), share
+        gain = strength(score, rate)
+        if score is not None and rate is not None and gain is not None and gain > _STANDS_OUT:
+            gains[Trait(name, TRAITS[name], score, rate)] = gain
+    best = max(gains, key=gains.__getitem__, default=None)
+    if best is None or best.name != "first":
+        return best
+    repetitions = [trait for trait in gains if LABELS[trait.name].family == "identity"]
+    clear = [trait for trait in repetitions if gains[trait] >= _RESTS]
+    return max(clear, key=gains.__getitem__, default=best)
+
+
+def _trait(scores: dict[str, float | None], base: dict[str, float | None]) -> Trait:
+    """What names a head.
+
+    Where nothing does: ``spread`` with its normalised entropy if attention is nearly even, else
+    ``peaked`` with its mean largest weight.
+    """
+    best = _named(scores, base)
     if best is not None:
         return best
     peak, even = scores["confidence"], base["confidence"]

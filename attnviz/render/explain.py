@@ -34,7 +34,9 @@ def explain(
         + ".",
         f"The {mark} grows with the square root of the weight, so that small weights can be seen.",
         "The word under a map is its trait: the pattern that stands out most against attention "
-        "spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
+        "spread evenly, with its score from 0 to 1; a head that rests on the first token is named "
+        "for what it does at tokens that come again, where that is clear. One sentence is a hint, "
+        "not a proof.",
     ]
     paragraphs[1:1] = kind_reading([each.record for each in reports], theme.ascii)
     traits: dict[str, tuple[Trait, str]] = {}

@@ -66,6 +66,27 @@ def test_a_trait_needs_a_tenth_of_what_it_could_gain(
     assert head_scores(make_record([mixed], range(N)))[0].trait.name == name
 
 
+@pytest.mark.parametrize(("found", "name"), [(0.2, "first"), (0.4, "induction")])
+def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_finds(
+    found: float, name: str, make_record: MakeRecord
+) -> None:
+    """Base rate of induction: the mean of 1/5, 1/6, 1/7, so .25 of the gain is at .38."""
+    weights = PERFECT["first"].copy()
+    weights[4:] = found * PERFECT["induction"][4:] + (1 - found) * PERFECT["first"][4:]
+    entry = head_scores(make_record([weights], IDS))[0]
+    assert entry.trait.name == name
+    assert entry.trait.score == pytest.approx({"first": 1 - found / 2, "induction": found}[name])
+    assert entry.scores["first"] > entry.scores["induction"]
+
+
+def test_a_head_that_looks_back_stays_what_it_is_where_it_also_finds(
+    make_record: MakeRecord,
+) -> None:
+    weights = PERFECT["previous"].copy()
+    weights[4:] = 0.5 * (PERFECT["previous"] + PERFECT["induction"])[4:]
+    assert head_scores(make_record([weights], IDS))[0].trait.name == "previous"
+
+
 def test_the_base_rate_is_attention_spread_evenly(make_record: MakeRecord) -> None:
     trait = head_scores(make_record([PERFECT["previous"]], IDS))[0].trait
     assert trait.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(1, N)]))
