@@ -119,6 +119,7 @@ class TrainedModel:
 
     directory: the model's. model: what it is, with the revision of its tensors.
     parameters: how many numbers were trained. vocabulary: number of tokens.
+    d_model: width of the residual stream.
     shares: share of the tokens read by kind of sequence, of 1.
     points: the whole curve, from the first step on.
     valid_loss: over the whole validation text, nats per token, from the stored weights.
@@ -134,6 +135,7 @@ class TrainedModel:
     model: ModelInfo
     parameters: int
     vocabulary: int
+    d_model: int
     train: CorpusFacts
     valid: CorpusFacts
     points: tuple[CurvePoint, ...]

@@ -84,7 +84,7 @@ class PruneReport:
     loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
     method, rerank: how heads were ordered, and whether again after each removal.
     wish: what was asked for, in the words of the command line.
-    uniform: whether every layer was to lose as many.
+    uniform: whether every layer was to lose equally many.
     empty_layers: whether a layer might lose all its heads.
     baseline: loss of the whole model, nats per token.
     limit: the loss that was not to be passed; None where there was none.

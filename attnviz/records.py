@@ -161,8 +161,8 @@ class AttentionRecord:
 class Trait:
     """What a head does most clearly, in one word.
 
-    A head that rests on the first token has its name from what it does at tokens that come again,
-    where that is clear: see ``analysis.traits``.
+    A head that rests on the first token wherever nothing repeats is named ``induction`` where that
+    is clear: see ``analysis.traits``.
 
     name: such as ``previous``; ``spread`` or ``peaked`` where nothing stands out.
     letter: its sign where there is no room for the name.

@@ -1,4 +1,4 @@
-"""Each head's scores over one text, and the one trait in which it stands out most."""
+"""Each head's scores over one text, and the trait that names it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis import measures
-from attnviz.analysis.patterns.labels import strength
+from attnviz.analysis.patterns.labels import THRESHOLD, not_resting, strength
 from attnviz.patterns import LABELS
 from attnviz.records import AttentionRecord, HeadScores, Trait
 
@@ -38,8 +38,8 @@ MEASURES = (
 _STANDS_OUT = 0.1
 """The share of what a score could gain over its base rate from which it names the head."""
 
-_RESTS = 0.25
-"""The same share from which what a head does at tokens that repeat names it before ``first``."""
+_REPEATS = 2
+"""The tokens over which ``induction`` must have been measured to name a head before ``first``."""
 
 _EVEN = 0.6
 """The normalised entropy from which a head without another trait is called spread."""
@@ -73,12 +73,12 @@ def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _named(scores: dict[str, float | None], base: dict[str, float | None]) -> Trait | None:
+def _named(
+    scores: dict[str, float | None], base: dict[str, float | None], repeats: int
+) -> Trait | None:
     """The score that has gained the largest share of what it could over uniform attention, or None.
 
-    A head that looks for a repetition rests on the first token wherever there is none (Vig &
-    Belinkov 2019, null attention), which in most texts is nearly everywhere: its ``first`` is the
-    higher, yet it is named for the repetitions.
+    In the place of ``first`` stands a clear ``induction``: see ``labels.not_resting``.
     """
     gains: dict[Trait, float] = {}
     for name in _NAMED:
@@ -87,20 +87,29 @@ def _named(scores: dict[str, float | None], base: dict[str, float | None]) -> Tr
         if score is not None and rate is not None and gain is not None and gain > _STANDS_OUT:
             gains[Trait(name, TRAITS[name], score, rate)] = gain
     best = max(gains, key=gains.__getitem__, default=None)
-    if best is None or best.name != "first":
+    if best is None or repeats < _REPEATS:
         return best
-    repetitions = [trait for trait in gains if LABELS[trait.name].family == "identity"]
-    clear = [trait for trait in repetitions if gains[trait] >= _RESTS]
-    return max(clear, key=gains.__getitem__, default=best)
+    clear = {trait.name: trait for trait, gain in gains.items() if gain >= THRESHOLD}
+    return clear.get(not_resting(best.name, clear), best)
 
 
-def _trait(scores: dict[str, float | None], base: dict[str, float | None]) -> Trait:
+def _repeats(ids: Sequence[int]) -> int:
+    """The tokens that have an earlier copy whose next token they are not themselves."""
+    seen: set[int] = set()
+    found = 0
+    for earlier, token in zip(ids, ids[2:], strict=False):
+        seen.add(earlier)
+        found += token in seen
+    return found
+
+
+def _trait(scores: dict[str, float | None], base: dict[str, float | None], repeats: int) -> Trait:
     """What names a head.
 
     Where nothing does: ``spread`` with its normalised entropy if attention is nearly even, else
     ``peaked`` with its mean largest weight.
     """
-    best = _named(scores, base)
+    best = _named(scores, base, repeats)
     if best is not None:
         return best
     peak, even = scores["confidence"], base["confidence"]
@@ -114,6 +123,7 @@ def head_scores(record: AttentionRecord) -> tuple[HeadScores, ...]:
     """The scores and the trait of every kept head, in the order of the record."""
     uniform = measures.uniform_weights(len(record.queries), len(record.keys), record.causal)
     base = {name: _number(float(value)) for name, value in _scores(uniform, record).items()}
+    repeats = _repeats(record.queries.ids)
     found = []
     for layer in record.layers:
         values = _scores(layer.weights, record)
@@ -122,7 +132,7 @@ def head_scores(record: AttentionRecord) -> tuple[HeadScores, ...]:
                 name: _number(float(values[name][index])) if name in values else None
                 for name in MEASURES
             }
-            found.append(HeadScores(layer.layer, head, scores, _trait(scores, base)))
+            found.append(HeadScores(layer.layer, head, scores, _trait(scores, base, repeats)))
     return tuple(found)
 
 

@@ -74,5 +74,5 @@ def _result(
         raise UsageError("a single word has no later one to hide: give a text of at least two")
     from attnviz.analysis.heads_comparison import compare_heads
 
-    hints = comparison_hints(reports[0]) if views[0].hints else ()
+    hints = comparison_hints(reports[0], wish.explain) if views[0].hints else ()
     return Compared(compare_heads(reports), [replace(view, hints=hints) for view in views])

@@ -50,7 +50,7 @@ def make_view(
         top=wish.top,
         token=_word(record, wish.token) if wish.token is not None else None,
         explain=wish.explain,
-        hints=_hints(report) if plain and hinting else (),
+        hints=_hints(report, wish.explain) if plain and hinting else (),
     )
 
 
@@ -75,18 +75,22 @@ def _place(tokens: Tokens, wanted: str) -> Word | None:
     return Word(spans[0], tuple(span.start for span in spans[1:])) if spans else None
 
 
-def _hints(report: HeadsReport) -> tuple[str, ...]:
+def _hints(report: HeadsReport, explained: bool) -> tuple[str, ...]:
     """What to try next."""
     name = report.name(*report.telling[0])
     return (
         f"next: --head {name} draws one head",
         "--token WORD follows a word",
         "--top 3 lists the strongest pairs",
-        "--explain reads it for you",
+        *_reading(explained),
     )
 
 
-def comparison_hints(report: HeadsReport) -> tuple[str, ...]:
+def comparison_hints(report: HeadsReport, explained: bool) -> tuple[str, ...]:
     """What to try next where runs stand side by side."""
     name = report.name(*report.telling[0])
-    return (f"next: --head {name} compares one head", "--explain reads it for you")
+    return (f"next: --head {name} compares one head", *_reading(explained))
+
+
+def _reading(explained: bool) -> tuple[str, ...]:
+    return () if explained else ("--explain reads it for you",)

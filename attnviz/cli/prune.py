@@ -74,7 +74,7 @@ def prune(
         typer.Option(
             "--uniform",
             metavar="",
-            help="Take as many heads from every layer, so that they can be cut out.",
+            help="Take equally many heads from every layer, so that they can be cut out.",
             rich_help_panel=_REMOVAL,
         ),
     ] = False,

@@ -114,8 +114,8 @@ def _notes(
         )
     if len(texts.texts) == 1:
         notes.append(
-            "one text decides here which heads matter: --texts FILE takes many, as a model that is "
-            "to be used needs"
+            "one text decides here which heads matter: --texts FILE takes many, which a model that "
+            "is to be used needs"
         )
     if not steps:
         notes.append(_none(wish))

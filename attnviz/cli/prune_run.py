@@ -84,7 +84,7 @@ def _hints(report: PruneReport, wish: PruneWish) -> Sequence[str]:
         hints.append("--out DIR writes the pruned model")
     masked = report.pruned.form == "masked" and report.pruned.shrinks
     if masked and not wish.uniform and not wish.heads:
-        hints.append("--uniform takes as many from every layer, so that they can be cut")
+        hints.append("--uniform takes equally many from every layer, so that they can be cut")
     if not wish.rerank:
         hints.append("--rerank ranks again after each removal")
     return (f"next: {hints[0]}", *hints[1:]) if hints else ()

@@ -60,7 +60,7 @@ class PruneWish:
             )
         if self.uniform and self.heads:
             raise UsageError(
-                "--uniform chooses as many heads from every layer, --heads names them: give one"
+                "--uniform takes equally many from every layer, --heads names them: give one"
             )
 
     @property

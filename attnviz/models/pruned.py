@@ -164,10 +164,13 @@ def _why_masked(info: ModelInfo, removed: Removed, layers: tuple[int, ...]) -> s
     if whole and info.kv_heads == info.heads:
         keeps = "keeps" if len(whole) == 1 else "keep"
         return (
-            f"every layer must have as many heads, and {len(whole)} of {len(layers)} layers "
-            f"{keeps} all {info.heads}"
+            f"every layer must keep the same number of heads, and {len(whole)} of {len(layers)} "
+            f"layers {keeps} all {info.heads}"
         )
-    return "every key/value head must serve as many heads, and one still serves all of its own"
+    return (
+        "every key/value head must serve the same number of heads, and one still serves all of "
+        "its own"
+    )
 
 
 def _fill(

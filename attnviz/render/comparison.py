@@ -17,6 +17,7 @@ from attnviz.render.facts import (
     size_words,
 )
 from attnviz.render.full_maps import Panel, full_maps, record_axes
+from attnviz.render.heatmap import values_fit
 from attnviz.render.kind_words import variant_names
 from attnviz.render.labels import visible
 from attnviz.render.legend import legend
@@ -29,7 +30,7 @@ from attnviz.render.top_pairs import top_pairs
 
 __all__ = ["compared_heads", "comparison_screen"]
 
-_LEAST_CELL = {False: 2, True: 3}
+_LEAST_CELL = {False: 2, True: 4}
 """The narrowest cells with which maps stay side by side: without and with values."""
 
 _LINES = 40
@@ -70,8 +71,9 @@ def comparison_screen(
             for place in compared_heads(comparison)
         ]
         parts.append(flow(groups, width, _BETWEEN_HEADS))
+    axes = record_axes(comparison.first.record, theme)
     if view.top is None:
-        parts.append(legend(theme, width, view.values))
+        parts.append(legend(theme, width, view.values and values_fit(axes, width)))
     if view.explain:
         first, *others = comparison.reports
         reading = [explain(first, theme, width, others)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnviz.records import HeadsReport, Trait
 from attnviz.render.blocks import Block, stack
-from attnviz.render.facts import share
+from attnviz.render.facts import rests, share
 from attnviz.render.kind_words import kind_reading
 from attnviz.render.meanings import MEANINGS
 from attnviz.render.prose import paragraph
@@ -33,10 +33,8 @@ def explain(
         + (f"; {hidden}" if all(causal) else f"; under a mask {hidden}" if any(causal) else "")
         + ".",
         f"The {mark} grows with the square root of the weight, so that small weights can be seen.",
-        "The word under a map is its trait: the pattern that stands out most against attention "
-        "spread evenly, with its score from 0 to 1; a head that rests on the first token is named "
-        "for what it does at tokens that come again, where that is clear. One sentence is a hint, "
-        "not a proof.",
+        "The word or letter beside a map is its trait: the pattern that stands out most against "
+        "attention spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
     ]
     paragraphs[1:1] = kind_reading([each.record for each in reports], theme.ascii)
     traits: dict[str, tuple[Trait, str]] = {}
@@ -45,8 +43,14 @@ def explain(
         if known is None or entry.trait.score > known[0].score:
             traits[entry.trait.name] = entry.trait, report.name(entry.layer, entry.head)
     paragraphs += [
-        f"{trait.name} ({trait.letter}): {MEANINGS[name]}; here most of all {where}, "
-        f"{share(trait.score)}."
+        f"{trait.name} ({trait.letter}): {MEANINGS[name]}; clearest of those named so: "
+        f"{where}, {share(trait.score)}."
         for name, (trait, where) in traits.items()
     ]
+    if any(rests(entry) for each in reports for entry in each.heads):
+        paragraphs.append(
+            "An induction head may look at the first token more than at anything else: there it "
+            "rests where nothing comes again. It has its name from what it does where something "
+            "does."
+        )
     return stack([paragraph(text, min(room, 100), theme) for text in paragraphs], gap=0)

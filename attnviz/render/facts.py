@@ -15,10 +15,12 @@ __all__ = [
     "name_parts",
     "provenance",
     "quoted_line",
+    "rests",
     "score_parts",
     "share",
     "size_words",
     "trait_text",
+    "trait_words",
 ]
 
 
@@ -31,6 +33,26 @@ def trait_text(trait: Trait, room: int) -> str:
     """A trait and its score, the trait by its letter where the name does not fit."""
     full = f"{trait.name} {share(trait.score)}"
     return full if len(full) <= room else f"{trait.letter} {share(trait.score)}"
+
+
+def rests(scores: HeadScores) -> bool:
+    """Whether an induction head looks more at the first token than at what it is named for."""
+    return scores.trait.name == "induction" and (
+        (scores.scores.get("first") or 0.0) > scores.trait.score
+    )
+
+
+def trait_words(scores: HeadScores) -> list[str]:
+    """A head's trait, what it compares with, where else it looks, and its entropy."""
+    trait, entropy = scores.trait, scores.scores.get("entropy")
+    words = [f"{trait.name} {share(trait.score)}"]
+    if trait.name != "spread":
+        words.append(f"even spread {share(trait.base_rate)}")
+    if rests(scores):
+        words.append(f"rests on the first token {share(scores.scores['first'] or 0.0)}")
+    if entropy is not None:
+        words.append(f"entropy {entropy:.2f} nats")
+    return words
 
 
 def _shape(info: ModelInfo, theme: Theme) -> str:
@@ -105,14 +127,11 @@ def name_parts(report: HeadsReport, scores: HeadScores) -> list[tuple[str, bool]
 
 def score_parts(report: HeadsReport, scores: HeadScores) -> list[tuple[str, bool]]:
     """A head's trait, what it compares with, and its entropy, as parts (text, bold) of a line."""
-    trait, values = scores.trait, scores.scores
-    parts = [(f"{trait.name} {share(trait.score)}", True)]
-    if trait.name != "spread":
-        parts.append((f"even spread {share(trait.base_rate)}", False))
-    if values["entropy"] is not None:
-        parts.append((f"entropy {values['entropy']:.2f} nats", False))
+    values = scores.scores
+    name, *rest = trait_words(scores)
+    parts = [(name, True), *((words, False) for words in rest)]
     measure = report.sorted_by
-    if measure and measure not in ("entropy", trait.name):
+    if measure and measure not in ("entropy", scores.trait.name):
         value = values[measure]
         shown = "not measured" if value is None else f"{value:.2f}"
         parts.append((f"{measure.replace('_', ' ')} {shown}", False))

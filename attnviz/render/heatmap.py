@@ -23,17 +23,22 @@ from attnviz.render.labels import at_blanks, fit, width, wrap
 from attnviz.render.maps import cell_steps
 from attnviz.render.theme import Theme
 
-__all__ = ["heatmap", "heatmap_width"]
+__all__ = ["heatmap", "heatmap_width", "values_fit"]
 
 _HEADER_LINES = 6
 _LEAST_CELL = 2
-_VALUE_ROOM = 3
+_VALUE_ROOM = 4  # three characters and a blank
 
 
 def heatmap_width(axes: Axes, room: int, values: bool) -> int:
     """The columns that a heatmap takes where ``room`` columns are to be had."""
     cell = axes.cell_width(room, values)
     return axes.label_width + cell * len(axes.keys) if cell >= _LEAST_CELL else room
+
+
+def values_fit(axes: Axes, room: int) -> bool:
+    """Whether a map in ``room`` columns has a cell wide enough for every weight."""
+    return axes.cell_width(room, values=True) >= _VALUE_ROOM
 
 
 def heatmap(
@@ -48,10 +53,11 @@ def heatmap(
 
     NaN stays blank.
     Cells are as wide as the labels need and the room allows, but at least two columns; a larger
-    map is drawn densely. ``values`` writes each weight in its cell where three columns can be had.
+    map is drawn densely. ``values`` writes each weight in its cell where four columns can be had.
     """
     cell = axes.cell_width(room, values)
-    note = _room_for_values(axes, room) if values and cell < _VALUE_ROOM else Block((), 0)
+    written = values and values_fit(axes, room)
+    note = _room_for_values(axes, room) if values and not written else Block((), 0)
     if cell < _LEAST_CELL:
         return stack([dense_map(weights, axes, theme, title, room), note], gap=0)
     steps = cell_steps(weights, len(axes.queries), len(axes.keys), axes.causal)
@@ -60,7 +66,7 @@ def heatmap(
         line = text_line(_row_label(label, axes.label_width, theme))
         for key, step in enumerate(row):
             weight = float(weights[query, key])
-            text = _value(weight, cell, theme) if values and cell >= _VALUE_ROOM else ""
+            text = _value(weight, cell, theme) if written else ""
             line.append(theme.cells(int(step), cell, text))
         lines.append(without_trailing_blanks(line))
     drawn = Block(tuple(lines), widest(title, axes.label_width + cell * len(axes.keys)))

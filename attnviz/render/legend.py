@@ -55,4 +55,4 @@ def trait_legend(report: HeadsReport, room: int, theme: Theme) -> Block:
         counts[sign] = counts.get(sign, 0) + 1
     ranked = sorted(counts.items(), key=lambda item: -item[1])
     parts = [(f"{letter} {name} in {count}", False) for (letter, name), count in ranked]
-    return Block(tuple(wrapped([("strongest trait", False), *parts], room, theme)), room)
+    return Block(tuple(wrapped([("traits", False), *parts], room, theme)), room)

@@ -13,6 +13,7 @@ from attnviz.render.blocks import DIM, Block, stack
 from attnviz.render.explain import explain
 from attnviz.render.facts import head_title, provenance
 from attnviz.render.full_maps import Panel, full_maps, record_axes
+from attnviz.render.heatmap import values_fit
 from attnviz.render.labels import visible
 from attnviz.render.legend import legend
 from attnviz.render.overview import overview
@@ -75,8 +76,9 @@ def heads_screen(report: HeadsReport, view: View, theme: Theme, width: int, heig
         title = wrapped([(_telling_title(report), True)], width, theme)
         maps = _full_maps(report, report.telling, view, theme, width)
         parts.append(stack([Block(tuple(title), width), maps]))
+    axes = record_axes(report.record, theme)
     if view.top is None:
-        parts.append(legend(theme, width, view.values))
+        parts.append(legend(theme, width, view.values and values_fit(axes, width)))
     if view.explain:
         parts.append(explain(report, theme, width))
     if view.hints:

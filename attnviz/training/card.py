@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from attnviz import __version__
@@ -43,12 +44,12 @@ def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus
 def _front(result: TrainedModel, recipe: Recipe, name: str) -> str:
     """YAML, whose texts are written as JSON's: that is YAML too, whatever they hold."""
     card, scores = recipe.card, result.scores
-    metrics = [
+    on_text = [
         ("loss", result.valid_loss, "validation loss, nats per token"),
         ("bits_per_byte", result.valid_bits_per_byte, "validation loss, bits per byte"),
         ("perplexity", math.exp(result.valid_loss), "validation perplexity per token"),
-        ("loss", scores.second_copy.mean, "second copy of random tokens, nats per token"),
     ]
+    on_random = [("loss", scores.second_copy.mean, "second copy, nats per token")]
     lines = ["---"]
     lines += [f"license: {json.dumps(card.license)}"] if card.license else []
     lines += [f"language: {json.dumps(card.language)}"] if card.language else []
@@ -59,25 +60,30 @@ def _front(result: TrainedModel, recipe: Recipe, name: str) -> str:
         "model-index:",
         f"- name: {json.dumps(name)}",
         "  results:",
-        "  - task: {type: text-generation}",
-        f"    dataset: {{name: {json.dumps(_text_name(result))}, type: text}}",
-        "    metrics:",
-    ]
-    lines += [
-        f"    - {{type: {kind}, value: {value:.4f}, name: {json.dumps(words)}}}"
-        for kind, value, words in metrics
+        *_measured(_text_name(result), "text", on_text),
+        *_measured("random tokens that repeat", "synthetic", on_random),
     ]
     return "\n".join([*lines, "---"])
+
+
+def _measured(dataset: str, kind: str, metrics: Sequence[tuple[str, float, str]]) -> Iterator[str]:
+    """The results on one dataset."""
+    yield "  - task: {type: text-generation}"
+    yield f"    dataset: {{name: {json.dumps(dataset)}, type: {kind}}}"
+    yield "    metrics:"
+    for metric, value, words in metrics:
+        yield f"    - {{type: {metric}, value: {value:.4f}, name: {json.dumps(words)}}}"
 
 
 def _what(result: TrainedModel) -> str:
     model = result.model
     return (
         f"A decoder language model of Llama's architecture with {result.parameters:,} parameters: "
-        f"{model.layers} layers of {model.heads} heads of {model.head_dim}, a byte-level BPE "
-        f"vocabulary of {result.vocabulary:,} tokens, tied embeddings, stored in {result.stored}. "
-        f"Trained from scratch with `attnviz train` (attnviz {__version__}), whose own attention "
-        f"it is made of. Revision `{model.revision}` is a digest of its tensors."
+        f"{model.layers} layers of {model.heads} heads of {model.head_dim}, width "
+        f"{result.d_model:,}, a byte-level BPE vocabulary of {result.vocabulary:,} tokens, tied "
+        f"embeddings, stored in {result.stored}. Trained from scratch with `attnviz train` "
+        f"(attnviz {__version__}), whose own attention it is made of. Revision `{model.revision}` "
+        "is a digest of its tensors."
     )
 
 
@@ -92,8 +98,7 @@ def _look() -> str:
 
 
 def _data(recipe: Recipe, result: TrainedModel, train: Corpus, valid: Corpus) -> Iterator[str]:
-    if recipe.card.data:
-        yield _plain(recipe.card.data)
+    yield from map(_plain, _paragraphs(recipe.card.data))
     yield (
         f"Trained on {_files(train)} of {train.bytes:,} bytes, "
         f"{result.train.tokens:,} tokens (digest `{train.digest}`)."
@@ -148,14 +153,14 @@ def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
 
 
 def _limits(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
-    if recipe.card.limits:
-        yield _plain(recipe.card.limits)
+    yield from map(_plain, _paragraphs(recipe.card.limits))
     longest = max(phase.length for phase in recipe.phases)
     yield (
         f"A toy: {result.parameters:,} parameters and {result.points[-1].tokens:,} tokens make "
-        "heads worth looking at, not answers worth trusting. It knows nothing but its training "
-        f"text, in that text's language and age, and repeats its prejudices. In training no "
-        f"sequence was longer than {longest} tokens; it accepts up to {recipe.model.context}."
+        "heads worth looking at, not answers worth trusting. Of the world it knows nothing but its "
+        "training text, in that text's language and age, and repeats its prejudices. In training "
+        f"no sequence was longer than {longest:,} tokens; it accepts up to "
+        f"{recipe.model.context:,}."
     )
 
 
@@ -165,6 +170,10 @@ def _text_name(result: TrainedModel) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.1f} minutes"
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    return [part for part in re.split(r"\n\s*\n", text or "") if part.strip()]
 
 
 def _plain(text: str) -> str:

@@ -28,12 +28,13 @@ def results(result: TrainedModel) -> Iterator[str]:
     yield (
         f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
         f"twice (seed {scores.seed}, not drawn in training): first copy "
-        f"{_pm(scores.first_copy)} nats per token, second copy **{_pm(scores.second_copy)}**."
+        f"{_pm(scores.first_copy)} nats per token, second copy **{_pm(scores.second_copy)}**, from "
+        "its second token on: its first cannot be told."
     )
     yield (
         "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
         "standard error; *even* is the same measure of attention spread evenly over what each "
-        f"token sees. On {_probe_words(scores, 'text')}:"
+        f"token sees; the highest of a column is bold. On {_probe_words(scores, 'text')}:"
     )
     for probe in dict.fromkeys(scored.probe for scored in scores.scores):
         if probe == "random":

@@ -147,6 +147,7 @@ class TrainingRun:
             model=self._info(revision),
             parameters=self.parameters,
             vocabulary=self.config.vocabulary,
+            d_model=self.config.d_model,
             train=self.train,
             valid=self.valid,
             points=tuple(self.trainer.points),

@@ -67,16 +67,34 @@ def test_a_trait_needs_a_tenth_of_what_it_could_gain(
 
 
 @pytest.mark.parametrize(("found", "name"), [(0.2, "first"), (0.4, "induction")])
-def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_finds(
+def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_seeks(
     found: float, name: str, make_record: MakeRecord
 ) -> None:
-    """Base rate of induction: the mean of 1/5, 1/6, 1/7, so .25 of the gain is at .38."""
+    """Base rate of induction: the mean of 1/5, 1/6, 1/7, so a fifth of the gain is at .34."""
     weights = PERFECT["first"].copy()
     weights[4:] = found * PERFECT["induction"][4:] + (1 - found) * PERFECT["first"][4:]
     entry = head_scores(make_record([weights], IDS))[0]
     assert entry.trait.name == name
     assert entry.trait.score == pytest.approx({"first": 1 - found / 2, "induction": found}[name])
     assert entry.scores["first"] > entry.scores["induction"]
+
+
+def test_one_token_that_comes_again_does_not_name_a_head_that_rests(
+    make_record: MakeRecord,
+) -> None:
+    ids = (0, 4, 5, 6, 4, 7, 8)
+    weights = PERFECT["first"].copy()
+    weights[4] = (looking_at(0, size=N)[0] + looking_at(2, size=N)[0]) / 2
+    entry = head_scores(make_record([weights], ids))[0]
+    assert (entry.trait.name, entry.scores["induction"]) == ("first", 0.5)
+
+
+def test_resting_on_a_first_token_that_comes_again_is_no_duplicate(
+    make_record: MakeRecord,
+) -> None:
+    entry = head_scores(make_record([PERFECT["first"]], (4, 5, 6, 4, 7, 4, 8)))[0]
+    assert entry.scores["duplicate"] == pytest.approx(1)
+    assert entry.trait.name == "first"
 
 
 def test_a_head_that_looks_back_stays_what_it_is_where_it_also_finds(

@@ -90,7 +90,7 @@ def test_the_first_answer(screen, columns: int) -> None:
     named = [line for line in below if line.startswith("L")]
     assert [line.split()[0] for line in named] == [f"L{layer}" for layer in range(LAYERS)]
     assert all(line[start] == "▀" for line in named for start in starts)  # each head's map
-    legend = next(row for row, line in enumerate(lines) if line.startswith("strongest trait"))
+    legend = next(row for row, line in enumerate(lines) if line.startswith("traits"))
     assert legend < _FIRST_LINES
     assert all(word in text for word in WORDS)
     assert "The most telling heads" in text

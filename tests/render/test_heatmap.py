@@ -183,8 +183,8 @@ def test_values_by_hand(weight: float, shown: str) -> None:
 def test_values_without_room_are_refused_in_words(reports: Reports) -> None:
     report = reports()
     axes = axes_of(report)
-    room = axes.label_width + 2 * len(axes.keys)
-    needed = axes.label_width + 3 * len(axes.keys)
+    room = axes.label_width + 3 * len(axes.keys)
+    needed = axes.label_width + 4 * len(axes.keys)
     said = " ".join(heatmap(report.weights(0, 0), axes, Theme(), [], room, True).plain.split())
     assert f"values need {needed} columns (--width {needed})" in said
     enough = heatmap(report.weights(0, 0), axes, Theme(), [], needed, True).plain
@@ -194,7 +194,7 @@ def test_values_without_room_are_refused_in_words(reports: Reports) -> None:
 def test_a_dense_map_says_what_values_need(reports: Reports) -> None:
     report = reports([f" w{i}" for i in range(60)])
     plain = heatmap(report.weights(0, 0), axes_of(report), Theme(), [], 80, values=True).plain
-    assert "values need 184 columns" in plain
+    assert "values need 244 columns" in plain
 
 
 def test_what_is_no_number_stays_blank(reports: Reports, look: Look) -> None:

@@ -127,9 +127,9 @@ def test_which_parts_a_screen_has(reports: Reports) -> None:
 
     everything = titles("all", heads=(5, 5))
     assert "The most telling heads" in everything
-    assert "strongest trait" in everything
-    assert "strongest trait" not in titles("all", heads=(3, 3))
-    assert "strongest trait" not in titles("all", heads=(5, 5), selected=True)
+    assert "traits · " in everything
+    assert "traits · " not in titles("all", heads=(3, 3))
+    assert "traits · " not in titles("all", heads=(5, 5), selected=True)
     assert "strongest pairs" in titles("top", heads=(5, 5))
     assert "weight  ··" not in titles("top", heads=(5, 5))
     assert "looks at" in titles("token", heads=(5, 5))

@@ -176,7 +176,7 @@ def test_the_reading_explains_what_is_on_the_screen(reports: Reports, room: int)
         strongest = max(
             (e for e in report.heads if e.trait.name == name), key=lambda e: e.trait.score
         )
-        assert f"{name} ({TRAITS[name]}): {MEANINGS[name]}; here most of all " in words
+        assert f"{name} ({TRAITS[name]}): {MEANINGS[name]}; clearest of those named so: " in words
         assert f"{report.name(strongest.layer, strongest.head)}, {share(strongest.trait.score)}."
 
 

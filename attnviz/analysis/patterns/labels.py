@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from statistics import NormalDist
 
 from attnviz.patterns import LABELS, label_named
 
-__all__ = ["THRESHOLD", "best_label", "clear_deviations", "strength", "strengths"]
+__all__ = ["THRESHOLD", "best_label", "clear_deviations", "not_resting", "strength", "strengths"]
 
 THRESHOLD = 0.2
 """The share of what a score could gain over its base rate from which it names a head."""
@@ -75,7 +75,8 @@ def best_label(
     """The name of the largest strength that reaches its threshold, or None.
 
     A relation must also lie ``deviations`` standard errors clear of chance, given how many pairs
-    were looked at; and a label gives way to a sharper one that explains half of it.
+    were looked at; a label gives way to a sharper one that explains half of it; and ``first`` to
+    ``induction``, as ``not_resting`` says.
     """
     reached = {
         name: value
@@ -87,11 +88,22 @@ def best_label(
         if any(part in reached and (scores.get(part) or 0.0) >= bar for part in parts):
             reached.pop(whole, None)
     order = list(LABELS)
-    return min(
+    label = min(
         reached,
         key=lambda name: (-reached[name], order.index(name) if name in LABELS else len(order)),
         default=None,
     )
+    return None if label is None else not_resting(label, reached)
+
+
+def not_resting(label: str, reached: Container[str]) -> str:
+    """``induction`` in the place of ``first`` where a head has ``reached`` both thresholds.
+
+    A head that looks for repetitions rests on the first token wherever there is none (null
+    attention, Vig & Belinkov 2019), which in most texts is nearly everywhere. Not so of
+    ``duplicate``: where the first token comes again, resting on it looks the same.
+    """
+    return "induction" if label == "first" and "induction" in reached else label
 
 
 def _clear(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from attnviz.ablation import AblationReport
 from attnviz.render.ablation.metrics import METRICS
 from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.order import ranked_effects, scale_of, singles
+from attnviz.render.ablation.order import ranked_effects, scale_of, singles, traits_of
+from attnviz.render.ablation.rows import metrics_beside
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.blocks import Block, stack
 from attnviz.render.prose import paragraph
@@ -23,7 +24,7 @@ def explain_scan(report: AblationReport, view: AblationView, theme: Theme, room:
         "How to read this: a head is removed, the model reads the same text again, and what "
         "becomes worse is what the head was for. Every number is a difference to the model with "
         "every head.",
-        f"{metric.name}: {metric.meaning}.",
+        f"{metric.label}: {metric.meaning}.",
     ]
     if report.metric == "loss_delta":
         paragraphs.append(
@@ -39,6 +40,13 @@ def explain_scan(report: AblationReport, view: AblationView, theme: Theme, room:
         unit = f" {metric.unit}" if metric.unit else ""
         name = variant_name(report, best.variant, view.index_base)
         paragraphs.append(f"here: {name} matters most, {value}{power}{unit}.")
+    if traits_of(view):
+        paragraphs.append(
+            "pattern: what the head does over the text with nothing removed, and its score from 0 "
+            "to 1, as attnviz heads names it."
+        )
+    for name in metrics_beside(report, report.effects):
+        paragraphs.append(f"{METRICS[name].label}: {METRICS[name].meaning}.")
     paragraphs.append(
         "A head that costs nothing alone may still matter: another head can stand in for it. "
         "--together removes several at once. And what a text does not need, it cannot show: "

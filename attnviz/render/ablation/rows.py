@@ -17,7 +17,7 @@ from attnviz.render.facts import trait_text
 from attnviz.render.labels import visible
 from attnviz.render.theme import Theme
 
-__all__ = ["effect_rows"]
+__all__ = ["effect_rows", "metrics_beside"]
 
 _TRAIT_ROOM = 14
 _BESIDE: tuple[Metric, ...] = ("loss_delta", "kl", "flip_rate", "output_mse", "logit_diff")
@@ -46,12 +46,17 @@ def effect_rows(
     if any(len(effect.variant.heads) == 1 for effect in rows) and any(shown):
         cells = [trait_text(trait, _TRAIT_ROOM) if trait else "" for trait in shown]
         columns.append(Column("pattern", cells, left=True))
-    columns += [
-        _metric_column(rows, among, name)
+    columns += [_metric_column(rows, among, name) for name in metrics_beside(report, rows)]
+    return table(names, values, scale.limit, columns, theme, room)
+
+
+def metrics_beside(report: AblationReport, rows: Sequence[Effect]) -> list[Metric]:
+    """The metrics that have a column behind the one that the rows are ranked by."""
+    return [
+        name
         for name in _BESIDE
         if name != report.metric and any(effect.metric(name) is not None for effect in rows)
     ]
-    return table(names, values, scale.limit, columns, theme, room)
 
 
 def _metric_column(rows: Sequence[Effect], among: Sequence[Effect], name: Metric) -> Column:

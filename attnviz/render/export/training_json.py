@@ -27,6 +27,7 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
             **model_facts(result.model),
             "parameters": result.parameters,
             "vocabulary": result.vocabulary,
+            "d_model": result.d_model,
         },
         "path": result.directory,
         "train": _text(result.train),

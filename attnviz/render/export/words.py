@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnviz.records import HeadScores, HeadsReport, Tokens
-from attnviz.render.facts import share, size_words
+from attnviz.render.facts import size_words, trait_words
 from attnviz.render.kind_words import kind_words
 from attnviz.render.labels import fit, token_labels, width
 
@@ -64,13 +64,7 @@ def head_name(report: HeadsReport, scores: HeadScores) -> str:
 
 def head_words(scores: HeadScores) -> str:
     """A head's trait, how it compares and how wide the head looks."""
-    trait, entropy = scores.trait, scores.scores.get("entropy")
-    parts = [f"{trait.name} {share(trait.score)}"]
-    if trait.name != "spread":
-        parts.append(f"even spread {share(trait.base_rate)}")
-    if entropy is not None:
-        parts.append(f"entropy {entropy:.2f} nats")
-    return " · ".join(parts)
+    return " · ".join(trait_words(scores))
 
 
 def _reading(report: HeadsReport) -> str:

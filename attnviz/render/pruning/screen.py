@@ -50,7 +50,7 @@ _EXPLANATION = (
     "The curve: where it stays low, the heads that went were not needed for this text. The random "
     "order beside it says how much of that is due to the choice.",
     "Cut or masked: an architecture has one head count for all layers. Where every layer can "
-    "spare as many heads, they are cut out of the tensors; else zeros switch them off.",
+    "spare equally many heads, they are cut out of the tensors; else zeros switch them off.",
 )
 
 
@@ -76,7 +76,7 @@ def _provenance(report: PruneReport, theme: Theme, room: int) -> Block:
     if report.rerank:
         rules.append("ranked again after each removal")
     if report.uniform:
-        rules.append("as many from every layer")
+        rules.append("equally many from every layer")
     rules.append("a layer may lose all" if report.empty_layers else "each layer keeps a head")
     lines += wrapped([(rule, False) for rule in rules], room, theme)
     return Block(tuple(lines), room)

@@ -66,5 +66,5 @@ def _copies(scores: ModelScores, sign: str) -> str:
     error = "" if second.error is None else f" {sign} {second.error:.3f}"
     return (
         f"Random tokens: {first.mean:.2f} nats per token on the first copy, {second.mean:.3f}"
-        f"{error} on the second"
+        f"{error} on the second, from its second token on"
     )

@@ -34,6 +34,13 @@ def test_the_largest_gain_names_a_head() -> None:
     assert label({"previous": 0.2}, {"previous": 0.1}) is None
 
 
+def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_seeks() -> None:
+    base = {"first": 0.1, "duplicate": 0.1, "induction": 0.1}
+    assert label({"first": 0.8, "duplicate": 0.6, "induction": 0.3}, base) == "induction"
+    assert label({"first": 0.8, "duplicate": 0.6, "induction": 0.2}, base) == "first"
+    assert label({"first": 0.5, "duplicate": 0.6, "induction": 0.3}, base) == "duplicate"
+
+
 def test_of_equal_gains_the_first_name_counts() -> None:
     assert label({"self": 0.5, "previous": 0.5}, {"self": 0.1, "previous": 0.1}) == "previous"
 

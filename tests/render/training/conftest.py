@@ -61,6 +61,7 @@ def result() -> TrainedModel:
         ),
         parameters=1_234_567,
         vocabulary=4096,
+        d_model=128,
         train=CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
         valid=CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
         points=points,
