@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -26,12 +27,17 @@ def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
     Counted are weights, gradients, AdamW's means and what the backward pass keeps; temporaries
     come on top.
     """
-    parameters = sum(map(math.prod, config.tensor_shapes().values()))
+    one, two = (_parameters(replace(config, layers=layers)) for layers in (1, 2))
+    parameters = one + (config.layers - 1) * (two - one)  # of any number of layers, at once
     batches = max(
         _batch_bytes(recipe.shape(index).decoder(config.vocabulary, 0), phase)
         for index, phase in enumerate(recipe.phases)
     )
     return _PER_PARAMETER * parameters + batches
+
+
+def _parameters(config: DecoderConfig) -> int:
+    return sum(map(math.prod, config.tensor_shapes().values()))
 
 
 def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch.device) -> None:

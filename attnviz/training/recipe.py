@@ -42,6 +42,11 @@ class Shape:
 
     def __post_init__(self) -> None:
         self.decoder(vocabulary=1, beginning=0)  # refuses what does not fit together
+        _demand(
+            0 < self.initializer_range < inf,
+            "initializer_range must be above 0, and finite",
+            self.initializer_range,
+        )
 
     def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
         """The decoder of this shape, its embedding tied; UsageError where the sizes do not fit."""
@@ -82,7 +87,7 @@ class Optimiser:
             "weight_decay must be 0 or more, and finite",
             self.weight_decay,
         )
-        _demand(self.clip > 0, "clip must be above 0", self.clip)
+        _demand(0 < self.clip < inf, "clip must be above 0, and finite", self.clip)
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ class Budget:
         _demand(self.tokens is None or self.tokens >= 1, "tokens must be 1 or more", self.tokens)
         _demand(
             self.minutes is None or 0 < self.minutes < inf,
-            "minutes must be above 0",
+            "minutes must be above 0, and finite",
             self.minutes,
         )
 
@@ -213,6 +218,8 @@ class Card:
     limits: str = ""
 
 
+_LARGEST_VOCABULARY = 1_000_000
+
 # Small batches: a run of minutes needs many steps more than even ones. Short sequences that repeat
 # come first; without them no head looks at the token before within minutes.
 _QUICK = (
@@ -247,12 +254,12 @@ class Recipe:
     def __post_init__(self) -> None:
         least = 258  # every byte, the token that begins a text, and one merge
         _demand(
-            self.vocabulary is None or self.vocabulary >= least,
-            f"vocabulary must be {least} or more (the 256 bytes and the token that begins a text "
-            "are in it)",
+            self.vocabulary is None or least <= self.vocabulary <= _LARGEST_VOCABULARY,
+            f"vocabulary must be from {least} (the 256 bytes and the token that begins a text are "
+            f"in it) to {_LARGEST_VOCABULARY:,}",
             self.vocabulary,
         )
-        _demand(self.seed >= 0, "seed must be 0 or more", self.seed)
+        _demand(0 <= self.seed < 2**63, "seed must be from 0 to 2^63 - 1", self.seed)
         _demand(
             self.autocast in ("auto", "bfloat16", "float32"),
             "autocast must be auto, bfloat16 or float32",
@@ -276,9 +283,8 @@ class Recipe:
             raise UsageError(
                 f"the last phase has the model's own shape: leave out its {', '.join(GROWING)}"
             )
-        lengths = [("[validation]", self.window)]
-        lengths += [(f"[[phase]] {phase.name!r}:", phase.length) for phase in self.phases]
-        for place, length in lengths:
+        lengths = [(f"[[phase]] {phase.name!r}:", phase.length) for phase in self.phases]
+        for place, length in (*lengths, ("[validation]", self.window)):
             _demand(
                 length <= self.model.context,
                 f"{place} length must be at most the model's context, {self.model.context}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,12 +28,24 @@ def read_recipe(path: Path) -> Recipe:
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise LoadError(f"{str(path)!r} cannot be read as a recipe: {why}") from error
+    except ValueError as error:  # no TOML, or no UTF-8
         raise LoadError(f"{str(path)!r} cannot be read as a recipe: {error}") from error
     try:
         return _recipe(table)
     except UsageError as error:
         raise UsageError(f"{str(path)!r}: {error}") from error
+
+
+_TABLES: Mapping[str, type[DataclassInstance]] = {
+    "model": Shape,
+    "optimiser": Optimiser,
+    "budget": Budget,
+    "validation": Validation,
+    "card": Card,
+}
 
 
 def _recipe(table: Mapping[str, Any]) -> Recipe:
@@ -45,13 +57,7 @@ def _recipe(table: Mapping[str, Any]) -> Recipe:
         parts["phases"] = tuple(_phase(item) for item in listed)
     elif "phases" in parts:
         raise UsageError("no field 'phases'; did you mean [[phase]]?")
-    for name, kind in (
-        ("model", Shape),
-        ("optimiser", Optimiser),
-        ("budget", Budget),
-        ("validation", Validation),
-        ("card", Card),
-    ):
+    for name, kind in _TABLES.items():
         if name in parts:
             if not isinstance(parts[name], dict):
                 raise UsageError(f"{name} must be a table: [{name}]")
@@ -78,14 +84,26 @@ def _part(kind: type[_Part], values: Mapping[str, Any], place: str) -> _Part:
     known = {one.name: str(one.type) for one in fields(kind)}
     for name, value in values.items():
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UsageError(f"{place}has no field {name!r}{hint}")
+            raise UsageError(f"{place}has no field {name!r}{_hint(name, known)}")
         _check_type(place + name, known[name], value)
     try:
         return kind(**values)
     except UsageError as error:
         raise UsageError(f"{place}{error}") from error
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """Where a field that is not known here may belong, or how it may be written."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    tables = [f"[{table}]" for table, kind in _TABLES.items() if name in _fields(kind)]
+    tables += ["[[phase]]"] if name in _fields(Phase) else []
+    return f"; it belongs in {' or '.join(tables)}" if tables else f"; known: {', '.join(known)}"
+
+
+def _fields(kind: type[DataclassInstance]) -> list[str]:
+    return [one.name for one in fields(kind)]
 
 
 def _check_type(name: str, kind: str, value: object) -> None:

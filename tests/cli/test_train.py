@@ -169,7 +169,7 @@ def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> 
         (3, "is no UTF-8 text: byte 0", ("bad.txt", *QUICK)),
         (2, "has no *.txt files", (".//books/..//m2", *QUICK)),
         (2, "larger than the text allows", ("books", *QUICK, "--vocabulary", "4000")),
-        (2, "vocabulary must be 258 or more", ("books", *QUICK, "--vocabulary", "20")),
+        (2, "vocabulary must be from 258", ("books", *QUICK, "--vocabulary", "20")),
         (2, "no device 'cuda'", ("books", *QUICK, "--device", "cuda")),
         (2, "two budgets", ("books", *QUICK, "--minutes", "1", "--tokens", "5")),
         (2, "minutes must be above 0", ("books", *QUICK, "--minutes", "0")),

@@ -77,3 +77,9 @@ def test_a_phase_counts_the_model_that_it_has(recipe: Recipe) -> None:
         needed_memory(config(recipe), replace(recipe, phases=(one, last))) for one in (many, small)
     )
     assert growing < plain
+
+
+def test_any_number_of_layers_is_counted_at_once(recipe: Recipe) -> None:
+    shape = config(recipe)
+    needed = [needed_memory(replace(shape, layers=layers), recipe) for layers in (2, 3, 10**12)]
+    assert needed[2] - needed[0] == (10**12 - 2) * (needed[1] - needed[0])

@@ -164,10 +164,10 @@ def test_words_for_the_card_may_change_before_a_run_is_resumed(
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"seed": 1}, "seed"),
-        ({"budget": Budget(tokens=5001)}, "budget"),
-        ({"optimiser": Optimiser(clip=2.0)}, "optimiser"),
-        ({"vocabulary": 271}, "vocabulary"),
+        ({"seed": 1}, "seed is 0, asked for is 1"),
+        ({"budget": Budget(minutes=2)}, "budget tokens is 5000, asked for is nothing"),
+        ({"optimiser": Optimiser(clip=2.0)}, "optimiser clip is 1.0, asked for is 2.0"),
+        ({"vocabulary": 271}, "vocabulary is 270, asked for is 271"),
     ],
 )
 def test_another_recipe_is_no_resumption(
@@ -175,9 +175,19 @@ def test_another_recipe_is_no_resumption(
 ) -> None:
     run(texts, recipe, tmp_path).save_state()
     before = (tmp_path / STATE_FILE).read_bytes()
-    with pytest.raises(UsageError, match=f"is of another run: its {name} is"):
+    with pytest.raises(UsageError, match=f"is of another run: its {name}"):
         run(texts, replace(recipe, **change), tmp_path, resume=True)
     assert (tmp_path / STATE_FILE).read_bytes() == before
+
+
+def test_the_phase_that_is_another_one_is_named(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    run(texts, recipe, tmp_path).save_state()
+    first, last = recipe.phases
+    other = replace(recipe, phases=(first, replace(last, period=(3, 8))))
+    with pytest.raises(UsageError, match=r"phases 2 period is \[3, 7\], asked for is \[3, 8\];"):
+        run(texts, other, tmp_path, resume=True)
 
 
 def test_another_text_is_no_resumption(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
@@ -187,7 +197,7 @@ def test_another_text_is_no_resumption(texts: Texts, recipe: Recipe, tmp_path: P
         run((texts[0], other), recipe, tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", None])
+@pytest.mark.parametrize("content", [b"", b"no archive", b"junk\n", None])
 def test_what_is_no_state_is_said(
     texts: Texts, recipe: Recipe, tmp_path: Path, content: bytes | None
 ) -> None:
@@ -196,6 +206,25 @@ def test_what_is_no_state_is_said(
         content = (tmp_path / STATE_FILE).read_bytes()[:-1000]
     (tmp_path / STATE_FILE).write_bytes(content)
     with pytest.raises(LoadError, match="is no state of a training run"):
+        run(texts, recipe, tmp_path, resume=True)
+
+
+def test_a_state_with_one_other_byte_is_no_state(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    run(texts, recipe, tmp_path).save_state()
+    content = bytearray((tmp_path / STATE_FILE).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / STATE_FILE).write_bytes(content)
+    with pytest.raises(LoadError, match="is damaged"):
+        run(texts, recipe, tmp_path, resume=True)
+
+
+def test_a_state_of_another_version_is_said(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    run(texts, recipe, tmp_path).save_state()
+    stored = torch.load(tmp_path / STATE_FILE, weights_only=True)
+    torch.save({**stored, "form": 0}, tmp_path / STATE_FILE)
+    with pytest.raises(LoadError, match="another version of attnviz"):
         run(texts, recipe, tmp_path, resume=True)
 
 
