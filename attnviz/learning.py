@@ -113,6 +113,9 @@ class ModelScores:
         raise KeyError((name, probe))
 
 
+_LARGEST_EXPONENT = 700.0
+
+
 @dataclass(frozen=True)
 class TrainedModel:
     """What a training run left behind.
@@ -155,6 +158,16 @@ class TrainedModel:
         """Over the whole run, validation included."""
         last = self.points[-1]
         return last.tokens / last.seconds
+
+    @property
+    def valid_perplexity(self) -> float | None:
+        """exp of the validation loss; None where it is too large for a number."""
+        return math.exp(self.valid_loss) if self.valid_loss < _LARGEST_EXPONENT else None
+
+    @property
+    def even_loss(self) -> float:
+        """Nats per token of a guess that finds all tokens of the vocabulary equally likely."""
+        return math.log(self.vocabulary)
 
     @property
     def valid_bits_per_byte(self) -> float:

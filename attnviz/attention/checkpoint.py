@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.llama_config import config_from_llama, config_to_llama
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UsageError
 
 __all__ = ["Checkpoint", "StoredType", "open_checkpoint", "save_checkpoint", "tensor_revision"]
 
@@ -71,11 +71,11 @@ def save_checkpoint(
     dtype: StoredType = "float32",
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    """Write a checkpoint directory, each file whole or not at all; returns its revision.
+    """Write a checkpoint directory, all of its files or none; returns its revision.
 
     tensors: every tensor of ``config.tensor_shapes()``; ValueError where they are others.
     tokenizer: the text of a ``tokenizer.json``.
-    dtype: what the tensors are stored in. LoadError where a number is too large for it.
+    dtype: what the tensors are stored in. UsageError where a number is too large for it.
     metadata: texts to store with the tensors; ``format`` and ``revision`` are added.
     """
     # Imported late: reading does not need it.
@@ -91,15 +91,14 @@ def save_checkpoint(
     # Others refuse a file that does not name the framework whose layout it has.
     header = {**(metadata or {}), "format": "pt", "revision": revision}
     files = {
-        "model.safetensors": _in_order(save(stored, metadata=header)),
         "tokenizer.json": tokenizer.encode(),
         "tokenizer_config.json": _json(_tokenizer_config(config, tokenizer)),
+        "model.safetensors": _in_order(save(stored, metadata=header)),
         "config.json": _json(config_to_llama(config, dtype)),
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            _write_whole(directory / name, content)
+        _write_together(directory, files)
     except OSError as error:
         raise LoadError(f"{directory} cannot be written: {error.strerror}") from error
     return revision
@@ -178,7 +177,10 @@ def _compare(path: Path, file: Any, expected: Mapping[str, tuple[int, ...]]) -> 
 def _narrow(name: str, tensor: NDArray[np.floating], dtype: StoredType) -> NDArray[np.floating]:
     largest = np.abs(tensor).max()
     if not largest <= np.finfo(dtype).max:  # NaN fails this too
-        raise LoadError(f"the tensor {name} holds {largest}, which {dtype} cannot store")
+        raise UsageError(
+            f"the tensor {name} holds {largest}, which {dtype} cannot store: float32 may, or train "
+            "with a smaller learning rate"
+        )
     return np.ascontiguousarray(tensor, dtype=dtype)
 
 
@@ -213,14 +215,23 @@ def _json(values: Mapping[str, Any]) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _write_whole(path: Path, content: bytes) -> None:
-    """A reader, or an interrupted writer, finds the old file or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def _write_together(directory: Path, files: Mapping[str, bytes]) -> None:
+    """No file takes its place before all are written: what does not fit on the disk changes none.
+
+    Then they take their places at once, one behind the other: a reader, or an interrupted writer,
+    finds the old file or the new one, never half of it.
+    """
+    written: dict[Path, Path] = {}
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        for name, content in files.items():
+            temporary = directory / f".{name}.{os.getpid()}.tmp"
+            written[temporary] = directory / name
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for temporary, path in written.items():
+            os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        for temporary in written:
+            temporary.unlink(missing_ok=True)

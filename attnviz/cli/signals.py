@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["between_steps"]
+__all__ = ["as_interrupt", "between_steps"]
 
 
 @contextmanager
@@ -26,12 +26,29 @@ def between_steps() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled(ask, signal.SIGINT, signal.SIGTERM):
         yield lambda: asked
+
+
+@contextmanager
+def as_interrupt() -> Iterator[None]:
+    """SIGTERM interrupts the block with KeyboardInterrupt, as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled(interrupt, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {one: signal.signal(one, handler) for one in signals}
+    try:
+        yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for one, old in before.items():
+            signal.signal(one, old)

@@ -6,23 +6,29 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 from attnviz.cli.scan_progress import spoken_time
 from attnviz.learning import CurvePoint
+from attnviz.render.labels import visible, width
 
 if TYPE_CHECKING:  # brings torch
     from attnviz.training.run import TrainingRun
 
-__all__ = ["Pace", "Report", "training"]
+__all__ = ["Pace", "Report", "telling", "training", "words"]
 
 Report = Callable[[CurvePoint | None], None]
 """Called after each step with the point of the curve that it ended with, if any."""
 
 _PATIENCE = 30.0
 """Seconds between two lines where no terminal shows a bar."""
+
+_BAR = 30
+"""Columns of the spinner, the bar and the share."""
 
 _RECENT = 20.0
 """Seconds over which the speed is measured."""
@@ -65,6 +71,19 @@ class Pace:
 
 
 @contextmanager
+def telling(said: str, console: Console) -> Iterator[None]:
+    """Says what happens while the block runs; in a terminal it is gone at the end."""
+    if console.quiet:
+        yield
+    elif not console.is_terminal or console.is_dumb_terminal:
+        console.print(said, soft_wrap=True, markup=False, highlight=False)
+        yield
+    else:
+        with console.status(Text(said)):
+            yield
+
+
+@contextmanager
 def training(run: TrainingRun, console: Console) -> Iterator[Report]:
     """A bar, gone at the end; without a terminal a line now and then."""
     if console.quiet:
@@ -87,8 +106,8 @@ def training(run: TrainingRun, console: Console) -> Iterator[Report]:
 
             def report(point: CurvePoint | None) -> None:
                 pace.add(run.trainer.tokens, run.trainer.used)
-                words = _words(run, pace)
-                shown.update(task, completed=run.trainer.used, description=words)
+                said = words(run, pace, console.width - _BAR)
+                shown.update(task, completed=run.trainer.used, description=said)
 
             yield report
 
@@ -105,22 +124,34 @@ def _lines(run: TrainingRun, console: Console) -> Report:
         now = time.monotonic()
         if validated or now - said > _PATIENCE:
             said = now
-            console.print(f"{run.trainer.used:4.0%} {_words(run, pace)}", soft_wrap=True)
+            line = f"{run.trainer.used:4.0%} {words(run, pace)}"
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
 
     return report
 
 
-def _words(run: TrainingRun, pace: Pace) -> str:
-    """Such as ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 25 min left``."""
+def words(run: TrainingRun, pace: Pace, room: float = inf) -> str:
+    """Such as ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 25 min left``.
+
+    Where there is no room for all, the speed goes first, then the losses, then the phase.
+    """
     points = run.trainer.points
-    parts = []
+    parts = {"phase": f"{visible(run.trainer.phase)}: "}
+    if (left := pace.seconds_left) is not None:
+        parts["left"] = f"{spoken_time(left)} left"
     if points:
-        parts.append(f"loss {points[-1].loss:.2f}")
+        parts["loss"] = f"loss {points[-1].loss:.2f}, "
         valid = next((one.valid_loss for one in reversed(points) if one.valid_loss), None)
         if valid is not None:
-            parts.append(f"validation {valid:.2f}")
+            parts["validation"] = f"validation {valid:.2f}, "
     if (speed := pace.tokens_per_second) is not None:
-        parts.append(f"{speed:,.0f} tokens/s")
-    if (left := pace.seconds_left) is not None:
-        parts.append(f"{spoken_time(left)} left")
-    return f"{run.trainer.phase}: {', '.join(parts)}" if parts else run.trainer.phase
+        parts["speed"] = f"{speed:,.0f} tokens/s, "
+
+    def sentence() -> str:
+        order = ("phase", "loss", "validation", "speed", "left")
+        return "".join(parts.get(name, "") for name in order).removesuffix(", ").removesuffix(": ")
+
+    for name in ("speed", "loss", "validation", "phase"):
+        if width(sentence()) > room:
+            parts.pop(name, None)
+    return sentence()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +13,15 @@ from rich.console import Console
 
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
-from attnviz.cli.signals import between_steps
+from attnviz.cli.signals import as_interrupt, between_steps
 from attnviz.cli.terminal import messages
-from attnviz.cli.train_progress import Report, training
-from attnviz.cli.train_wish import TrainWish, read_texts, wished_recipe
+from attnviz.cli.train_progress import Report, telling, training
+from attnviz.cli.train_wish import (
+    TrainWish,
+    check_not_overwritten,
+    read_texts,
+    wished_recipe,
+)
 from attnviz.learning import TrainedModel
 from attnviz.models.placement import find_device
 from attnviz.render.blocks import Block
@@ -29,10 +36,13 @@ from attnviz.training.run import TrainingRun
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["show_train"]
+__all__ = ["finished", "show_train"]
 
 _BETWEEN_SAVES = 30.0
 """Seconds that are lost at most when a process is killed; more where saving takes long."""
+
+_LONG_TEXT = 4_000_000
+"""Bytes of text from which reading them takes seconds."""
 
 _SAVING_SHARE = 0.05
 """Of the time that may go into saving."""
@@ -41,16 +51,21 @@ _SAVING_SHARE = 0.05
 def show_train(wish: TrainWish, output: Output) -> None:
     """Run the command. What can be refused is refused before anything is trained."""
     outlet = open_outlet(output, check_save_path)
+    check_not_overwritten(wish, output.save)
     recipe = wished_recipe(wish)
     check_place(wish.out, wish.resume)
     device = find_device(wish.device)
     train, valid = read_texts(wish)
     notices = messages(output.quiet)
-    run = TrainingRun(train, valid, recipe, wish.out, device, resume=wish.resume)
-    with held(wish.out), training(run, outlet.notices) as report:
-        if wish.resume:
-            sweep(wish.out)
-        result = run.finish() if _train(run, report) else None
+    size = train.bytes + valid.bytes
+    words = f"turning {size / 1e6:,.0f} MB of text into tokens"
+    with telling(words, outlet.notices) if size > _LONG_TEXT else nullcontext():
+        run = TrainingRun(train, valid, recipe, wish.out, device, resume=wish.resume)
+    with held(wish.out):
+        sweep(wish.out)
+        with training(run, outlet.notices) as report:
+            trained = _train(run, report)
+        result = finished(run, outlet.notices) if trained else None
     if result is None:  # said only now that no bar is in the way
         _say_stopped(run, notices)
         raise KeyboardInterrupt
@@ -77,11 +92,21 @@ def _train(run: TrainingRun, report: Report) -> bool:
         return run.trainer.used >= 1
 
 
+def finished(run: TrainingRun, notices: Console) -> TrainedModel | None:
+    """What came of the run, whose state is saved; None where the process was asked to stop."""
+    try:
+        with as_interrupt(), telling("measuring the trained model", notices):
+            return run.finish()
+    except KeyboardInterrupt:
+        return None
+
+
 def _say_stopped(run: TrainingRun, notices: Console) -> None:
     where = visible(repr(str(run.directory)))
     notices.print(
         f"stopped after {run.trainer.tokens:,} tokens, {run.trainer.used:.0%} of the budget; "
-        f"saved in {where}: the same command with --resume goes on"
+        f"saved in {where}: the same command with --resume goes on",
+        soft_wrap=True,
     )
 
 
@@ -107,8 +132,7 @@ class _Trained:
 
 def _hints(result: TrainedModel) -> tuple[str, ...]:
     """What to try next."""
-    directory = result.directory
-    name = directory if directory.isprintable() and " " not in directory else repr(directory)
+    name = shlex.quote(result.directory)
     return (
         f'next: attnviz heads --model {name} "The cat sat on the mat." shows where its heads look',
         f"attnviz patterns --model {name} names what each head does",

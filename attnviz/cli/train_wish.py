@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ if TYPE_CHECKING:  # the recipe's module is heavier than the options
     from attnviz.training.corpus import Corpus
     from attnviz.training.recipe import Recipe
 
-__all__ = ["TrainWish", "read_texts", "wished_recipe"]
+__all__ = ["TrainWish", "check_not_overwritten", "read_texts", "wished_recipe"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,16 @@ def wished_recipe(wish: TrainWish) -> Recipe:
     if wish.vocabulary is not None:
         recipe = replace(recipe, vocabulary=wish.vocabulary)
     return recipe if wish.seed is None else replace(recipe, seed=wish.seed)
+
+
+def check_not_overwritten(wish: TrainWish, saves: Sequence[Path]) -> None:
+    """Raise UsageError where a file to be written is one that is read."""
+    read = [*wish.files, *wish.valid, *([wish.config] if wish.config else [])]
+    for path in saves:
+        for source in read:
+            inside = source.is_dir() and path.suffix == ".txt" and path.is_file()
+            if path.absolute() == source.absolute() or (inside and path.parent.samefile(source)):
+                raise UsageError(f"--save {str(path)!r} is a file that is read: name another one")
 
 
 def read_texts(wish: TrainWish) -> tuple[Corpus, Corpus]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from attnviz import __version__
 from attnviz.learning import TrainedModel
@@ -22,7 +22,7 @@ __all__ = ["card_text"]
 
 def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
     """The whole card, Markdown with YAML in front."""
-    name = recipe.card.name or result.model.name.rstrip("/").rpartition("/")[2]
+    name = recipe.card.name or Path(result.directory).resolve().name
     parts = [
         _front(result, recipe, name),
         f"# {_plain(name)}",
@@ -47,8 +47,9 @@ def _front(result: TrainedModel, recipe: Recipe, name: str) -> str:
     on_text = [
         ("loss", result.valid_loss, "validation loss, nats per token"),
         ("bits_per_byte", result.valid_bits_per_byte, "validation loss, bits per byte"),
-        ("perplexity", math.exp(result.valid_loss), "validation perplexity per token"),
     ]
+    if (perplexity := result.valid_perplexity) is not None:
+        on_text.append(("perplexity", perplexity, "validation perplexity per token"))
     on_random = [("loss", scores.second_copy.mean, "second copy, nats per token")]
     lines = ["---"]
     lines += [f"license: {json.dumps(card.license)}"] if card.license else []
@@ -99,8 +100,9 @@ def _look() -> str:
 
 def _data(recipe: Recipe, result: TrainedModel, train: Corpus, valid: Corpus) -> Iterator[str]:
     yield from map(_plain, _paragraphs(recipe.card.data))
+    whole = "" if not valid.held_out else ", without the last tenth of the text"
     yield (
-        f"Trained on {_files(train)} of {train.bytes:,} bytes, "
+        f"Trained on {_files(train)}{whole}: {train.bytes:,} bytes, "
         f"{result.train.tokens:,} tokens (digest `{train.digest}`)."
     )
     yield _file_table(train)
@@ -111,7 +113,7 @@ def _data(recipe: Recipe, result: TrainedModel, train: Corpus, valid: Corpus) ->
         )
         return
     yield (
-        f"Validated on {_files(valid)} of {valid.bytes:,} bytes that it never saw, "
+        f"Validated on {_files(valid)} that it never saw: {valid.bytes:,} bytes, "
         f"{result.valid.tokens:,} tokens (digest `{valid.digest}`)."
     )
     yield _file_table(valid)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from attnviz.learning import Estimate, ModelScores, ScoredHeads, TrainedModel
@@ -20,10 +19,12 @@ _MEANINGS = {
 def results(result: TrainedModel) -> Iterator[str]:
     """The paragraphs and tables of the section, Markdown."""
     scores = result.scores
+    known = result.valid_perplexity
+    perplexity = "" if known is None else f" (perplexity {known:.1f})"
     yield (
         f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
-        f"**{result.valid_loss:.3f} nats per token** (perplexity "
-        f"{math.exp(result.valid_loss):.1f}), **{result.valid_bits_per_byte:.3f} bits per byte**."
+        f"**{result.valid_loss:.3f} nats per token**{perplexity}, "
+        f"**{result.valid_bits_per_byte:.3f} bits per byte**."
     )
     yield (
         f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +23,14 @@ class Corpus:
     """The texts of some files, in the order of the files.
 
     names: of the files. digest: the first 12 hexadecimal digits of a SHA-256 over the contents.
+    files: of each file, whole, its name, its bytes and the first digits of its SHA-256.
     held_out: whether it was cut from the end of another one.
     """
 
     names: tuple[str, ...]
     texts: tuple[str, ...]
     digest: str
+    files: tuple[tuple[str, int, str], ...] = ()
     held_out: bool = False
 
     @property
@@ -36,28 +38,31 @@ class Corpus:
         """Length of all texts in UTF-8."""
         return sum(len(text.encode()) for text in self.texts)
 
-    @property
-    def files(self) -> Iterator[tuple[str, int, str]]:
-        """Of each file its name, its bytes and the first digits of its SHA-256."""
-        for name, text in zip(self.names, self.texts, strict=True):
-            content = text.encode()
-            yield name, len(content), hashlib.sha256(content).hexdigest()[:12]
-
 
 def read_corpus(paths: Iterable[Path]) -> Corpus:
     """Read files of UTF-8 text; a directory stands for its ``*.txt`` files, by name.
 
     Raises LoadError, naming the file, for one that is missing, unreadable or no UTF-8, and
-    UsageError where a file or everything is empty.
+    UsageError where a file or everything is empty, or two files are the same.
     """
-    files = [file for path in paths for file in _files(path)]
-    texts = [_read(file) for file in files]
+    files: list[tuple[str, int, str]] = []
+    texts: dict[str, Path] = {}
+    digest = hashlib.sha256()
+    for path in (file for named in paths for file in _files(named)):
+        content = _content(path)
+        text = _text(path, content)
+        if text in texts:
+            raise UsageError(
+                f"{str(path)!r} holds the same text as {str(texts[text])!r}: name it once, or what "
+                "is held out of one would be learned from the other"
+            )
+        texts[text] = path
+        files.append((path.name, len(content), hashlib.sha256(content).hexdigest()[:12]))
+        digest.update(hashlib.sha256(text.encode()).digest())
     if not files:
         raise UsageError("no text to train on: name files, or directories with *.txt files")
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(hashlib.sha256(text.encode()).digest())
-    return Corpus(tuple(file.name for file in files), tuple(texts), digest.hexdigest()[:12])
+    names = tuple(name for name, _, _ in files)
+    return Corpus(names, tuple(texts), digest.hexdigest()[:12], tuple(files))
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
@@ -72,9 +77,20 @@ def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
     cut = text.rfind("\n", 0, left) + 1 or left
     if not cut and not before:
         raise UsageError("the text is too short to hold out a tenth of it: name files with --valid")
-    kept_names = corpus.names[: index + (cut > 0)]
-    kept = Corpus(kept_names, (*before, *filter(None, [text[:cut]])), corpus.digest)
-    held = Corpus(corpus.names[index:], (text[cut:], *after), corpus.digest, held_out=True)
+    until = index + (cut > 0)
+    kept = replace(
+        corpus,
+        names=corpus.names[:until],
+        texts=(*before, *filter(None, [text[:cut]])),
+        files=corpus.files[:until],
+    )
+    held = replace(
+        corpus,
+        names=corpus.names[index:],
+        texts=(text[cut:], *after),
+        files=corpus.files[index:],
+        held_out=True,
+    )
     return kept, held
 
 
@@ -96,11 +112,16 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path) -> str:
+def _content(path: Path) -> bytes:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes()
     except OSError as error:
         raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+
+
+def _text(path: Path, content: bytes) -> str:
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise LoadError(
             f"{str(path)!r} is no UTF-8 text: byte {error.start:,} cannot be read; convert it first"

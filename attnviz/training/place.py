@@ -30,9 +30,12 @@ def check_place(directory: Path, resume: bool) -> None:
     try:
         if directory.exists() and not directory.is_dir():
             raise UsageError(f"{shown} is there and no directory: name another --out")
-        there = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+        if directory.is_symlink() and not directory.exists():
+            raise UsageError(f"{shown} is a link to nothing: name another --out")
+        found = list(directory.iterdir()) if directory.is_dir() else []
     except OSError as error:
         raise LoadError(f"cannot read {shown}: {error.strerror or error}") from error
+    there = {path.name for path in found if not any(map(path.match, _PARTS))}
     if resume:
         _check_resumed(shown, there)
     elif STATE_FILE in there:

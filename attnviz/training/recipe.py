@@ -189,11 +189,12 @@ class Validation:
 
     length: of the windows that the curve is measured over, and the heads are scored over, None for
         the length of the last phase's sequences.
-    The whole text is read once at the end, in windows as long as the last phase's sequences.
+    The whole text is read once at the end, in windows as long as the last phase's sequences. In a
+    budget of minutes it is read less often where it would take more than a share of them.
     """
 
     every: float = 0.05
-    tokens: int = 65_536
+    tokens: int = 16_384
     length: int | None = None
 
     def __post_init__(self) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 
@@ -111,36 +114,32 @@ class TrainingRun:
         is no longer finite; the old files stay.
         """
         state = {**self.trainer.state(), "tokenizer": self.tokenizer.to_str()}
-        try:
+        with self._advice():
             write_state(self.directory, self._identity, state, self.trainer.points)
             self._write_curve()
-        except LoadError as error:
-            raise LoadError(
-                f"{error}; stopped after {self.trainer.tokens:,} tokens, what was saved before "
-                "stays: make room, then --resume goes on from it"
-            ) from error
 
     def store(self) -> str:
         """Store the model as it is now, a Llama directory; its revision.
 
         Raises LoadError where it cannot be written.
         """
-        return save_checkpoint(
-            self.directory,
-            self.config,
-            self.model.llama_tensors(),
-            self.tokenizer.to_str(),
-            dtype=self.recipe.stored,
-            metadata={"trained_tokens": str(self._length)},
-        )
+        with self._advice():
+            return save_checkpoint(
+                self.directory,
+                self.config,
+                self.model.llama_tensors(),
+                self.tokenizer.to_str(),
+                dtype=self.recipe.stored,
+                metadata={"trained_tokens": str(self._length)},
+            )
 
     def finish(self) -> TrainedModel:
         """Store the model as it is now, with its curve and card, and say what came of the run.
 
-        Raises LoadError where the disk is full; what ``save_state`` wrote stays.
+        Raises LoadError where the disk is full, UsageError where what the model computes is no
+        longer finite; what ``save_state`` wrote stays.
         """
         revision = self.store()
-        self._write_curve()
         total = sum(self.trainer.sequences.values())
         result = TrainedModel(
             directory=str(self.directory),
@@ -162,13 +161,36 @@ class TrainingRun:
             finished=self.trainer.used >= 1,
             scores=self._stored_scores(),
         )
-        with whole_file(self.directory / CARD_FILE) as stream:
-            stream.write(card_text(result, self.recipe, *self._texts).encode())
+        if not all(map(math.isfinite, (result.valid_loss, result.scores.first_copy.mean))):
+            raise UsageError(
+                "the trained model's losses are too large for a number: train again with a smaller "
+                "learning_rate or clip, in another --out"
+            )
+        with self._advice():
+            self._write_curve()
+            with whole_file(self.directory / CARD_FILE) as stream:
+                stream.write(card_text(result, self.recipe, *self._texts).encode())
         return result
 
     def close(self) -> None:
         """Leave the finished model's files alone in the directory: there is nothing to resume."""
         (self.directory / STATE_FILE).unlink(missing_ok=True)
+
+    @contextmanager
+    def _advice(self) -> Iterator[None]:
+        """Adds to a LoadError what is safe, and how to go on."""
+        try:
+            yield
+        except LoadError as error:
+            saved = (self.directory / STATE_FILE).exists()
+            raise LoadError(
+                f"{error}; stopped after {self.trainer.tokens:,} tokens, "
+                + (
+                    "what was saved before stays: make room, then --resume goes on from it"
+                    if saved
+                    else "before anything was saved: make room, then begin again"
+                )
+            ) from error
 
     def _write_curve(self) -> None:
         with whole_file(self.directory / LOG_FILE) as stream:
@@ -202,7 +224,8 @@ class TrainingRun:
 
     def _stored_scores(self) -> ModelScores:
         windows = text_windows(self._valid_ids, self.recipe.window, BEGINNING)
-        return head_scores(open_decoder(self.directory), windows, beginning=BEGINNING)
+        with np.errstate(over="ignore", invalid="ignore"):  # of weights that grew without bounds
+            return head_scores(open_decoder(self.directory), windows, beginning=BEGINNING)
 
 
 def _identity(recipe: Recipe, train: Corpus, valid: Corpus, device: torch.device) -> dict[str, Any]:

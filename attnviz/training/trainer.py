@@ -35,6 +35,9 @@ __all__ = ["Trainer"]
 _POINTS = 200
 """Of the curve of a whole run."""
 
+_VALIDATION_SHARE = 0.15
+"""Of a budget in minutes, what may go into reading the validation text on the way."""
+
 
 class Trainer:
     """Trains a model by a recipe; ``run`` goes on until the budget is used up.
@@ -70,7 +73,7 @@ class Trainer:
         self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
         self._step = self._tokens = 0
         self._phase = self._phase_began = 0
-        self._seconds = 0.0
+        self._seconds = self._validating = 0.0
         # Sums since the last point; on the device, so that no step waits for the one before.
         self._losses: list[Tensor] = []
 
@@ -232,7 +235,13 @@ class Trainer:
             marks = math.floor(self._used_at(last) / wanted.every)
             if math.floor(self.used / wanted.every) <= marks:
                 return None
-        return self.validate(wanted.tokens)
+            costly = self._validating > _VALIDATION_SHARE * self._seconds
+            if self.recipe.budget.minutes is not None and costly:
+                return None
+        began = self._clock()
+        loss = self.validate(wanted.tokens)
+        self._validating += self._clock() - began
+        return loss
 
     def _used_at(self, point: CurvePoint) -> float:
         return self.recipe.budget.used(point.tokens, point.seconds)

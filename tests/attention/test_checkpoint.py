@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint, tensor_revision
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UsageError
 
 CONFIG = DecoderConfig(
     vocabulary=5,
@@ -140,6 +140,27 @@ def test_an_interrupted_save_leaves_the_old_files(
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
 
 
+def test_no_file_changes_before_all_are_written(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of one shape beside the config of another could not be read."""
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    sync, written = os.fsync, []
+
+    def fail_at_the_last(descriptor: int) -> None:
+        written.append(descriptor)
+        if len(written) == len(before):
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_at_the_last)
+    tensors = {name: tensor + 1 for name, tensor in random_tensors().items()}
+    with pytest.raises(LoadError, match="cannot be written: No space left on device"):
+        save_checkpoint(saved, CONFIG, tensors, word_tokenizer())
+    assert len(written) == len(before)
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+
+
 def test_a_place_that_is_no_directory_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LoadError, match="cannot be written"):
@@ -150,7 +171,7 @@ def test_a_place_that_is_no_directory_cannot_be_written(tmp_path: Path) -> None:
 def test_a_number_that_the_type_cannot_store_is_refused(tmp_path: Path, number: float) -> None:
     tensors = random_tensors()
     tensors["model.norm.weight"][2] = number
-    with pytest.raises(LoadError, match=r"model\.norm\.weight.*float16"):
+    with pytest.raises(UsageError, match=r"model\.norm\.weight.*float16"):
         save_checkpoint(tmp_path, CONFIG, tensors, word_tokenizer(), dtype="float16")
     assert not list(tmp_path.iterdir())
 

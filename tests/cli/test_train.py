@@ -270,3 +270,30 @@ def test_killed_it_goes_on(
     assert resumed.returncode == 130, said
     assert not part.exists()
     assert run("heads", "the cat", "--model", "m").code == 0  # it can be looked at on its way
+
+
+@pytest.mark.parametrize("left", [".attnviz-0123.part", ".config.json.77.tmp"])
+def test_what_a_killed_run_left_before_its_first_save_is_swept_away(
+    run: Run, texts: Path, left: str
+) -> None:
+    (texts / "m").mkdir()
+    (texts / "m" / left).write_text("half")
+    assert run("train", "books", *QUICK, "-q").code == 0
+    assert not (texts / "m" / left).exists()
+
+
+def test_places_that_are_none(refused: Refused, texts: Path) -> None:
+    (texts / "loop").symlink_to("loop")
+    (texts / "gone").symlink_to("nowhere")
+    recipe = QUICK[: QUICK.index("--out")]
+    for name in ("loop", "gone"):
+        line = refused(2, "train", "books", *recipe, "--out", name)
+        assert f"{name!r} is a link to nothing: name another --out" in line
+
+
+@pytest.mark.parametrize("name", ["books/a.txt", "valid.txt"])
+def test_a_text_is_not_overwritten_by_the_result(refused: Refused, texts: Path, name: str) -> None:
+    before = (texts / name).read_bytes()
+    options = ("--valid", "valid.txt", *QUICK, "--save", name)
+    assert "is a file that is read: name another one" in refused(2, "train", "books", *options)
+    assert (texts / name).read_bytes() == before

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from attnviz.cli.train_progress import Pace, training
+from attnviz.cli.train_progress import Pace, telling, training, words
 from attnviz.learning import CurvePoint
 
 
@@ -107,3 +107,28 @@ def test_a_bar_on_a_terminal_that_is_gone_at_the_end() -> None:
     text = printed(shown)
     assert "text: loss 6.00, validation 5.50" in text
     assert text.endswith("\x1b[2K")
+
+
+def test_what_has_no_room_is_left_out_part_by_part() -> None:
+    run = Run()
+    run.trainer.points.append(point(10, 6.0, 5.5))
+    pace = Pace(Clock())
+    whole = "text: loss 6.00, validation 5.50"
+    assert words(run, pace, 32) == whole  # type: ignore[arg-type]
+    assert words(run, pace, 31) == "text: validation 5.50"  # type: ignore[arg-type]
+    assert words(run, pace, 20) == "text"  # type: ignore[arg-type]
+    run.trainer.phase = "a\x1b[31m\nb"
+    assert words(run, pace).startswith("a␛[31m⏎b: loss")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_takes_long_is_said(terminal: bool) -> None:
+    shown = console(terminal)
+    with telling("reading [b]", shown):
+        pass
+    assert "reading [b]" in printed(shown)
+    assert printed(shown).endswith("\x1b[2K" if terminal else "reading [b]\n")
+    silent = console(terminal, quiet=True)
+    with telling("reading", silent):
+        pass
+    assert printed(silent) == ""

@@ -112,7 +112,7 @@ def test_files_are_listed_and_their_names_are_harmless(
     result: TrainedModel, texts: Texts, recipe: Recipe
 ) -> None:
     name = "a|b<script>\x1b[31m[x](y).txt"
-    train = replace(texts[0], names=(name,))
+    train = replace(texts[0], names=(name,), files=((name, 1, "ab"),))
     card = card_text(result, recipe, train, texts[1])
     assert "\x1b" not in card
     assert "<script>" not in card.replace("\\<", "")

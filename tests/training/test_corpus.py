@@ -42,7 +42,27 @@ def test_the_digest_tells_texts_and_their_order_apart(tmp_path: Path) -> None:
 def test_a_mark_of_byte_order_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "marked.txt"
     path.write_bytes(b"\xef\xbb\xbfabc")
-    assert read_corpus([path]).texts == ("abc",)
+    corpus = read_corpus([path])
+    assert corpus.texts == ("abc",)
+    assert corpus.files[0][1:] == (6, hashlib.sha256(path.read_bytes()).hexdigest()[:12])
+
+
+def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:
+    """The tenth that is held out of one of them would be learned from the other."""
+    files(tmp_path, a="one", b="two")
+    copy = tmp_path / "copy.txt"
+    copy.write_text("one")
+    for paths in ([tmp_path / "a.txt"] * 2, [tmp_path]):
+        with pytest.raises(UsageError, match=r"holds the same text as .*: name it once"):
+            read_corpus(paths)
+
+
+def test_a_file_that_is_cut_is_listed_as_it_lies_there(tmp_path: Path) -> None:
+    content = "line\n" * 100
+    (path,) = files(tmp_path, a=content)
+    kept, held = hold_out(read_corpus([path]))
+    assert kept.texts[0] + held.texts[0] == content
+    assert kept.files == held.files == read_corpus([path]).files
 
 
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:

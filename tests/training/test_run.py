@@ -21,8 +21,9 @@ from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.training.corpus import Corpus, encode
-from attnviz.training.recipe import Budget, Card, Optimiser, Recipe
+from attnviz.training.recipe import Budget, Card, Optimiser, Recipe, Validation
 from attnviz.training.run import TrainingRun
+from attnviz.training.sequences import Batch
 from attnviz.training.state import STATE_FILE
 from attnviz.training.vocabulary import BEGINNING
 
@@ -226,6 +227,37 @@ def test_a_state_of_another_version_is_said(texts: Texts, recipe: Recipe, tmp_pa
     torch.save({**stored, "form": 0}, tmp_path / STATE_FILE)
     with pytest.raises(LoadError, match="another version of attnviz"):
         run(texts, recipe, tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(("budget", "most"), [(Budget(minutes=2), 8), (Budget(tokens=7800), 25)])
+def test_of_minutes_only_a_share_goes_into_validation(
+    texts: Texts,
+    recipe: Recipe,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    budget: Budget,
+    most: int,
+) -> None:
+    """A step takes a second here, and reading the validation text four."""
+    often = replace(recipe, budget=budget, validation=Validation(every=0.04))
+    trained = run(texts, often, tmp_path)
+    trainer, now = trained.trainer, [0.0]
+
+    def validate(tokens: int | None = None) -> float:
+        now[0] += 4
+        return 5.0
+
+    def learn(batch: Batch, rate: float) -> torch.Tensor:
+        now[0] += 1
+        return torch.tensor(5.0)
+
+    monkeypatch.setattr(trainer, "_clock", lambda: now[0])
+    monkeypatch.setattr(trainer, "validate", validate)
+    monkeypatch.setattr(trainer, "_learn", learn)
+    points = [point for point in trained.points() if point.valid_loss is not None]
+    assert most - 3 <= len(points) <= most + 1
+    assert points[0].step == 1
+    assert points[-1] is trainer.points[-1]
 
 
 def test_nothing_to_resume(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:

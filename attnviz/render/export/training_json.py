@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +42,7 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
         "tokens_per_second": result.tokens_per_second,
         "shares": dict(result.shares),
         "valid_loss": result.valid_loss,
-        "valid_perplexity": math.exp(result.valid_loss),
+        "valid_perplexity": result.valid_perplexity,
         "valid_bits_per_byte": result.valid_bits_per_byte,
         "valid_windows": result.valid_windows,
         "curve_windows": result.curve_windows,

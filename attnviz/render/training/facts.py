@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from attnviz.learning import CorpusFacts, TrainedModel
 from attnviz.render.blocks import Block
 from attnviz.render.facts import model_parts
@@ -28,33 +26,54 @@ def provenance(result: TrainedModel, theme: Theme, room: int) -> Block:
     return Block(tuple(lines), room)
 
 
-def result_rows(result: TrainedModel, theme: Theme) -> list[tuple[str, str]]:
-    """(name, words) of each fact; parts of the words that a line may end between have ``; ``."""
+def result_rows(result: TrainedModel, theme: Theme) -> list[tuple[str, list[str]]]:
+    """(name, words) of each fact; a line may end between two of the words."""
     last = result.points[-1]
     rows = [
         (
             "parameters",
-            f"{result.parameters:,}; {result.vocabulary:,} tokens in the vocabulary; stored in "
-            f"{result.stored}",
+            [
+                f"{result.parameters:,}",
+                f"{result.vocabulary:,} tokens in the vocabulary",
+                f"stored in {result.stored}",
+            ],
         ),
         (
             "trained",
-            f"{last.tokens:,} tokens in {last.step:,} steps; {_time(last.seconds)}; "
-            f"{result.tokens_per_second:,.0f} tokens/s; matrix products in {result.dtype}",
+            [
+                f"{last.tokens:,} tokens in {last.step:,} steps",
+                _time(last.seconds),
+                f"{result.tokens_per_second:,.0f} tokens/s",
+                f"matrix products in {result.dtype}",
+            ],
         ),
-        ("read", "; ".join(f"{share:.0%} {KIND_WORDS[kind]}" for kind, share in _shares(result))),
-        (
-            "validation",
-            f"{result.valid_loss:.3f} nats per token; perplexity {math.exp(result.valid_loss):,.1f}"
-            f"; {result.valid_bits_per_byte:.3f} bits per byte; whole text, windows of "
-            f"{result.valid_windows:,} tokens",
-        ),
+        ("read", [f"{share:.0%} {KIND_WORDS[kind]}" for kind, share in _shares(result)]),
+        ("validation", _validation(result)),
         (
             "written",
-            f"{result.directory}; weights and tokenizer; README.md, its card; log.csv, its curve",
+            [
+                result.directory,
+                "weights and tokenizer",
+                "README.md, its card",
+                "log.csv, its curve",
+            ],
         ),
     ]
-    return [(name, visible(words, theme.encoding)) for name, words in rows]
+    return [(name, [visible(part, theme.encoding) for part in parts]) for name, parts in rows]
+
+
+def _validation(result: TrainedModel) -> list[str]:
+    words = [f"{result.valid_loss:.3f} nats per token"]
+    if result.valid_perplexity is not None:
+        words.append(f"perplexity {result.valid_perplexity:,.1f}")
+    words += [
+        f"{result.valid_bits_per_byte:.3f} bits per byte",
+        f"whole text, windows of {result.valid_windows:,} tokens",
+        f"an even guess has {result.even_loss:.3f} nats",
+    ]
+    if result.valid_loss > result.even_loss:
+        words.append("worse than that: a smaller learning_rate, or more tokens, may help")
+    return words
 
 
 def _shares(result: TrainedModel) -> list[tuple[str, float]]:

@@ -31,8 +31,8 @@ def train_screen(
     if explain:
         parts.append(stack([paragraph(line, room, theme) for line in EXPLANATION], gap=0))
     if hints:
-        safe = [(visible(hint, theme.encoding), False) for hint in hints]
-        parts.append(Block(tuple(wrapped(safe, room, theme)), room))
+        safe = [visible(hint, theme.encoding) for hint in hints]
+        parts.append(stack([paragraph(hint, room, theme, DIM) for hint in safe], gap=0))
     return stack(parts)
 
 
@@ -59,12 +59,12 @@ def _phases(points: Sequence[CurvePoint]) -> list[Mark]:
     ]
 
 
-def _rows(rows: Sequence[tuple[str, str]], theme: Theme, room: int) -> Block:
+def _rows(rows: Sequence[tuple[str, Sequence[str]]], theme: Theme, room: int) -> Block:
     """Names at the left, what they stand for beside them, broken where a line is full."""
     lead = max(width(name) for name, _ in rows) + 2
     lines = []
     for name, words in rows:
-        parts = [(part, False) for part in words.split("; ")]
+        parts = [(part, False) for part in words]
         found = wrapped(parts, max(room - lead, 1), theme)
         for number, line in enumerate(found):
             lines.append([*text_line((("" if number else name).ljust(lead), DIM)), *line])

@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,19 @@ def test_the_ending_says_which_file_is_written(result: TrainedModel, tmp_path: P
     assert (tmp_path / "run.txt").read_text() == "the screen\n"
     with pytest.raises(UsageError, match=r"end it in one of \.json"):
         check_save_path(tmp_path / "run.png")
+
+
+def test_a_loss_beyond_all_bounds_is_said(result: TrainedModel) -> None:
+    """exp of it is too large for a number."""
+    lost = replace(result, valid_loss=3264.0)
+    text = " ".join(train_screen(lost, THEMES["plain"], 200).plain.split())
+    assert "validation 3264.000 nats per token · " in text
+    assert "perplexity" not in text
+    assert "worse than that: a smaller learning_rate" in text
+    assert train_document(lost)["valid_perplexity"] is None
+    assert "worse" not in train_screen(result, THEMES["plain"], 200).plain
+
+
+def test_a_directory_is_named_as_it_is(result: TrainedModel) -> None:
+    text = train_screen(replace(result, directory="a; b"), THEMES["plain"], 200).plain
+    assert "a; b · weights and tokenizer" in text
