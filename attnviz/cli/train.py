@@ -63,7 +63,7 @@ def train(
             "--config",
             metavar="FILE",
             help="The recipe, a TOML file such as configs/tiny.toml (default: 4 layers × 4 heads, "
-            "1.5 minutes).",
+            "1.7 minutes).",
             rich_help_panel=_TRAINED,
         ),
     ] = None,

@@ -95,6 +95,8 @@ class Phase:
     """A stretch of the training with batches of one make.
 
     until: share of the budget that is used up when it ends, in (0, 1].
+    tokens: None, or after how many of its own it ends before that. What forms after so many steps
+        needs no more of them in a longer run.
     rate: share of the optimiser's learning rate that this phase learns with.
     beta2, weight_decay: of the optimiser in this phase, None for its own. The shorter a batch, the
         longer should be what ``beta2`` remembers (Marek et al. 2025). Where the text comes again,
@@ -111,6 +113,7 @@ class Phase:
 
     name: str = "text"
     until: float = 1.0
+    tokens: int | None = None
     rate: float = 1.0
     beta2: float | None = None
     weight_decay: float | None = None
@@ -128,6 +131,7 @@ class Phase:
 
     def __post_init__(self) -> None:
         _demand(0 < self.until <= 1, "until must be in (0, 1]", self.until)
+        _demand(self.tokens is None or self.tokens >= 1, "tokens must be 1 or more", self.tokens)
         _demand(0 < self.rate <= 1, "rate must be in (0, 1]", self.rate)
         self.optimiser(Optimiser())  # refuses what makes no sense
         _demand(self.length >= 2, "length must be 2 or more", self.length)
@@ -221,11 +225,21 @@ class Card:
 
 _LARGEST_VOCABULARY = 1_000_000
 
-# Small batches: a run of minutes needs many steps more than even ones. Short sequences that repeat
-# come first; without them no head looks at the token before within minutes.
+# Short sequences of random tokens first, which only looking back predicts: an induction head forms
+# in 250 to 400 such steps, and in no run of minutes that mixes them with text from the start. Then
+# text, with enough that repeats to keep it.
 _QUICK = (
-    Phase("short", 0.4, length=32, batch=16, repeated_tokens=0.6, period=(4, 15)),
-    Phase("text", 1.0, length=128, batch=8, repeated_tokens=0.15, period=(4, 60)),
+    Phase(
+        "repetition",
+        0.65,
+        tokens=900_000,
+        length=32,
+        batch=64,
+        repeated_tokens=1,
+        repeated_passages=0,
+        period=(4, 15),
+    ),
+    Phase("text", length=128, batch=8, repeated_tokens=0.15, period=(4, 60)),
 )
 
 
@@ -248,7 +262,7 @@ class Recipe:
     model: Shape = field(default_factory=Shape)
     optimiser: Optimiser = field(default_factory=Optimiser)
     phases: tuple[Phase, ...] = _QUICK
-    budget: Budget = Budget(minutes=1.5)
+    budget: Budget = Budget(minutes=1.7)
     validation: Validation = field(default_factory=Validation)
     card: Card = field(default_factory=Card)
 
@@ -277,6 +291,11 @@ class Recipe:
             "the phases' until must rise, the last one to 1",
             ends,
         )
+        _demand(
+            self.phases[-1].tokens is None,
+            "the last phase goes on to the end: leave out its tokens",
+            self.phases[-1].tokens,
+        )
         shapes = [self.shape(index) for index in range(len(self.phases))]
         for small, large in pairwise(shapes):
             require_growth(small.decoder(1, 0), large.decoder(1, 0))
@@ -302,12 +321,17 @@ class Recipe:
         wanted = self.phases[phase]
         return replace(self.model, **_given(**{name: getattr(wanted, name) for name in GROWING}))
 
-    def phase(self, used: float) -> int:
-        """Index of the phase at this share of the budget."""
-        return next(
-            (index for index, phase in enumerate(self.phases) if used < phase.until),
-            len(self.phases) - 1,
-        )
+    def phase(self, used: float, index: int = 0, read: int = 0) -> int:
+        """Index of the phase at this share of the budget.
+
+        index: of the phase that the step before belonged to. read: tokens read in that one.
+        """
+        while index < len(self.phases) - 1:
+            phase = self.phases[index]
+            if used < phase.until and (phase.tokens is None or read < phase.tokens):
+                break
+            index, read = index + 1, 0
+        return index
 
     def values(self) -> dict[str, Any]:
         """The recipe as JSON values."""

@@ -72,7 +72,7 @@ class Trainer:
         self._sampler = Sampler(train, vocabulary, beginning, recipe.seed)
         self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
         self._step = self._tokens = 0
-        self._phase = self._phase_began = 0
+        self._phase = self._phase_step = self._phase_tokens = 0
         self._seconds = self._validating = 0.0
         # Sums since the last point; on the device, so that no step waits for the one before.
         self._losses: list[Tensor] = []
@@ -105,12 +105,13 @@ class Trainer:
         self.model.train()
         before, began = self._seconds, self._clock()
         while (used := self.used) < 1:
-            if (index := self.recipe.phase(used)) != self._phase:
+            read = self._tokens - self._phase_tokens
+            if (index := self.recipe.phase(used, self._phase, read)) != self._phase:
                 self._enter(index)
             phase = self.recipe.phases[index]
             batch = self._sampler.draw(phase)
             rate = phase.rate * learning_rate(
-                self.recipe.optimiser, used, self._step - self._phase_began
+                self.recipe.optimiser, used, self._step - self._phase_step
             )
             self._losses.append(self._learn(batch, rate))
             self._step += 1
@@ -139,7 +140,8 @@ class Trainer:
             "tokens": self._tokens,
             "seconds": self._seconds,
             "phase": self._phase,
-            "phase_began": self._phase_began,
+            "phase_step": self._phase_step,
+            "phase_tokens": self._phase_tokens,
             "position": self._sampler.position,
             "windows": self._sampler.windows,
             "sequences": dict(self.sequences),
@@ -154,7 +156,8 @@ class Trainer:
         self._optimiser.load_state_dict(state["optimiser"])
         self._step, self._tokens = state["step"], state["tokens"]
         self._seconds = state["seconds"]
-        self._phase, self._phase_began = state["phase"], state["phase_began"]
+        self._phase, self._phase_step = state["phase"], state["phase_step"]
+        self._phase_tokens = state["phase_tokens"]
         self._sampler.position, self._sampler.windows = state["position"], state["windows"]
         self.sequences = Counter(state["sequences"])
         torch.set_rng_state(state["random"])
@@ -171,7 +174,7 @@ class Trainer:
         return loss
 
     def _enter(self, phase: int) -> None:
-        self._phase, self._phase_began = phase, self._step
+        self._phase, self._phase_step, self._phase_tokens = phase, self._step, self._tokens
         config = self._configs[phase]
         if config != self.model.config:
             with _seeded(self.recipe.seed + phase):

@@ -86,3 +86,23 @@ def test_a_resumed_phase_decays_on(
         pass
     for one, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_phase_with_enough_tokens_makes_way_for_the_next(
+    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path: Path
+) -> None:
+    first, last = recipe.phases
+    short = replace(recipe, phases=(replace(first, tokens=200), last))
+    run = TrainingRun(*texts, short, tmp_path / "m", CPU)
+    read = []
+    for number, _ in enumerate(run.steps()):
+        read.append((run.trainer.phase, run.trainer.tokens))
+        if number == 2:  # in the middle of it
+            run.save_state()
+    tokens = first.batch * first.length
+    steps = -(-200 // tokens)
+    assert read[steps - 1] == (first.name, steps * tokens)
+    assert read[steps][0] == last.name
+    resumed = TrainingRun(*texts, short, tmp_path / "m", CPU, resume=True)
+    again = [(resumed.trainer.phase, resumed.trainer.tokens) for _ in resumed.steps()]
+    assert again == read[3:]

@@ -94,6 +94,8 @@ def test_a_recipe_is_written_as_it_is_read(tmp_path: Path, path: Path | None) ->
         ("[model]\nlayer = 2", r"\[model\] has no field 'layer'; did you mean 'layers'?"),
         ("[model]\nlayers = 2.0", r"\[model\] layers must be a whole number"),
         ("[optimiser]\nlearning_rate = 0", r"\[optimiser\] learning_rate must be above 0"),
+        ("[[phase]]\ntokens = 5", "the last phase goes on to the end: leave out its tokens"),
+        ("[[phase]]\nuntil = 0.5\ntokens = 0\n[[phase]]", "tokens must be 1 or more, got 0"),
         ("[optimiser]\nfinal_share = 1.5", "final_share must be in"),
         ("[optimiser]\nwarmup_steps = -1", "warmup_steps must be 0 or more"),
         ("[optimiser]\nbeta2 = 1.0", "beta2 must be in"),
@@ -152,6 +154,15 @@ def test_the_share_of_a_budget_that_is_used() -> None:
 
 def test_phases_follow_one_another() -> None:
     recipe = Recipe(phases=(Phase("a", 0.25), Phase("b", 0.5), Phase("c")))
+    assert recipe.phase(0.3, index=1, read=10**9) == 1
     assert [recipe.phase(used) for used in (0, 0.24, 0.25, 0.49, 0.5, 0.99, 1)] == [
         *(0, 0, 1, 1, 2, 2, 2)
     ]
+
+
+def test_a_phase_ends_after_its_tokens_or_at_its_share() -> None:
+    recipe = Recipe(phases=(Phase("a", 0.5, tokens=100), Phase("b", 0.75, tokens=100), Phase("c")))
+    assert [recipe.phase(0.1, 0, read) for read in (0, 99, 100, 500)] == [0, 0, 1, 1]
+    assert recipe.phase(0.5, 0, 10) == 1
+    assert recipe.phase(0.75, 0, 10) == 2
+    assert recipe.phase(0.1, 1, 100) == 2
