@@ -27,8 +27,8 @@ Report = Callable[[CurvePoint | None], None]
 _PATIENCE = 30.0
 """Seconds between two lines where no terminal shows a bar."""
 
-_BAR = 30
-"""Columns of the spinner, the bar and the share."""
+_BESIDE = 10
+"""Columns of the spinner and the share, beside the bar."""
 
 _RECENT = 20.0
 """Seconds over which the speed is measured."""
@@ -93,9 +93,10 @@ def training(run: TrainingRun, console: Console) -> Iterator[Report]:
     else:
         from rich import progress as bars  # 20 ms that a quiet run does not need
 
+        bar = 20 if console.width >= 100 else 8
         with bars.Progress(
             bars.SpinnerColumn(),
-            bars.BarColumn(bar_width=20),
+            bars.BarColumn(bar_width=bar),
             bars.TaskProgressColumn(),
             bars.TextColumn("{task.description}", markup=False),
             console=console,
@@ -106,7 +107,7 @@ def training(run: TrainingRun, console: Console) -> Iterator[Report]:
 
             def report(point: CurvePoint | None) -> None:
                 pace.add(run.trainer.tokens, run.trainer.used)
-                said = words(run, pace, console.width - _BAR)
+                said = words(run, pace, console.width - bar - _BESIDE)
                 shown.update(task, completed=run.trainer.used, description=said)
 
             yield report
@@ -133,7 +134,7 @@ def _lines(run: TrainingRun, console: Console) -> Report:
 def words(run: TrainingRun, pace: Pace, room: float = inf) -> str:
     """Such as ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 25 min left``.
 
-    Where there is no room for all, the speed goes first, then the losses, then the phase.
+    Where there is no room for all, the phase goes first, then the speed, then the losses.
     """
     points = run.trainer.points
     parts = {"phase": f"{visible(run.trainer.phase)}: "}
@@ -151,7 +152,7 @@ def words(run: TrainingRun, pace: Pace, room: float = inf) -> str:
         order = ("phase", "loss", "validation", "speed", "left")
         return "".join(parts.get(name, "") for name in order).removesuffix(", ").removesuffix(": ")
 
-    for name in ("speed", "loss", "validation", "phase"):
+    for name in ("phase", "speed", "loss", "validation"):
         if width(sentence()) > room:
             parts.pop(name, None)
     return sentence()

@@ -115,8 +115,9 @@ def test_what_has_no_room_is_left_out_part_by_part() -> None:
     pace = Pace(Clock())
     whole = "text: loss 6.00, validation 5.50"
     assert words(run, pace, 32) == whole  # type: ignore[arg-type]
-    assert words(run, pace, 31) == "text: validation 5.50"  # type: ignore[arg-type]
-    assert words(run, pace, 20) == "text"  # type: ignore[arg-type]
+    assert words(run, pace, 31) == "loss 6.00, validation 5.50"  # type: ignore[arg-type]
+    assert words(run, pace, 20) == "validation 5.50"  # type: ignore[arg-type]
+    assert words(run, pace, 9) == ""  # type: ignore[arg-type]
     run.trainer.phase = "a\x1b[31m\nb"
     assert words(run, pace).startswith("a␛[31m⏎b: loss")  # type: ignore[arg-type]
 
