@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -23,10 +24,12 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.training.optimisation import make_optimiser, take_step
 from attnviz.training.recipe import Optimiser
+from attnviz.training.recipe_file import read_recipe
 
 TOKENIZER = '{"added_tokens": []}'
+TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"
 SHAPES = {
-    "tiny": DecoderConfig(4096, 192, 4, 6, 6, 32, 512, tied=True),
+    "tiny": read_recipe(TINY).model.decoder(vocabulary=4096, beginning=0),
     "wide": DecoderConfig(4096, 512, 8, 8, 8, 64, 1376, tied=True),
 }
 
