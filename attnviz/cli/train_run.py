@@ -134,6 +134,6 @@ def _hints(result: TrainedModel) -> tuple[str, ...]:
     """What to try next."""
     name = shlex.quote(result.directory)
     return (
-        f'next: attnviz heads --model {name} "The cat sat on the mat." shows where its heads look',
+        f'next: attnviz heads --model {name} "The cat sat, and the cat slept." draws its heads',
         f"attnviz patterns --model {name} names what each head does",
     )

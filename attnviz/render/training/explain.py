@@ -9,7 +9,8 @@ EXPLANATION = (
     "of it, the perplexity, is the number of equally likely tokens that would be as hard to guess "
     "among. It falls as the model learns.",
     "Two losses: training loss is on what is learned from, validation loss on text that is never "
-    "learned from. Where the first falls on and the second rises, the model learns by heart.",
+    "learned from. Where the first falls on and the second rises while text is read, the model "
+    "learns by heart; where nothing but random tokens is read at first, the second rises too.",
     "Bits per byte: the same loss counted by bytes of text; it compares models that cut text into "
     "other tokens.",
     "Repeated tokens: part of what is read are random tokens that stand there twice. Only looking "
