@@ -28,14 +28,6 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 
 
 def train(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILES…",
-            help="UTF-8 text files to learn from; a directory stands for its *.txt files.",
-            show_default=False,
-        ),
-    ],
     out: Annotated[
         Path,
         typer.Option(
@@ -47,6 +39,14 @@ def train(
             rich_help_panel=_TRAINED,
         ),
     ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILES",
+            help="UTF-8 text files to learn from; a directory stands for its *.txt files.",
+            show_default=False,
+        ),
+    ] = None,
     valid: Annotated[
         list[Path] | None,
         typer.Option(
@@ -131,7 +131,7 @@ def train(
 
     show_train(
         TrainWish(
-            files=tuple(files),
+            files=tuple(files or ()),
             valid=tuple(valid or ()),
             config=config,
             out=out,

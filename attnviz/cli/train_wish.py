@@ -64,10 +64,15 @@ def check_not_overwritten(wish: TrainWish, saves: Sequence[Path]) -> None:
 def read_texts(wish: TrainWish) -> tuple[Corpus, Corpus]:
     """The text to train on and the text to validate on.
 
-    Raises LoadError and UsageError as ``read_corpus`` does, UsageError where a text is in both.
+    Raises LoadError and UsageError as ``read_corpus`` does, UsageError where a text is in both, or
+    none is named.
     """
     from attnviz.training.corpus import hold_out, read_corpus
 
+    if not wish.files:
+        raise UsageError(
+            "no text to learn from: name FILES, before --valid, which takes all that follow it"
+        )
     train = read_corpus(wish.files)
     if not wish.valid:
         return hold_out(train)
