@@ -66,6 +66,11 @@ def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, roo
         paragraphs.append(f"pairs of words: {_DIRECTIONS[report.causal]}.")
     paragraphs += [_about(report, name) for name in names]
     paragraphs += [_FURTHER[name] for name in names if name in _FURTHER]
+    if {"first", "induction"} <= set(names):
+        paragraphs.append(
+            "first or induction: a head that reaches both thresholds is called induction. It rests "
+            "on the first token where nothing comes again, which is nearly everywhere."
+        )
     paragraphs.append(
         "A label says where a head looks, not that it matters: attnviz ablate measures that."
     )
