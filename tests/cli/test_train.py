@@ -180,7 +180,11 @@ def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> 
         (2, "holds files already", ("books", "--out", "books")),
         (3, "nothing to resume", ("books", *QUICK, "--resume")),
         (2, "Missing option '--out'", ("books",)),
-        (2, "no text to learn from: name FILES, before --valid", ("--valid", "books", "--out", "m")),
+        (
+            2,
+            "no text to learn from: name FILES, before --valid",
+            ("--valid", "books", "--out", "m"),
+        ),
     ):
         (texts / "m2").mkdir(exist_ok=True)
         line = refused(code, "train", *arguments)

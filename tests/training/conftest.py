@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import pytest
+import torch
 
 from attnviz.training.corpus import Corpus, hold_out, read_corpus
 from attnviz.training.recipe import Budget, Phase, Recipe, Shape, Validation
+from attnviz.training.run import TrainingRun
 
 SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
 PHASES = (
@@ -47,3 +51,31 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def texts(text_file: Path) -> tuple[Corpus, Corpus]:
     """To train and to validate on."""
     return hold_out(read_corpus([text_file]))
+
+
+@pytest.fixture
+def resumed_alike(
+    texts: tuple[Corpus, Corpus], tmp_path: Path
+) -> Callable[[Recipe, Sequence[int]], None]:
+    """Runs of a recipe that stop after so many steps end in the weights of one that did not."""
+
+    def check(recipe: Recipe, stops: Sequence[int]) -> None:
+        device = torch.device("cpu")
+        whole = TrainingRun(*texts, recipe, tmp_path / "whole", device)
+        for _ in whole.steps():
+            pass
+        for stop in stops:
+            directory = tmp_path / f"stopped-{stop}"
+            stopped = TrainingRun(*texts, recipe, directory, device)
+            for _ in islice(stopped.steps(), stop):
+                pass
+            stopped.save_state()
+            resumed = TrainingRun(*texts, recipe, directory, device, resume=True)
+            assert resumed.config == stopped.config
+            assert resumed.trainer.phase == stopped.trainer.phase
+            for _ in resumed.steps():
+                pass
+            pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
+            assert all(torch.equal(one, other) for one, other in pairs)
+
+    return check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from attnviz.training.recipe import Phase, Recipe
 from attnviz.training.run import TrainingRun
 
 CPU = torch.device("cpu")
+ResumedAlike = Callable[[Recipe, Sequence[int]], None]
 
 
 @pytest.fixture(scope="module")
@@ -57,24 +59,9 @@ def test_growth_is_no_jump_of_the_loss(
 
 
 def test_a_run_that_grows_is_resumed_to_the_same_weights(
-    texts: tuple[Corpus, Corpus], growing: Recipe, tmp_path: Path
+    resumed_alike: ResumedAlike, growing: Recipe
 ) -> None:
-    whole = TrainingRun(*texts, growing, tmp_path / "whole", CPU)
-    for _ in whole.steps():
-        pass
-    for stop in (3, 40):  # before and after the model grows
-        directory = tmp_path / f"stopped-{stop}"
-        stopped = TrainingRun(*texts, growing, directory, CPU)
-        for number, _ in enumerate(stopped.steps()):
-            if number == stop:
-                break
-        stopped.save_state()
-        resumed = TrainingRun(*texts, growing, directory, CPU, resume=True)
-        assert resumed.config == stopped.config
-        for _ in resumed.steps():
-            pass
-        for one, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
-            assert torch.equal(one, other)
+    resumed_alike(growing, (3, 40))  # before and after the model grows
 
 
 def test_a_model_stored_before_it_grew_is_whole(
