@@ -103,13 +103,15 @@ class MapCount:
     """The attention maps of a pass.
 
     values: numbers of all maps of ``batch`` sequences.
-    bytes: what they take at the dtype.
+    bytes: what they take. bits: of one of them, 16 at least: weights may be stored in fewer, what
+        a softmax gives is not.
     maps: how many maps there are, a head of a layer each, for one sequence.
     terms: equal layers together, for one sequence.
     """
 
     values: int
     bytes: int
+    bits: int
     maps: int
     terms: tuple[Term, ...]
 

@@ -109,6 +109,10 @@ class Job:
                 single_token(model, wish.answer, "--answer"),
                 single_token(model, wish.foil, "--foil"),
             )
+            if pair[0][0] == pair[1][0]:
+                raise UsageError(
+                    f"--answer and --foil are the same token, {pair[0][1]!r}: name two that differ"
+                )
         draws = (wish.draws or DRAWS) if wish.mode == "resample" else 1
         options = ScanOptions(
             mode=wish.mode,

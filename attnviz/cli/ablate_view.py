@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from attnviz.ablation import AblationReport
 from attnviz.analysis.traits import head_scores
+from attnviz.analysis.words import joined
 from attnviz.capture.run import capture
 from attnviz.cli.ablate_job import Job
 from attnviz.cli.ablate_wish import ScanWish, ViewWish
@@ -42,6 +43,7 @@ def make_view(
         top=wish.top,
         by_token=wish.by_token,
         index_base=base,
+        target=_target(report, scan),
         answer=job.pair[0][1] if job.pair else None,
         foil=job.pair[1][1] if job.pair else None,
         explain=wish.explain,
@@ -83,6 +85,13 @@ def _ranked(report: AblationReport, top: int) -> set[tuple[int, int]]:
     order = ranked_effects(report, top)
     measured = {effect.variant.heads[0] for effect in (*order.matter, *order.harm)}
     return measured or set(gradient_order(report)[:top])
+
+
+def _target(report: AblationReport, scan: ScanWish) -> str | None:
+    """What the decoder read with the first text, as given or as the model wrote it."""
+    if not report.targets:
+        return None
+    return scan.target if scan.target is not None else joined(report.targets[0])
 
 
 def _hints(report: AblationReport, scan: ScanWish, wish: ViewWish) -> tuple[str, ...]:

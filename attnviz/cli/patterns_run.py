@@ -63,7 +63,9 @@ def show_patterns(
     if targets:
         target = wish.target if wish.target is not None else joined(targets[0])
     shown = replace(view_wish, watch=reading.watch)
-    view = make_pattern_view(report, reading.text, target, wish, shown, hinting=not output.quiet)
+    view = make_pattern_view(
+        model_name, report, reading.text, target, wish, shown, hinting=not output.quiet
+    )
     outlet.show(Labelled(report, view))
     if report.seconds > _LONG:
         notices.print(f"scoring took {spoken_time(report.seconds)}")

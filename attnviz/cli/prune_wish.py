@@ -76,7 +76,8 @@ class PruneWish:
         if self.until_loss is not None:
             return f"--until-loss {self.until_loss:g}"
         if self.heads:
-            return f"--heads {' '.join(self.heads)}"
+            counted = f" --index-base {self.index_base}" if self.index_base else ""
+            return f"--heads {' '.join(self.heads)}{counted}"
         return "as many as can go"
 
 

@@ -105,6 +105,8 @@ class TransformersModel:
                 max_new_tokens=limit - 1,
                 num_beams=1,
                 do_sample=False,
+                # transformers sizes the cache by the encoder's layers, whatever the decoder has.
+                use_cache=False,
                 return_dict_in_generate=False,
             )
         ids = output[0].tolist()

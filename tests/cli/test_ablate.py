@@ -289,8 +289,11 @@ def test_a_directory(scan: Any, checkpoint: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_an_encoder_decoder(scan: Any, checkpoint: Any, kind: str) -> None:
+def test_an_encoder_decoder(run: Any, scan: Any, checkpoint: Any, kind: str) -> None:
     options = ("the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat", "--kind")
+    screen = run("ablate", *options, kind, "--width", "200").out
+    assert "target the mat" in screen
+    assert " of the target" in screen
     document = scan(*options, kind)
     assert document["kind"] == kind
     assert document["targets"][0]["tokens"]

@@ -32,6 +32,7 @@ CASES = [
     (("--answer", "Mary"), "needs both --answer and --foil: add --foil"),
     (("--foil", "Mary"), "add --answer"),
     (("--metric", "logit_diff"), "add --answer and --foil"),
+    (("--answer", "Mary", "--foil", "Mary"), "are the same token, ' Mary': name two that differ"),
     (("--answer", "Eleanor", "--foil", "Mary"), "is 4 tokens here (' E' 'le' 'an' 'or')"),
     (("--reference", "f"), "add --mode mean or resample"),
     (("--draws", "3"), "add --mode resample"),

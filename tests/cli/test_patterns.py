@@ -101,6 +101,18 @@ def test_without_repeats_nothing_is_zero(run: Any, document: Any) -> None:
     assert "not measured: " in watched.out
 
 
+def test_the_next_step_looks_at_the_same_head(run: Any) -> None:
+    shown = run("patterns", "--watch", "induction", "--index-base", "1", "--width", "200").out
+    command = re.search(r"next: attnviz (ablate .*?) measures", shown)
+    assert command is not None
+    words = shlex.split(command[1])
+    assert words[3:] == ["--index-base", "1"]
+    again = run(*words, "--width", "200").out
+    assert re.search(rf"{words[2]} .*pattern|{words[2]} .*induction", again)
+    shown = run("patterns", TEXT, "--watch", "previous", "--width", "200").out
+    assert f" {shlex.quote(TEXT)} measures whether it matters" in shown
+
+
 def test_from_a_file_and_standard_input(run: Any, document: Any, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT + "\n", encoding="utf-8")
     assert document("--file", "a.txt")["heads"] == document(TEXT)["heads"]

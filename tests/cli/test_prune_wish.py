@@ -92,3 +92,8 @@ def test_the_wish_reads_as_it_was_typed() -> None:
     assert PruneWish(until_loss=1.05).words == "--until-loss 1.05"
     assert PruneWish(heads=("L0H1", "3")).words == "--heads L0H1 3"
     assert PruneWish().words == "as many as can go"
+
+
+def test_a_wish_is_told_as_it_can_be_typed_again() -> None:
+    assert PruneWish(heads=("L1H2", "L0H0")).words == "--heads L1H2 L0H0"
+    assert PruneWish(heads=("L1H2",), index_base=1).words == "--heads L1H2 --index-base 1"

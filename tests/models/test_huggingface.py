@@ -12,6 +12,8 @@ import transformers
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.huggingface import load_transformers
+from attnviz.models.ready import made_ready
+from attnviz.records import Tokens
 
 Checkpoint = Callable[..., Path]
 
@@ -124,6 +126,18 @@ def test_no_word_is_shifted_out_where_the_tokenizer_adds_no_end(checkpoint: Chec
     description["post_processor"] = None
     path.write_text(json.dumps(description))
     assert load_transformers(str(directory)).encode_target("cat sat").texts[1:] == ("cat", "sat")
+
+
+def test_a_decoder_deeper_than_its_encoder_writes_a_target() -> None:
+    """transformers sizes a cache by the encoder's layers."""
+    sizes: dict[str, int] = {"d_model": 6, "d_kv": 5, "d_ff": 7, "num_heads": 3, "vocab_size": 13}
+    config = transformers.T5Config(
+        num_layers=1, num_decoder_layers=3, decoder_start_token_id=0, **sizes
+    )
+    t5 = transformers.T5ForConditionalGeneration(config)
+    model = made_ready("t5", t5, None, torch.device("cpu"), seed=0)
+    target = model.greedy_target(Tokens((3, 4), ("a", "b"), (False, False)), limit=5)
+    assert 1 <= len(target) <= 5
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnviz.accounts.running import MapCount
-from attnviz.analysis.accounting.dtypes import byte_count
+from attnviz.analysis.accounting.dtypes import bits
 from attnviz.analysis.accounting.lengths import Lengths
 from attnviz.analysis.accounting.terms import product
 from attnviz.designs import Design
@@ -11,8 +11,14 @@ from attnviz.designs import Design
 __all__ = ["count_maps"]
 
 
+_FEWEST_BITS = 16
+
+
 def count_maps(design: Design, length: Lengths, *, batch: int, dtype: str) -> MapCount:
-    """Count layers × heads × queries × keys; linear attention has no maps."""
+    """Count layers × heads × queries × keys; linear attention has no maps.
+
+    dtype: of the weights; where it has fewer than 16 bits, maps have 16.
+    """
     maps, terms = 0, []
     for stack in design.stacks:
         tokens = length.of(stack)
@@ -25,4 +31,5 @@ def count_maps(design: Design, length: Lengths, *, batch: int, dtype: str) -> Ma
                 maps += group.repeat * attention.heads
                 terms.append(product(label, (group.repeat, attention.heads, tokens, keys)))
     values = batch * sum(term.count for term in terms)
-    return MapCount(values, byte_count(values, dtype), maps, tuple(terms))
+    size = max(bits(dtype), _FEWEST_BITS)
+    return MapCount(values, values * size // 8, size, maps, tuple(terms))

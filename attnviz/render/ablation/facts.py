@@ -30,6 +30,8 @@ def scan_provenance(report: AblationReport, view: AblationView, room: int, theme
     many = view.texts_wanted != 1
     content = f"the first: {view.text}" if many else view.text
     lines.append(quoted_line("texts" if many else "text", content, room, theme))
+    if view.target is not None:
+        lines.append(quoted_line("target", view.target, room, theme))
     if view.source:
         source = visible(_source(view), theme.encoding)
         lines += [text_line(" " * 7 + line) for line in at_blanks(source, room - 7)]
@@ -48,6 +50,8 @@ def scan_words(report: AblationReport, view: AblationView) -> list[str]:
 
 def _model_line(report: AblationReport, theme: Theme) -> list[tuple[str, bool]]:
     size = count(sum(map(len, report.texts)), "token")
+    if report.targets:
+        size += f" and {sum(map(len, report.targets)):,} of the target"
     if len(report.texts) != 1:
         size = f"{count(len(report.texts), 'text')}, {size}"
     kind = [] if report.kind == "self" else [(f"{report.kind} attention", False)]

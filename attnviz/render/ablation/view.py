@@ -22,6 +22,7 @@ class AblationView:
     top: heads in the ranking.
     by_token: show where in the first text the removals hurt.
     index_base: 0, or 1 for names that start at one.
+    target: what the decoder of an encoder–decoder read with the first text, safe or not.
     answer, foil: the tokens whose logits are compared, safe or not.
     explain: add a reading for newcomers.
     hints: sentences of advice below everything.
@@ -34,6 +35,7 @@ class AblationView:
     top: int = 8
     by_token: bool = False
     index_base: int = 0
+    target: str | None = None
     answer: str | None = None
     foil: str | None = None
     explain: bool = False

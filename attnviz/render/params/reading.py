@@ -105,7 +105,8 @@ def _tied(account: Account) -> list[str]:
     if not any(head.tied for head in heads):
         return []
     tables = sum(head.inputs * head.outputs for head in heads if head.tied)
+    size = bytes_text(-(-tables * account.bits // 8))
     return [
         "The head is the token table itself, counted once; untied it would add "
-        f"{count(tables)} parameters ({bytes_text(tables * 2)} at 2 bytes)."
+        f"{count(tables)} parameters ({size} in {account.dtype})."
     ]

@@ -142,7 +142,7 @@ def _maps(account: Account) -> Fact:
     if account.batch > 1:
         made = f"{count(account.batch)} × {made}"
     label = f"{count(maps.maps)} map{'s' * (maps.maps > 1)}, if kept"
-    return Fact(label, bytes_text(maps.bytes), f"{made} × {_size(account.bits)}")
+    return Fact(label, bytes_text(maps.bytes), f"{made} × {_size(maps.bits)}")
 
 
 def _map_words(terms: Sequence[Term]) -> str:

@@ -121,6 +121,9 @@ def test_maps_that_are_kept() -> None:
     assert maps.maps == 4  # linear attention has none
     assert maps.values == 3 * 4 * 11**2
     assert maps.bytes == 4 * maps.values
+    for stored in ("int4", "float8", "bfloat16"):  # of the weights; a softmax gives 16 bits or more
+        few = account(design(PLAIN, SLIDING, LINEAR), tokens=11, batch=3, dtype=stored).maps
+        assert (few.bits, few.bytes) == (16, 2 * maps.values)
     crossed = account(design(CROSS), tokens=11, source_tokens=5).maps
     assert crossed.values == 2 * 11 * 5
 
