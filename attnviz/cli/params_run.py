@@ -17,7 +17,7 @@ from attnviz.cli.params_designs import Request, requested_cases
 from attnviz.render.blocks import Block
 from attnviz.render.params.built import built_sheet
 from attnviz.render.params.compare import compare_sheet
-from attnviz.render.params.explain import explanation
+from attnviz.render.params.explain import comparison_explanation, explanation
 from attnviz.render.params.metrics import Case
 from attnviz.render.params.screen import sheet_screen
 from attnviz.render.params.sheet import Sheet
@@ -115,6 +115,8 @@ def _sheet(answer: _Answer, view: ParamsView) -> Sheet:
 
 
 def _explanation(answer: _Answer) -> tuple[str, ...]:
+    if answer.options:
+        return comparison_explanation()
     accounts = [case.account for case in answer.cases if case.account is not None]
     return explanation(accounts[0]) if accounts else ()
 

@@ -28,6 +28,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "shape_formula": (*SHAPE, "--bias", "--formula"),
     "heads": (*SHAPE, "--compare", "heads=1,2,3,4,8,16,32"),
     "kv_heads": (*SHAPE, "--compare", "kv-heads=32,8,1"),
+    "explained": ("gpt2", "--compare", "dtype=float32,int4", "--explain"),
     "grid": (*SHAPE, "--compare", "kv-heads=32,8", "--compare", "tokens=1024,4096"),
     "llama-2-70b": ("llama-2-70b", "--tokens", "4096", "--memory", "160GB"),
     "gemma-2-2b_layers": ("gemma-2-2b", "--per-layer", "--quiet"),

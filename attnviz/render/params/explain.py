@@ -6,7 +6,31 @@ from attnviz.accounts.account import Account
 from attnviz.render.params.numbers import count
 from attnviz.render.params.subject import attention_only, main_attention
 
-__all__ = ["explanation"]
+__all__ = ["comparison_explanation", "explanation"]
+
+_RUNNING = (
+    "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so that "
+    "they are not computed again. It grows with the length; fewer key/value heads make it smaller.",
+    "floating-point operations: additions and multiplications. Projections cost the same for every "
+    "token; scores compare each token with every other one, so twice the length costs four times "
+    "as much.",
+    "attention maps: the weights of every head, one number for each pair of tokens. Fast programs "
+    "never hold them all at once; to see them, as with attnviz heads, they are kept.",
+    "units: GB is 1,000,000,000 bytes, M a million, G (or billion) a thousand millions.",
+)
+"""What a design costs when it runs."""
+
+
+def comparison_explanation() -> tuple[str, ...]:
+    """What a table of one design under several values of an option says, in plain words."""
+    return (
+        "How to read this: each row is the same design with another value of what is compared. A "
+        "column with a star changes from row to row; the sentence below the table goes from the "
+        "first value to the last, where × 2 is twice as much and ÷ 2 half.",
+        "attention, feed-forward: the learned numbers (parameters) of one layer; total: those of "
+        "all layers and of what stands around them.",
+        *_RUNNING,
+    )
 
 
 def explanation(account: Account) -> tuple[str, ...]:
@@ -20,15 +44,7 @@ def explanation(account: Account) -> tuple[str, ...]:
         f"for, what it offers, and what it hands on. Each head owns {count(design.head_dim)} "
         "columns of them.",
         f"output: one matrix mixes what all heads found back into {width} numbers a token.",
-        "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so "
-        "that they are not computed again. It grows with the length; fewer key/value heads make "
-        "it smaller.",
-        "floating-point operations: additions and multiplications. Projections cost the same for "
-        "every token; scores compare each token with every other one, so twice the length costs "
-        "four times as much.",
-        "attention maps: the weights of every head, one number for each pair of tokens. Fast "
-        "programs never hold them all at once; to see them, as with attnviz heads, they are kept.",
-        "units: GB is 1,000,000,000 bytes, M a million, G (or billion) a thousand millions.",
+        *_RUNNING,
     ]
     if not attention_only(account):
         texts.insert(
