@@ -11,6 +11,10 @@ from attnviz.render.patterns.view import PatternView
 __all__ = ["make_pattern_view"]
 
 
+_LONGEST = 100
+"""Characters of a text that is written out in a hint."""
+
+
 def make_pattern_view(
     model_name: str,
     report: PatternReport,
@@ -64,5 +68,11 @@ def _same(model_name: str, wish: PatternWish) -> list[str]:
     options += ["--kind", wish.kind] if wish.kind is not None else []
     options += ["--index-base", str(wish.index_base)] if wish.index_base else []
     options += ["--file", str(wish.file)] if wish.file is not None else []
-    options += ["--target", wish.target] if wish.target is not None else []
-    return [*options, *([wish.text] if wish.text is not None else [])]
+    options += ["--target", _short(wish.target)] if wish.target is not None else []
+    return [*options, *([_short(wish.text)] if wish.text is not None else [])]
+
+
+def _short(text: str) -> str:
+    """A text that a hint can hold and a shell takes as one; a word in its place for others."""
+    typed = text.isprintable() and len(text) <= _LONGEST and not text.startswith("-")
+    return text if typed else "TEXT"

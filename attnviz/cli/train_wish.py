@@ -54,11 +54,10 @@ def wished_recipe(wish: TrainWish) -> Recipe:
 def check_not_overwritten(wish: TrainWish, saves: Sequence[Path]) -> None:
     """Raise UsageError where a file to be written is one that is read."""
     read = [*wish.files, *wish.valid, *([wish.config] if wish.config else [])]
-    for path in saves:
-        for source in read:
-            inside = source.is_dir() and path.suffix == ".txt" and path.is_file()
-            if path.absolute() == source.absolute() or (inside and path.parent.samefile(source)):
-                raise UsageError(f"--save {str(path)!r} is a file that is read: name another one")
+    files = [file for one in read for file in (one.glob("*.txt") if one.is_dir() else [one])]
+    for path in filter(Path.exists, saves):
+        if any(path.samefile(file) for file in files if file.exists()):
+            raise UsageError(f"--save {str(path)!r} is a file that is read: name another one")
 
 
 def read_texts(wish: TrainWish) -> tuple[Corpus, Corpus]:

@@ -114,6 +114,8 @@ def _files(path: Path) -> list[Path]:
 
 def _content(path: Path) -> bytes:
     try:
+        if path.is_char_device():
+            raise UsageError(f"{str(path)!r} is a device, which has no end: name a text file")
         return path.read_bytes()
     except OSError as error:
         raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}") from error

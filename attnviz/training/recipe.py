@@ -130,6 +130,7 @@ class Phase:
     surprise: float = 0.0
 
     def __post_init__(self) -> None:
+        _demand(self.name.isprintable(), "name must be text that can be printed", self.name)
         _demand(0 < self.until <= 1, "until must be in (0, 1]", self.until)
         _demand(self.tokens is None or self.tokens >= 1, "tokens must be 1 or more", self.tokens)
         _demand(0 < self.rate <= 1, "rate must be in (0, 1]", self.rate)

@@ -99,7 +99,10 @@ def _hint(name: str, known: Iterable[str]) -> str:
         return f"; did you mean {close[0]!r}?"
     tables = [f"[{table}]" for table, kind in _TABLES.items() if name in _fields(kind)]
     tables += ["[[phase]]"] if name in _fields(Phase) else []
-    return f"; it belongs in {' or '.join(tables)}" if tables else f"; known: {', '.join(known)}"
+    if tables:
+        return f"; it belongs in {' or '.join(tables)}"
+    written = ("[[phase]]" if one == "phases" else one for one in known)
+    return f"; known: {', '.join(written)}"
 
 
 def _fields(kind: type[DataclassInstance]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,11 @@ def test_a_mark_of_byte_order_is_no_text(tmp_path: Path) -> None:
     corpus = read_corpus([path])
     assert corpus.texts == ("abc",)
     assert corpus.files[0][1:] == (6, hashlib.sha256(path.read_bytes()).hexdigest()[:12])
+
+
+def test_what_has_no_end_is_no_text() -> None:
+    with pytest.raises(UsageError, match="is a device, which has no end"):
+        read_corpus([Path(os.devnull)])
 
 
 def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:

@@ -46,9 +46,8 @@ def patterns_screen(report: PatternReport, view: PatternView, theme: Theme, room
     if view.explain:
         parts.append(explain_patterns(report, view.watch, theme, room))
     if view.hints:
-        parts.append(
-            Block(tuple(wrapped([(hint, False) for hint in view.hints], room, theme)), room)
-        )
+        safe = [(visible(hint, theme.encoding), False) for hint in view.hints]
+        parts.append(Block(tuple(wrapped(safe, room, theme)), room))
     return trimmed(stack(part for part in parts if part.lines))
 
 
