@@ -17,7 +17,7 @@ import torch
 
 from attnviz.models.bundled import Bundled
 
-from .conftest import Result
+from ..conftest import Result
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]

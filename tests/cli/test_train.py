@@ -15,7 +15,7 @@ import pytest
 
 from attnviz.cli.option_lists import spread_lists
 
-from .conftest import Result
+from ..conftest import Result
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
