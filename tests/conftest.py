@@ -175,6 +175,18 @@ def _random_model(kind: str) -> Any:
                 **ids,
             )
         )
+    if kind == "bert":
+        return transformers.BertForMaskedLM(
+            transformers.BertConfig(
+                vocab_size=13,
+                hidden_size=6,
+                num_hidden_layers=2,
+                num_attention_heads=3,
+                intermediate_size=5,
+                max_position_embeddings=19,
+                pad_token_id=0,
+            )
+        )
     assert kind == "t5"
     return transformers.T5ForConditionalGeneration(
         transformers.T5Config(
@@ -193,7 +205,7 @@ def _random_model(kind: str) -> Any:
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A directory with a tiny random ``gpt2``, ``llama`` (grouped) or ``t5`` and its tokenizer."""
+    """A directory with a tiny random ``gpt2``, ``llama`` (grouped), ``bert`` or ``t5``."""
     import torch
     from transformers.utils import logging
 

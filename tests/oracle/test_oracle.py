@@ -1,0 +1,179 @@
+"""Every output of every command, as it was: a scaffold for rebuilding what stands behind it.
+
+``lines.txt`` has the command lines, ``outputs/`` what they print and write, compressed. Numbers may
+differ in their last digits (another processor adds in another order), words and layout may not.
+Renewed, once a change has been looked at, by
+
+    ATTNVIZ_RENEW_ORACLE=1 python -m pytest tests/oracle -n 0
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import itertools
+import json
+import os
+import re
+import shlex
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+_HERE = Path(__file__).parent
+_OUTPUTS = _HERE / "outputs"
+_RENEW = bool(os.environ.get("ATTNVIZ_RENEW_ORACLE"))
+_TEXTS = {
+    "CAT": "The cat sat on the mat because it was tired.",
+    "MARY": "When Mary and John went to the shop, John gave a drink to Mary.",
+    "FOUR": "four words of query",
+    "WORDS": "the cat sat on the mat",
+    "KOREAN": "나는 오늘 학교에 갔다 .",
+    "EMOJI": "a 👩‍👩‍👧 sat \u202e on [red]the[/] mat",
+}
+_STORY = (
+    "Once there was a small fox who lived in a small house. The fox had a friend, and the friend "
+    "had a hat. One day the fox lost the key of the small house. Where is the key? said the friend."
+)
+_RECIPE = """
+vocabulary = 270
+[model]
+layers = 2
+heads = 3
+kv_heads = 3
+head_dim = 4
+d_model = 12
+d_ff = 16
+context = 32
+[budget]
+tokens = 2000
+[[phase]]
+length = 13
+batch = 5
+period = [3, 6]
+[validation]
+every = 0.25
+tokens = 200
+"""
+_DIGEST = re.compile(r"\b[0-9a-f]{12,64}\b")
+_NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+def _lines() -> Iterator[str]:
+    """The command lines of ``lines.txt``, with ``{a|b}`` spread out."""
+    for line in (_HERE / "lines.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            parts = re.split(r"\{([^{}]*)\}", line)
+            choices = [part.split("|") if n % 2 else [part] for n, part in enumerate(parts)]
+            yield from map("".join, itertools.product(*choices))
+
+
+def _shelf(line: str) -> Path:
+    """The file in which a line's outputs lie: one a command."""
+    return _OUTPUTS / f"{line.split()[0].strip('-')}.json.gz"
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Iterator[dict[str, dict[str, str]]]:
+    """What each line gave; renewed, where that was asked for, when all have run."""
+    if not _RENEW:
+        shelves = [json.loads(gzip.decompress(path.read_bytes())) for path in _OUTPUTS.iterdir()]
+        yield {line: output for shelf in shelves for line, output in shelf.items()}
+        return
+    assert "PYTEST_XDIST_WORKER" not in os.environ, "the oracle is renewed in one process: -n 0"
+    found: dict[str, dict[str, str]] = {}
+    yield found
+    shelves_now: dict[Path, dict[str, dict[str, str]]] = defaultdict(dict)
+    for line, output in found.items():
+        shelves_now[_shelf(line)][line] = output
+    _OUTPUTS.mkdir(exist_ok=True)
+    for path, shelf in shelves_now.items():
+        text = json.dumps(shelf, ensure_ascii=False, indent=0)
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+@pytest.fixture
+def folder(
+    run: Any,
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """The folder of a run: texts, a recipe, checkpoints under plain names; no time passes."""
+    (tmp_path / "story.txt").write_text(f"{_STORY} " * 6, encoding="utf-8")
+    texts = [text for name, text in _TEXTS.items() if name in ("CAT", "MARY")]
+    lines = [*texts, *_STORY.split(". "), *(f"{text} {texts[0]}" for text in texts)]
+    (tmp_path / "texts.txt").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(_RECIPE)
+    for kind in ("gpt2", "llama", "bert", "t5"):
+        (tmp_path / kind).symlink_to(checkpoint(kind))
+    for clock in ("monotonic", "perf_counter"):
+        monkeypatch.setattr(time, clock, map(float, itertools.count()).__next__)
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", list(_lines()))
+def test_the_outputs_are_as_they_were(
+    line: str, run: Any, folder: Path, recorded: dict[str, dict[str, str]]
+) -> None:
+    before = set(folder.rglob("*"))
+    arguments = [Template(part).safe_substitute(_TEXTS) for part in shlex.split(line)]
+    result = run(*arguments, env={"COLUMNS": "80", "LINES": "24"})
+    found = {"exit": str(result.code), "out": result.out, "err": result.err}
+    for path in sorted(set(folder.rglob("*")) - before):
+        if path.is_file():
+            found[str(path.relative_to(folder))] = _content(path)
+    if _RENEW:
+        recorded[line] = found
+        return
+    expected = recorded[line]
+    assert list(found) == list(expected)
+    for name, text in found.items():
+        if not _alike(text, expected[name]):
+            pytest.fail(f"{name} of `attnviz {line}`:\n{_difference(expected[name], text)}")
+
+
+def _content(path: Path) -> str:
+    """A written file as text: a picture's size, the shape and mean of each array."""
+    data = path.read_bytes()
+    if path.suffix == ".png":
+        assert data.startswith(b"\x89PNG")
+        return "PNG {} × {}".format(*struct.unpack(">II", data[16:24]))
+    if path.suffix == ".pdf":
+        assert data.startswith(b"%PDF")
+        return "PDF"
+    if path.suffix in (".npz", ".safetensors"):
+        arrays: Any = np.load(path) if path.suffix == ".npz" else load_file(path)
+        return "\n".join(_array(name, arrays[name]) for name in sorted(arrays))
+    return data.decode("utf-8")
+
+
+def _array(name: str, values: Any) -> str:
+    told = f"{np.abs(values).mean():.6f}" if values.dtype.kind == "f" else values.ravel()[:9]
+    return f"{name} {values.dtype} {values.shape} {told}"
+
+
+def _alike(one: str, other: str) -> bool:
+    """The same words, and numbers that differ by rounding at most, digests of weights aside."""
+    one, other = (_DIGEST.sub("digest", text) for text in (one, other))
+    if one == other:
+        return True
+    if _NUMBER.split(one) != _NUMBER.split(other):
+        return False
+    pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    return all(abs(float(a) - float(b)) <= 1e-5 + 1e-3 * abs(float(b)) for a, b in pairs)
+
+
+def _difference(expected: str, found: str) -> str:
+    lines = difflib.unified_diff(
+        expected.splitlines(), found.splitlines(), "was", "is", lineterm="", n=1
+    )
+    return "\n".join(itertools.islice((repr(line)[1:-1][:300] for line in lines), 60))
