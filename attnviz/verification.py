@@ -25,7 +25,6 @@ __all__ = [
     "Tolerance",
     "Verdict",
     "Verification",
-    "exactly",
 ]
 
 Verdict = Literal["pass", "fail", "skipped"]
@@ -53,11 +52,6 @@ class Tolerance:
     @property
     def value(self) -> float:
         return _WALK * self.epsilon * math.sqrt(self.roundings) * self.largest
-
-
-def exactly() -> Tolerance:
-    """The tolerance of what must be equal bit for bit, or as whole numbers."""
-    return Tolerance(0.0, 0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.verification import Check, Matrix, Measure, Step, Tolerance, Verification, exactly
+from attnviz.verification import Check, Matrix, Measure, Step, Tolerance, Verification
+
+EXACT = Tolerance(0.0, 0, 0.0)
 
 
 def test_a_tolerance_by_hand() -> None:
     """4 · 2⁻²³ · √9 · 2."""
     assert Tolerance(2.0**-23, 9, 2.0).value == 24 * 2.0**-23
-    assert exactly().value == 0
+    assert EXACT.value == 0
 
 
 @pytest.mark.parametrize("fields", [(-1e-7, 1, 1.0), (1e-7, -1, 1.0), (1e-7, 1, math.inf)])
@@ -35,12 +37,12 @@ def test_what_passes(difference: float, passed: bool) -> None:
 
 
 def test_bit_for_bit_passes_only_zero() -> None:
-    assert Measure("outputs", 0.0, exactly()).passed
-    assert not Measure("outputs", 5e-324, exactly()).passed
+    assert Measure("outputs", 0.0, EXACT).passed
+    assert not Measure("outputs", 5e-324, EXACT).passed
 
 
 def test_verdicts() -> None:
-    good, bad = (Measure("outputs", number, exactly()) for number in (0.0, 1.0))
+    good, bad = (Measure("outputs", number, EXACT) for number in (0.0, 1.0))
     assert Check("", "a", measures=(good,)).verdict == "pass"
     assert Check("", "a", measures=(good, bad)).verdict == "fail"
     assert Check("", "a", skipped="no").verdict == "skipped"

@@ -1,7 +1,7 @@
 """Measures of attention weights: arrays (..., query, key) in, one number a head (...) out.
 
 Rows sum to one over the keys. Where a text cannot show a measure the result is NaN, never zero.
-Papers: Olsson et al. 2022 (previous), Clark et al. 2019 (next, delimiter), Xiao et al. 2023
+Papers: Olsson et al. 2022 (previous), Clark et al. 2019 (next), Xiao et al. 2023
 (first), Wang et al. 2022 (duplicate), Elhage et al. 2021 (induction), Voita et al. 2019
 (confidence). Each is the mean of what its namesake in ``rows`` gives; ``patterns.sums`` takes
 the same means over blocks of rows as they pass by.
@@ -19,7 +19,6 @@ from attnviz.analysis.rows import Place
 
 __all__ = [
     "confidence",
-    "delimiter_mass",
     "distance",
     "duplicate",
     "entropy",
@@ -28,7 +27,6 @@ __all__ = [
     "next_token",
     "normalised_entropy",
     "previous",
-    "rare_mass",
     "self_share",
     "signed_distance",
     "uniform_weights",
@@ -90,22 +88,6 @@ def induction(weights: Weights, ids: Sequence[int]) -> Weights:
 
 def _in_one_order(values: Weights, counts: NDArray[np.bool_]) -> Weights:
     return _mean(values[..., 0, :], counts[0])
-
-
-def delimiter_mass(weights: Weights, delimiters: Sequence[bool], causal: bool) -> Weights:
-    """Mean, over queries that see a delimiter, of the weight on delimiters; in [0, 1].
-
-    delimiters: whether each key is punctuation or a special token.
-    """
-    return _mean(*rows.column_rows(weights, _whole(weights, causal), np.asarray(delimiters)))
-
-
-def rare_mass(weights: Weights, rare: Sequence[bool], causal: bool) -> Weights:
-    """Mean, over queries that see a rare token, of the weight on those minus their share of keys.
-
-    In [−1, 1], zero where attention is spread evenly. rare: whether each key is a rare token.
-    """
-    return _mean(*rows.rare_rows(weights, _whole(weights, causal), np.asarray(rare)))
 
 
 def entropy(weights: Weights) -> Weights:

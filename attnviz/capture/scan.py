@@ -16,7 +16,7 @@ from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, Tokens
 
-__all__ = ["Progress", "Scan", "ScanOptions", "open_scan", "run_scan"]
+__all__ = ["Progress", "Scan", "ScanOptions", "open_scan"]
 
 Progress = Callable[[int, int], None]
 """Called as ``(done, total)`` in removals, those of all texts counted."""
@@ -97,29 +97,3 @@ def open_scan(
     from attnviz.capture.scan_models import open_torch_scan  # torch only where needed
 
     return open_torch_scan(model, texts, options, kind, targets, references, reference_targets)
-
-
-def run_scan(
-    scan: Scan,
-    texts: int,
-    variants: Sequence[Variant],
-    *,
-    done: Collection[tuple[int, int]] = (),
-    on_progress: Progress | None = None,
-) -> Iterator[Scores]:
-    """Measure every variant over every text, one piece after the other.
-
-    texts: how many texts were opened. done: (text, variant) pairs to leave out.
-    on_progress: told after each piece; what was done before counts.
-    """
-    total, finished = texts * len(variants), 0
-    for text in range(texts):
-        wanted = [at for at in range(len(variants)) if (text, at) not in done]
-        finished += len(variants) - len(wanted)
-        if not wanted:
-            continue
-        for piece in scan.scan(text, variants, wanted):
-            finished += len(piece.variants)
-            yield piece
-            if on_progress is not None:
-                on_progress(finished, total)

@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from attnviz.attention.convert import from_keras_weights, from_torch
 from attnviz.attention.masks import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
+
+from .converted import from_keras_weights, from_torch
 
 
 def in_numpy(attention: MultiHeadAttention) -> NumpyAttention:

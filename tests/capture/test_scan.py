@@ -11,7 +11,7 @@ from attnviz.ablation import Variant
 from attnviz.capture import scan_torch
 from attnviz.capture.removal import removing
 from attnviz.capture.removal_subject import Passage, transformers_subject
-from attnviz.capture.scan import open_scan, run_scan
+from attnviz.capture.scan import open_scan
 from attnviz.capture.scan_options import ScanOptions
 from attnviz.capture.scan_torch import TorchScan
 from attnviz.errors import UnsupportedError, UsageError
@@ -196,16 +196,11 @@ def test_bands_change_nothing(monkeypatch):
         assert values == pytest.approx(at_once[name], rel=0, abs=1e-6)
 
 
-def test_only_what_is_wanted_is_measured_and_what_is_done_is_left_out():
+def test_only_what_is_wanted_is_measured():
     scan = torch_scan(small_model("gpt2"), texts=(IDS, OTHER))
-    variants, told = every(scan), []
-    done = {(0, at) for at in range(9)} | {(1, 4)}
-    pieces = list(
-        run_scan(scan, 2, variants, done=done, on_progress=lambda *numbers: told.append(numbers))
-    )
-    assert [piece.text for piece in pieces] == [1]
-    assert sorted(pieces[0].variants) == [0, 1, 2, 3, 5, 6, 7, 8]
-    assert told == [(18, 18)]
+    (piece,) = scan.scan(1, every(scan), [0, 1, 2, 3, 5, 6, 7, 8])
+    assert piece.text == 1
+    assert sorted(piece.variants) == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
 def test_a_control_takes_off_as_much_in_a_direction_of_its_own():
@@ -396,7 +391,7 @@ def test_the_bundled_model_equals_its_numpy_twin_with_a_zeroed_projection():
     tokens = model.encode("One day, a girl named Lily found a needle.")
     scan = open_scan(model, [tokens])
     variants = every(scan)
-    (piece,) = run_scan(scan, 1, variants)
+    (piece,) = scan.scan(0, variants, range(len(variants)))
     clean = _log_softmax(model.decoder.logits(tokens.ids))
     info = model.info
     for layer, head in ((0, 1), (info.layers - 1, info.heads - 1)):
@@ -429,7 +424,7 @@ def test_the_own_attention_loses_what_the_head_put_in(kv_heads):
     tokens = model.encode("she sells sea shells by the sea shore")
     scan = open_scan(model, [tokens])
     variants = [*every(scan), Variant(((0, 0), (0, 1))), Variant(((0, 0), (0, 1), (0, 2), (0, 3)))]
-    (piece,) = run_scan(scan, 1, variants)
+    (piece,) = scan.scan(0, variants, range(len(variants)))
     outputs, weight = model.head_outputs(tokens), model._attention.output_weight
     parts = [outputs[head] @ weight[:, head * 6 : head * 6 + 6].T for head in range(4)]
     for at, variant in enumerate(variants):
@@ -448,10 +443,10 @@ def test_stand_ins_of_the_own_attention():
     for mode, per_position in (("mean", False), ("mean", True), ("resample", False)):
         options = ScanOptions(mode=mode, per_position=per_position)
         scan = open_scan(model, [first], options, references=[first, second])
-        (piece,) = run_scan(scan, 1, every(scan))
+        (piece,) = scan.scan(0, every(scan), range(4))
         assert (piece.metrics["output_mse"] > 0).all()
     control = open_scan(model, [first], ScanOptions(control=True))
-    (piece,) = run_scan(control, 1, every(control))
+    (piece,) = control.scan(0, every(control), range(4))
     assert (piece.metrics["output_mse"] > 0).all()
     with pytest.raises(UsageError, match="no other text"):
         measured(open_scan(model, [first], ScanOptions(mode="resample")), [Variant(((0, 0),))])

@@ -17,7 +17,7 @@ from attnviz.render.scale import visible_cells
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "head_entry", "heads_document", "run_facts", "weight_rows", "write_heads_json"]
+__all__ = ["SCHEMA", "head_entry", "run_facts", "weight_rows", "write_heads_json"]
 
 SCHEMA = "attnviz.heads/1"
 
@@ -76,22 +76,6 @@ def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
     ]
 
 
-def heads_document(report: HeadsReport, text: str, target: str | None = None) -> dict[str, Any]:
-    """Everything of a report as one JSON object; indices start at 0 whatever the names show.
-
-    ``heads`` holds an entry a kept head, in the order of ``report.heads``; its ``weights`` are a
-    list of rows, one a query, with the fewest digits that give the same float32.
-    """
-    heads = [
-        {
-            **head_entry(report, scores),
-            "weights": weight_rows(report.weights(scores.layer, scores.head)),
-        }
-        for scores in report.heads
-    ]
-    return {**run_facts(report, text, target), "heads": heads}
-
-
 def _encode(value: object) -> str:
     return json.dumps(value, allow_nan=False)
 
@@ -132,7 +116,10 @@ def _pieces(report: HeadsReport, text: str, target: str | None) -> Iterator[str]
 def write_heads_json(
     report: HeadsReport, text: str, target: str | None, stream: SupportsWrite[str]
 ) -> None:
-    """Write ``heads_document`` as JSON, ASCII only, a line for each row of weights.
+    """Write everything of a report as one JSON object, ASCII only, a line for each row of weights.
+
+    Indices start at 0 whatever the names show. ``heads`` holds an entry a kept head, in the order
+    of ``report.heads``; weights have the fewest digits that give the same float32.
 
     ASCII because tokens come from strangers: an escape sequence must not reach a terminal.
     """

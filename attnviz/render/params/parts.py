@@ -19,7 +19,7 @@ from attnviz.accounts.parameters import (
 from attnviz.accounts.terms import Term
 from attnviz.designs import ExpertsDesign
 
-__all__ = ["PartLine", "layer_lines", "part_lines"]
+__all__ = ["PartLine", "part_lines"]
 
 _LATE = {"bias": "biases", "norm": "norms"}
 _PROJECTIONS = ("query", "key", "value", "output")
@@ -57,11 +57,6 @@ def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
     for stack in count.stacks:
         lines += _stack_lines(stack)
     return (*lines, *_outside_lines(count.terms))
-
-
-def layer_lines(layer: LayerCount, stored: int = 1, tower: str = "") -> tuple[PartLine, ...]:
-    """The lines of one kind of layer."""
-    return tuple(_layers([(layer, stored)], tower))
 
 
 def _outside_lines(terms: Sequence[Term], tower: str = "") -> list[PartLine]:

@@ -10,13 +10,28 @@ import numpy as np
 import pytest
 
 from attnviz.records import LayerWeights
-from attnviz.render.export.heads_json import heads_document, write_heads_json
+from attnviz.render.export.heads_json import (
+    head_entry,
+    run_facts,
+    weight_rows,
+    write_heads_json,
+)
 
 
 def _written(report, text="a text", target=None):
     stream = io.StringIO()
     write_heads_json(report, text, target, stream)
     return stream.getvalue()
+
+
+def heads_document(report, text, target=None):
+    """The object as a whole, as it need never be in memory."""
+    heads = [
+        head_entry(report, scores)
+        | {"weights": weight_rows(report.weights(scores.layer, scores.head))}
+        for scores in report.heads
+    ]
+    return {**run_facts(report, text, target), "heads": heads}
 
 
 def _no_constant(name):
