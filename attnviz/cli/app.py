@@ -1,37 +1,52 @@
-"""The command tree."""
+"""The command tree: ten names, of which only the one that runs is imported."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from attnviz import __version__
-from attnviz.cli.ablate import EXAMPLES as ABLATE_EXAMPLES
-from attnviz.cli.ablate import ablate
-from attnviz.cli.heads import EXAMPLES, heads
-from attnviz.cli.option_lists import ListOptions
-from attnviz.cli.params import PARAMS_EXAMPLES, params
-from attnviz.cli.patterns import EXAMPLES as PATTERNS_EXAMPLES
-from attnviz.cli.patterns import patterns
-from attnviz.cli.prune import EXAMPLES as PRUNE_EXAMPLES
-from attnviz.cli.prune import prune
-from attnviz.cli.rollout import EXAMPLES as ROLLOUT_EXAMPLES
-from attnviz.cli.rollout import rollout
-from attnviz.cli.scaling import EXAMPLES as SCALING_EXAMPLES
-from attnviz.cli.scaling import scaling
-from attnviz.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
-from attnviz.cli.sweep import sweep
-from attnviz.cli.train import EXAMPLES as TRAIN_EXAMPLES
-from attnviz.cli.train import train
-from attnviz.cli.verify import EXAMPLES as VERIFY_EXAMPLES
-from attnviz.cli.verify import verify
+from attnviz.cli.groups import SETTINGS
 
-__all__ = ["app"]
+__all__ = ["COMMANDS", "app"]
+
+COMMANDS = {
+    "heads": "Show where each attention head looks, over one text.",
+    "patterns": "Score what every head does, label it, and hold it against a base rate.",
+    "rollout": "Follow attention through all layers, from each output token to the input.",
+    "ablate": "Remove heads and measure what is lost; all of them, exactly, in one scan.",
+    "prune": "Remove the least important heads for good, beside as many at random.",
+    "params": "Count parameters, KV cache, operations and memory of any attention design, exactly.",
+    "scaling": "Soften the same scores with and without the scale 1/√d_k, and compare the weights.",
+    "verify": "Prove that attention is computed right: against other libraries, or in a model.",
+    "sweep": "Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn.",
+    "train": "Train a small language model of the library's own attention on your texts.",
+}
+"""Each command with the first line of its help; ``attnviz.cli.NAME.NAME`` is the command."""
+
+
+class _Lazy(TyperGroup):
+    """Knows its commands by name and first line until one is to run or to complete its options."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, line in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=line))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in COMMANDS:
+            found = getattr(import_module(f"attnviz.cli.{args[0]}"), args[0])
+            self.add_command(typer.main.get_command(found), args[0])
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="attnviz",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=_Lazy,
+    context_settings=SETTINGS,
     invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -57,15 +72,3 @@ def _attnviz(
     """See where each attention head looks, test whether it matters, count what it costs."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-app.command(epilog=EXAMPLES)(heads)
-app.command(epilog=PATTERNS_EXAMPLES)(patterns)
-app.command(epilog=ROLLOUT_EXAMPLES)(rollout)
-app.command(epilog=ABLATE_EXAMPLES)(ablate)
-app.command(epilog=PRUNE_EXAMPLES)(prune)
-app.command(epilog=PARAMS_EXAMPLES)(params)
-app.command(epilog=SCALING_EXAMPLES)(scaling)
-app.command(epilog=VERIFY_EXAMPLES)(verify)
-app.command(epilog=SWEEP_EXAMPLES)(sweep)
-app.command(epilog=TRAIN_EXAMPLES, cls=ListOptions)(train)

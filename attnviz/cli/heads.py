@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-import typer
+from attnviz.cli.groups import Options, command, flag, option
+from attnviz.cli.options import (
+    HeadChoice,
+    IndexBase,
+    Loading,
+    Model,
+    OwnShape,
+    Text,
+    Truncation,
+    load_options,
+)
+from attnviz.cli.output import Output, saved
 
-from attnviz.cli import options as opt
+__all__ = ["EXAMPLES", "HeadsOutput", "Kinds", "Variants", "View", "heads"]
 
-__all__ = ["EXAMPLES", "heads"]
-
-SortName = Literal[
+Measure = Literal[
     "previous",
     "first",
     "self",
@@ -23,7 +34,6 @@ SortName = Literal[
     "confidence",
 ]
 
-_VIEW = "View"
 EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -41,129 +51,97 @@ attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "f
 """
 
 
+@dataclass(frozen=True)
+class Kinds(Options):
+    """Which attention of a model that has several; several of them stand side by side."""
+
+    kind: str | None = option(
+        "KIND",
+        "Of an encoder–decoder: encoder (default), decoder or cross; of mha: self (default) or "
+        "cross; several with commas: side by side.",
+    )
+    target: str | None = option(
+        "TEXT",
+        "Decoder text for --kind decoder and cross (default: the model's own greedy output); with "
+        "mha the text of the queries, which look at TEXT.",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class View(Options, panel="View"):
+    """What is to be seen."""
+
+    values: bool = flag("Write the weights in the cells.")
+    top: int | None = option("N", "The N strongest token pairs of each head, as a table.", min=1)
+    token: str | None = option(
+        "WORD|INDEX", "What one word looks at and is looked at by, over all heads.", words=True
+    )
+    sort: Measure | None = option(
+        "MEASURE",
+        "Order the heads by previous, first, self, next, duplicate, induction, entropy, "
+        "normalised_entropy, distance or confidence; largest first.",
+    )
+    reverse: bool = flag("Smallest first.")
+
+
+@dataclass(frozen=True)
+class Variants(OwnShape):
+    """The shape of ``mha``, and what of it is compared."""
+
+    compare_mask: bool = flag("The same heads without and with the causal mask, side by side.")
+    score: str | None = option(
+        "SCORE",
+        "How a query and a key are matched: scaled-dot (q·k/√d_k, the default), dot (q·k) or "
+        "additive (v·tanh(q + k), Bahdanau); several with commas: side by side.",
+    )
+
+
+@dataclass(frozen=True)
+class HeadsOutput(Output):
+    """The options of the same names."""
+
+    save: tuple[Path, ...] = saved(".json .csv .npz .safetensors .svg .html .txt .png .pdf")
+
+
+@command(EXAMPLES)
 def heads(
-    text: opt.TextArgument = None,
-    file: opt.TextFile = None,
-    layer: opt.Layers = None,
-    head: opt.Heads = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Of an encoder–decoder: encoder (default), decoder or cross; of mha: self "
-            "(default) or cross; several with commas: side by side.",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Decoder text for --kind decoder and cross (default: the model's own greedy "
-            "output); with mha the text of the queries, which look at TEXT.",
-        ),
-    ] = None,
-    truncate: opt.Truncate = False,
-    values: Annotated[
-        bool,
-        typer.Option(
-            "--values", metavar="", help="Write the weights in the cells.", rich_help_panel=_VIEW
-        ),
-    ] = False,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="The N strongest token pairs of each head, as a table.",
-            rich_help_panel=_VIEW,
-        ),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WORD|INDEX",
-            help="What one word looks at and is looked at by, over all heads.",
-            rich_help_panel=_VIEW,
-        ),
-    ] = None,
-    sort: Annotated[
-        SortName | None,
-        typer.Option(
-            metavar="MEASURE",
-            help="Order the heads by previous, first, self, next, duplicate, induction, entropy, "
-            "normalised_entropy, distance or confidence; largest first.",
-            rich_help_panel=_VIEW,
-        ),
-    ] = None,
-    reverse: Annotated[
-        bool, typer.Option("--reverse", metavar="", help="Smallest first.", rich_help_panel=_VIEW)
-    ] = False,
-    index_base: opt.IndexBase = 0,
-    model: opt.Model = "tiny",
-    seed: opt.Seed = 0,
-    d_model: opt.DModel = None,
-    head_count: opt.HeadCount = None,
-    kv_heads: opt.KvHeads = None,
-    causal: opt.Causal = None,
-    compare_mask: opt.CompareMask = False,
-    score: opt.Scores = None,
-    device: opt.Device = "cpu",
-    dtype: opt.Dtype = "auto",
-    revision: opt.Revision = None,
-    offline: opt.Offline = False,
-    trust_remote_code: opt.RemoteCode = False,
-    allow_pickle: opt.Pickle = False,
-    json: opt.Json = False,
-    save: opt.Save = None,
-    palette: opt.Palette = "viridis",
-    color: opt.Colour = "auto",
-    ascii: opt.Ascii = False,
-    width: opt.Width = None,
-    explain: opt.Explain = False,
-    quiet: opt.Quiet = False,
+    text: Text,
+    choice: HeadChoice,
+    kinds: Kinds,
+    truncation: Truncation,
+    view: View,
+    counted: IndexBase,
+    model: Model,
+    own: Variants,
+    loading: Loading,
+    output: HeadsOutput,
 ) -> None:
     """Show where each attention head looks, over one text."""
     from attnviz.cli.heads_run import Choice, Wish, show_heads
     from attnviz.cli.heads_variants import make_variants
-    from attnviz.cli.output import Output
-    from attnviz.cli.text_input import as_utf8, read_text
+    from attnviz.cli.text_input import read_text
     from attnviz.errors import UsageError
-    from attnviz.models.resolve import LoadOptions
-    from attnviz.models.unheeded import refuse_unheeded
 
-    given = {"d_model": d_model, "heads": head_count, "kv_heads": kv_heads, "causal": causal}
-    shape: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    options = LoadOptions(
-        revision=revision,
-        device=device,
-        dtype=dtype,
-        offline=offline,
-        trust_remote_code=trust_remote_code,
-        allow_pickle=allow_pickle,
-        seed=seed,
-        **shape,
-    )
-    if compare_mask:
-        shape["compare_mask"] = True
-        if causal is not None:
-            raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
-    if score:
-        shape["score"] = score
-    refuse_unheeded(model, options, shape)
-    if target is not None:
-        target = as_utf8(target, "--target")
-    if token is not None:
-        token = as_utf8(token, "--token")
+    if own.compare_mask and own.causal is not None:
+        raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
+    compared = ["compare_mask"] * own.compare_mask + ["score"] * bool(own.score)
     show_heads(
-        lambda: read_text(text, file),
-        model,
+        lambda: read_text(text.text, text.file),
+        model.model,
         make_variants(
-            options,
-            Choice(layer, tuple(head or ()), index_base, target=target, truncate=truncate),
-            kind,
-            score,
-            compare_mask,
+            load_options(model.model, loading, model.seed, own, *compared),
+            Choice(
+                choice.layer,
+                choice.head,
+                counted.index_base,
+                target=kinds.target,
+                truncate=truncation.truncate,
+            ),
+            kinds.kind,
+            own.score,
+            own.compare_mask,
         ),
-        Wish(values, top, token, sort, reverse, explain),
-        Output(json, tuple(save or ()), palette, color, ascii, width, quiet),
+        Wish(**vars(view), explain=output.explain),
+        output,
     )

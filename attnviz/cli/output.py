@@ -4,26 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
-from attnviz.cli.terminal import ColourChoice
+from attnviz.cli.groups import Options, flag, option
 
-__all__ = ["SCREEN_ENDING", "Output"]
+__all__ = ["SCREEN_ENDING", "ColourChoice", "Output", "saved"]
 
 SCREEN_ENDING = ".txt"
 """The file that holds the screen itself."""
 
+ColourChoice = Literal["auto", "always", "never"]
+
+
+def saved(endings: str) -> Any:
+    """``--save`` of a command that writes files of these endings."""
+    return option("FILE", f"Write a file by its ending: {endings}; may be repeated.", ())
+
 
 @dataclass(frozen=True)
-class Output:
+class Output(Options, panel="Output"):
     """The options of the same names."""
 
-    json: bool = False
-    save: tuple[Path, ...] = ()
-    palette: str = "viridis"
-    colour: ColourChoice = "auto"
-    ascii: bool = False
-    width: int | None = None
-    quiet: bool = False
+    json: bool = flag("Print one JSON object.")
+    save: tuple[Path, ...] = saved(".json .csv .svg .html .png .txt")
+    palette: Literal["viridis", "magma", "blues", "grey"] = option(
+        "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
+    )
+    colour: ColourChoice = option(
+        "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
+    )
+    ascii: bool = flag("Draw with ASCII only.")
+    width: int | None = option(
+        "COLUMNS", "Columns to draw in (default: the terminal's, 80 in a pipe)."
+    )
+    explain: bool = flag("Add a reading for newcomers.")
+    quiet: bool = flag("No progress, notices or hints.", short="-q")
 
     @property
     def drawn(self) -> bool:

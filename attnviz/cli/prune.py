@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
+from attnviz.cli.groups import Options, command, flag, option
+from attnviz.cli.options import IndexBase, Loading, ModelName, Texts, Truncation, load_options
+from attnviz.cli.output import Output, saved
 
-from attnviz.cli import options as opt
+__all__ = ["EXAMPLES", "Measure", "PruneOutput", "Removal", "prune"]
 
-__all__ = ["EXAMPLES", "prune"]
-
-MethodName = Literal["exact", "gradient"]
-
-_REMOVAL, _MEASURE = "What is removed", "What is measured"
 EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -29,180 +27,75 @@ attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
 """
 
 
+@dataclass(frozen=True)
+class Removal(Options, panel="What is removed"):
+    """Which heads go, and where the rest is written."""
+
+    fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
+    heads: tuple[str, ...] = option(
+        "HEADS",
+        "Remove these: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
+        (),
+        short="--head -H",
+    )
+    until_loss: float | None = option(
+        "RATIO", "Remove heads while the loss stays below this multiple of the whole model's."
+    )
+    uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
+    empty_layers: bool = flag(
+        "A layer may lose all its heads; else it keeps one.", name="--allow-empty-layers"
+    )
+    out: Path | None = option("DIR", "Write the pruned model there, a new directory.", short="-o")
+
+
+@dataclass(frozen=True)
+class Measure(Options, panel="What is measured"):
+    """In which order heads go, and what that is held against."""
+
+    method: Literal["exact", "gradient"] = option(
+        "METHOD",
+        "Order by exact (what each costs alone) or gradient (a first-order hint).",
+        "exact",
+    )
+    rerank: bool = flag("Rank what is left again after each removal.")
+    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0)
+    max_memory: str | None = option("SIZE", "The most memory measuring may take, such as 2GB.")
+    seed: int = option("N", "Of the random orders, and of random weights.", 0, min=0)
+
+
+@dataclass(frozen=True)
+class PruneOutput(Output):
+    """The options of the same names."""
+
+    save: tuple[Path, ...] = saved(".json .csv .txt")
+
+
+@command(EXAMPLES)
 def prune(
-    text: opt.TextArgument = None,
-    file: opt.TextFile = None,
-    texts: Annotated[
-        Path | None,
-        typer.Option(
-            "--texts",
-            metavar="FILE",
-            help="Many texts: one a line, or JSON lines with a text field; - reads standard input.",
-        ),
-    ] = None,
-    truncate: opt.Truncate = False,
-    fraction: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Remove this share of all heads, between 0 and 1.",
-            rich_help_panel=_REMOVAL,
-        ),
-    ] = None,
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--heads",
-            "--head",
-            "-H",
-            metavar="HEADS",
-            help="Remove these: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
-            rich_help_panel=_REMOVAL,
-        ),
-    ] = None,
-    until_loss: Annotated[
-        float | None,
-        typer.Option(
-            "--until-loss",
-            metavar="RATIO",
-            help="Remove heads while the loss stays below this multiple of the whole model's.",
-            rich_help_panel=_REMOVAL,
-        ),
-    ] = None,
-    uniform: Annotated[
-        bool,
-        typer.Option(
-            "--uniform",
-            metavar="",
-            help="Take equally many heads from every layer, so that they can be cut out.",
-            rich_help_panel=_REMOVAL,
-        ),
-    ] = False,
-    allow_empty_layers: Annotated[
-        bool,
-        typer.Option(
-            "--allow-empty-layers",
-            metavar="",
-            help="A layer may lose all its heads; else it keeps one.",
-            rich_help_panel=_REMOVAL,
-        ),
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Write the pruned model there, a new directory.",
-            rich_help_panel=_REMOVAL,
-        ),
-    ] = None,
-    method: Annotated[
-        MethodName,
-        typer.Option(
-            metavar="METHOD",
-            help="Order by exact (what each costs alone) or gradient (a first-order hint).",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = "exact",
-    rerank: Annotated[
-        bool,
-        typer.Option(
-            "--rerank",
-            metavar="",
-            help="Rank what is left again after each removal.",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = False,
-    draws: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Random orders to compare with; 0 for none.",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = 5,
-    max_memory: Annotated[
-        str | None,
-        typer.Option(
-            "--max-memory",
-            metavar="SIZE",
-            help="The most memory measuring may take, such as 2GB.",
-            rich_help_panel=_MEASURE,
-        ),
-    ] = None,
-    index_base: opt.IndexBase = 0,
-    model: opt.Model = "tiny",
-    seed: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Of the random orders, and of random weights.",
-            min=0,
-            rich_help_panel=_MEASURE,
-        ),
-    ] = 0,
-    device: opt.Device = "cpu",
-    dtype: opt.Dtype = "auto",
-    revision: opt.Revision = None,
-    offline: opt.Offline = False,
-    trust_remote_code: opt.RemoteCode = False,
-    allow_pickle: opt.Pickle = False,
-    json: opt.Json = False,
-    save: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--save",
-            metavar="FILE",
-            help="Write a file by its ending: .json .csv .txt; may be repeated.",
-            rich_help_panel="Output",
-        ),
-    ] = None,
-    palette: opt.Palette = "viridis",
-    color: opt.Colour = "auto",
-    ascii: opt.Ascii = False,
-    width: opt.Width = None,
-    explain: opt.Explain = False,
-    quiet: opt.Quiet = False,
+    texts: Texts,
+    truncation: Truncation,
+    removal: Removal,
+    measure: Measure,
+    counted: IndexBase,
+    model: ModelName,
+    loading: Loading,
+    output: PruneOutput,
 ) -> None:
     """Remove the least important heads for good, beside as many at random."""
-    from attnviz.cli.output import Output
     from attnviz.cli.prune_run import PruneWish, show_prune
     from attnviz.cli.texts_input import read_texts
-    from attnviz.models.resolve import LoadOptions
-    from attnviz.models.unheeded import refuse_unheeded
 
-    options = LoadOptions(
-        revision=revision,
-        device=device,
-        dtype=dtype,
-        offline=offline,
-        trust_remote_code=trust_remote_code,
-        allow_pickle=allow_pickle,
-        seed=seed,
-    )
-    refuse_unheeded(model, options, ())
     wish = PruneWish(
-        fraction=fraction,
-        heads=tuple(heads or ()),
-        until_loss=until_loss,
-        uniform=uniform,
-        empty_layers=allow_empty_layers,
-        method=method,
-        rerank=rerank,
-        draws=draws,
-        seed=seed,
-        index_base=index_base,
-        truncate=truncate,
-        max_memory=max_memory,
-        out=out,
-        explain=explain,
+        **vars(removal),
+        **vars(measure),
+        **vars(counted),
+        **vars(truncation),
+        explain=output.explain,
     )
     show_prune(
-        lambda: read_texts(text, file, texts),
-        model,
-        options,
+        lambda: read_texts(texts.text, texts.file, texts.texts),
+        model.model,
+        load_options(model.model, loading, measure.seed),
         wish,
-        Output(json, tuple(save or ()), palette, color, ascii, width, quiet),
+        output,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnviz.cli.groups import Options
 from attnviz.errors import UsageError
 
 __all__ = ["ModelWish", "RandomWish", "random_wish", "refuse_unused"]
@@ -60,11 +61,8 @@ def _read_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def refuse_unused(given: Mapping[str, object], reason: str) -> None:
-    """Raise UsageError for the first option that was given though it says nothing here.
-
-    given: by option; None, False, 0 and nothing in a list stand for what was not given.
-    """
-    for name, value in given.items():
-        if isinstance(value, str) or value:
+def refuse_unused(groups: Sequence[Options], reason: str) -> None:
+    """Raise UsageError for the first option that was given though it says nothing here."""
+    for group in groups:
+        for name in group.given():
             raise UsageError(f"{name} {reason}")

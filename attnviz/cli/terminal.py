@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Literal
 
 from rich.console import Console
 
+from attnviz.cli.output import ColourChoice
 from attnviz.errors import UsageError
 
-__all__ = ["LEAST_WIDTH", "MOST_WIDTH", "ColourChoice", "messages", "open_console"]
-
-ColourChoice = Literal["auto", "always", "never"]
+__all__ = ["LEAST_WIDTH", "MOST_WIDTH", "messages", "open_console"]
 
 LEAST_WIDTH, MOST_WIDTH = 20, 1000
 

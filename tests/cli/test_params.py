@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from attnviz.cli.complete import complete_shape
-from attnviz.cli.params import PARAMS_EXAMPLES
+from attnviz.cli.params import EXAMPLES
 from attnviz.models.shapes import shape_names
 
 GOLDEN = Path(__file__).parent / "golden_params"
@@ -281,7 +281,7 @@ def test_help(run: Run) -> None:
 
 
 def test_every_example_of_the_help_runs(run: Run) -> None:
-    examples = [line for line in PARAMS_EXAMPLES.splitlines() if line.startswith("attnviz ")]
+    examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) >= 4
     for example in examples:
         assert run(*shlex.split(example)[1:]).code == 0, example
