@@ -136,20 +136,15 @@ class HeadMaps:
 
         Raises UsageError for another ending, LoadError where it cannot be written.
         """
-        from attnviz.render.export.save import check_save_path, save
+        from attnviz.render.export.files import save, text_file
+        from attnviz.render.export.heads_files import heads_files
 
         with in_python_words():
-            check_save_path(path)
-            ending = Path(path).suffix.lower()
-            file_theme = Theme(self.palette, colour=False, ascii=self.ascii)
-            save(
-                self.report if ending in _DATA else self._drawn,
-                path,
-                text=self._title,
-                target=self.target,
-                palette=self.palette,
-                screen_text=self._plain(file_theme) if ending == ".txt" else "",
-            )
+            report = self.report if Path(path).suffix.lower() in _DATA else self._drawn
+            theme = Theme(self.palette, colour=False, ascii=self.ascii)
+            screen = text_file(lambda stream: stream.write(self._plain(theme)))
+            files = heads_files(report, self._title, self.target, self.palette)
+            save(Path(path), {**files, ".txt": screen})
 
     def __repr__(self) -> str:
         info, record = self.report.record.model, self.report.record

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from io import StringIO
 
 from attnviz.records import HeadsReport
-from attnviz.render.export.heads_html import write_heads_html
+from attnviz.render.export.heads_page import heads_page
 from attnviz.render.export.map_figure import map_drawing
 from attnviz.render.export.overview_figure import overview_drawing
+from attnviz.render.export.page import page_html
 from attnviz.render.export.words import mapped_heads
 
 __all__ = ["framed_page"]
@@ -23,10 +23,10 @@ def framed_page(report: HeadsReport, text: str, target: str | None, palette: str
 
     It is as high as its figures, within reason, and can be pulled larger.
     """
-    page = StringIO()
-    write_heads_html(report, text, target, palette, page)
+    pieces = page_html(heads_page(report, text, target, palette), palette)
+    page = "".join(f"{piece}\n" for piece in pieces)
     return (
-        f'<iframe sandbox="" title="attention heads" srcdoc="{escape(page.getvalue())}" '
+        f'<iframe sandbox="" title="attention heads" srcdoc="{escape(page)}" '
         f'style="width: 100%; height: {_height(report, palette)}px; border: 0; '
         'resize: vertical; overflow: auto"></iframe>'
     )

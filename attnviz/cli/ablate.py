@@ -128,7 +128,7 @@ class AblatedModel(Model):
 class AblationOutput(Output):
     """The options of the same names."""
 
-    save: tuple[Path, ...] = saved(".json .csv .svg .html .txt")
+    save: tuple[Path, ...] = saved(".json .csv .svg .html .png .pdf .txt")
 
 
 @command(EXAMPLES)

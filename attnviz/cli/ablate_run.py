@@ -10,7 +10,7 @@ from rich.console import Console
 
 from attnviz.cli.ablate_job import Job, read_reference
 from attnviz.cli.ablate_report import measure
-from attnviz.cli.ablate_result import Scanned, check_path
+from attnviz.cli.ablate_result import Scanned
 from attnviz.cli.ablate_view import make_view
 from attnviz.cli.ablate_wish import ScanWish, ViewWish
 from attnviz.cli.outlet import open_outlet
@@ -40,7 +40,7 @@ def show_ablation(
 
     Ctrl-C shows what is done, and passes on as KeyboardInterrupt.
     """
-    outlet = open_outlet(output, check_path)
+    outlet = open_outlet(output)
     notices = outlet.notices
     texts, reference = read_texts(), read_reference(wish)
     with loading(model_name, notices) as progress:

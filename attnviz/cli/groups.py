@@ -106,6 +106,7 @@ def _parameter(one: Field[Any], kind: Any, panel: str | None) -> inspect.Paramet
     """How Typer is told of a field."""
     given = {"rich_help_panel": panel, **one.metadata}
     given.pop("words", None)
+    given.pop("endings", None)
     default = {} if one.default is ... else {"default": one.default}
     if get_origin(kind) is tuple:
         kind, default = GenericAlias(list, get_args(kind)[:1]) | None, {"default": None}

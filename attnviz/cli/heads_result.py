@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +16,9 @@ from attnviz.render.theme import Theme
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["Compared", "Single", "check_path"]
+    from attnviz.render.export.files import Writer
+
+__all__ = ["Compared", "Single"]
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,10 @@ class Single:
 
         write_heads_json(self.report, self.view.text, self.view.target, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        from attnviz.render.export.save import save
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.heads_files import heads_files
 
-        save(
-            self.report,
-            path,
-            text=self.view.text,
-            target=self.view.target,
-            palette=palette,
-            screen_text=screen_text,
-        )
+        return heads_files(self.report, self.view.text, self.view.target, palette)
 
 
 @dataclass(frozen=True)
@@ -65,26 +59,12 @@ class Compared:
 
         write_comparison_json(self.comparison, self.views[0].text, self._target, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        from attnviz.render.export.comparison_save import save_comparison
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.comparison_page import comparison_files
 
-        save_comparison(
-            self.comparison,
-            path,
-            text=self.views[0].text,
-            target=self._target,
-            palette=palette,
-            screen_text=screen_text,
-        )
+        return comparison_files(self.comparison, self.views[0].text, self._target, palette)
 
     @property
     def _target(self) -> str | None:
         """The text of the runs that have one."""
         return next((view.target for view in self.views if view.target is not None), None)
-
-
-def check_path(path: Path) -> None:
-    """Refuse a file that heads cannot be saved in."""
-    from attnviz.render.export.save import check_save_path
-
-    check_save_path(path)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from attnviz.analysis.heads_report import heads_report
 from attnviz.capture.over_text import Choice, observe
-from attnviz.cli.heads_result import Compared, Single, check_path
+from attnviz.cli.heads_result import Compared, Single
 from attnviz.cli.heads_variants import Variant
 from attnviz.cli.heads_view import Wish, comparison_hints, make_view
 from attnviz.cli.outlet import Result, open_outlet
@@ -28,7 +28,7 @@ def show_heads(
     output: Output,
 ) -> None:
     """Run the command. What can be refused is refused before a model is loaded."""
-    outlet = open_outlet(output, check_path)
+    outlet = open_outlet(output)
     text = read_text()
     with loading(model_name, outlet.notices) as progress:
         reports = _reports(model_name, text, variants, wish, progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -13,12 +13,15 @@ from rich.console import Console
 from attnviz.cli.output import SCREEN_ENDING, Output
 from attnviz.cli.streams import printing
 from attnviz.cli.terminal import messages, open_console
+from attnviz.errors import AttnvizError
 from attnviz.render.blocks import Block
 from attnviz.render.labels import visible
 from attnviz.render.theme import Theme
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.render.export.files import Writer
 
 __all__ = ["Outlet", "Result", "open_outlet"]
 
@@ -32,11 +35,8 @@ class Result(Protocol):
     def write_json(self, stream: SupportsWrite[str]) -> None:
         """The answer for a program."""
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        """Write a file of the kind that its name says.
-
-        screen_text: what a file that holds the screen itself gets; empty for others.
-        """
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        """What writes the answer to a file, by the ending of its name: all but JSON and text."""
 
 
 @dataclass(frozen=True)
@@ -51,34 +51,57 @@ class Outlet:
     notices: Console
 
     def show(self, result: Result) -> None:
-        """Print the result, then write the files.
+        """Write the files, then print the result: neither is lost with the other.
 
+        The files come first, for a reader of standard output may leave, or never read on.
         Raises LoadError for what cannot be written.
         """
-        output, console = self.output, self.console
-        with printing():
-            if output.json:
-                result.write_json(sys.stdout)
-            elif console is not None:
-                theme = Theme.of(console, output.palette, output.ascii)
-                console.print(result.screen(theme, console), end="")
-        for path in output.save:
-            screen_text = ""
-            if console is not None and path.suffix.lower() == SCREEN_ENDING:
+        failed: AttnvizError | None = None
+        saved = []
+        for path in self.output.save:
+            try:
+                self._save(result, path)
+                saved.append(path)
+            except AttnvizError as error:
+                failed = failed or error
+        try:
+            self._print(result)
+        finally:
+            for path in saved:
+                self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
+            if failed is not None:
+                raise failed
+
+    def _save(self, result: Result, path: Path) -> None:
+        from attnviz.render.export.files import save, text_file
+
+        def screen(stream: SupportsWrite[str]) -> None:
+            if self.console is not None:
                 # A file has no colours: glyphs and letters must tell there.
-                theme = Theme(output.palette, colour=False, ascii=output.ascii)
-                screen_text = result.screen(theme, console).plain
-            result.save(path, output.palette, screen_text)
-            self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
+                theme = Theme(self.output.palette, colour=False, ascii=self.output.ascii)
+                stream.write(result.screen(theme, self.console).plain)
+
+        own = {".json": text_file(result.write_json), SCREEN_ENDING: text_file(screen)}
+        save(path, {**own, **result.files(self.output.palette)})
+
+    def _print(self, result: Result) -> None:
+        with printing():
+            if self.output.json:
+                result.write_json(sys.stdout)
+            elif self.console is not None:
+                theme = Theme.of(self.console, self.output.palette, self.output.ascii)
+                self.console.print(result.screen(theme, self.console), end="")
 
 
-def open_outlet(output: Output, check_path: Callable[[Path], None]) -> Outlet:
+def open_outlet(output: Output) -> Outlet:
     """To be opened before anything is measured, so that what cannot be written is refused first.
 
-    check_path: refuses a file that cannot be saved.
     Raises UsageError or LoadError as ``check_path`` does, UsageError for a width that is none.
     """
-    for path in output.save:
-        check_path(path)
+    if output.save:
+        from attnviz.render.export.files import check_path
+
+        for path in output.save:
+            check_path(path, output.endings)
     console = open_console(output.width, output.colour) if output.drawn else None
     return Outlet(output, console, messages(output.quiet or output.json))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,8 @@ ColourChoice = Literal["auto", "always", "never"]
 
 def saved(endings: str) -> Any:
     """``--save`` of a command that writes files of these endings."""
-    return option("FILE", f"Write a file by its ending: {endings}; may be repeated.", ())
+    told = f"Write a file by its ending: {endings}; may be repeated."
+    return option("FILE", told, (), endings=tuple(endings.split()))
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Output(Options, panel="Output"):
     """The options of the same names."""
 
     json: bool = flag("Print one JSON object.")
-    save: tuple[Path, ...] = saved(".json .csv .svg .html .png .txt")
+    save: tuple[Path, ...] = saved(".json .csv .svg .html .png .pdf .txt")
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
     )
@@ -39,6 +40,12 @@ class Output(Options, panel="Output"):
     )
     explain: bool = flag("Add a reading for newcomers.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Those of the files that the command writes."""
+        (found,) = (one.metadata["endings"] for one in fields(self) if one.name == "save")
+        return tuple(found)
 
     @property
     def drawn(self) -> bool:

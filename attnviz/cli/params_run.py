@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -27,6 +27,8 @@ from attnviz.render.theme import Theme
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.render.export.files import Writer
 
 __all__ = ["ParamsView", "show_params"]
 
@@ -51,7 +53,7 @@ class _Answer:
 
 def show_params(request: Request, compare: Sequence[str], view: ParamsView, output: Output) -> None:
     """Run the command. Files that could not be written are refused before anything is counted."""
-    outlet = open_outlet(output, _check_path)
+    outlet = open_outlet(output)
     answer = _answer(request, compare)
     told = _explanation(answer) if view.explain else ()
     hints = () if output.quiet else _hints(request, answer, view)
@@ -75,26 +77,22 @@ class _Counted:
 
         write_params_json(_document(self.answer, self.sheet), stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        from attnviz.render.export.params_save import Answer, save_params
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.files import text_file
+        from attnviz.render.export.params_csv import write_built_csv, write_params_csv
+        from attnviz.render.export.params_html import write_params_html
+        from attnviz.render.export.params_markdown import write_params_markdown
+        from attnviz.render.export.params_svg import write_params_svg
 
-        answer = self.answer
-        saved = Answer(
-            self.sheet,
-            _document(answer, self.sheet),
-            answer.options,
-            answer.cases,
-            answer.built,
-            palette,
-            screen_text,
-        )
-        save_params(saved, path)
-
-
-def _check_path(path: Path) -> None:
-    from attnviz.render.export.params_save import check_params_path
-
-    check_params_path(path)
+        csv = partial(write_params_csv, self.answer.options, self.answer.cases)
+        if self.answer.built is not None:
+            csv = partial(write_built_csv, self.answer.built)
+        return {
+            ".csv": text_file(csv),
+            ".md": text_file(partial(write_params_markdown, self.sheet)),
+            ".svg": text_file(partial(write_params_svg, self.sheet, palette)),
+            ".html": text_file(partial(write_params_html, self.sheet, palette)),
+        }
 
 
 def _answer(request: Request, compare: Sequence[str]) -> _Answer:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +18,9 @@ from attnviz.render.theme import Theme
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["Labelled", "check_path"]
+    from attnviz.render.export.files import Writer
+
+__all__ = ["Labelled"]
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,11 @@ class Labelled:
 
         write_patterns_json(self.report, self.view, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        from attnviz.render.export.patterns_save import save_patterns
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.files import page_files, text_file
+        from attnviz.render.export.patterns_csv import write_patterns_csv
+        from attnviz.render.export.patterns_page import patterns_page
 
-        save_patterns(self.report, self.view, path, palette, screen_text)
-
-
-def check_path(path: Path) -> None:
-    """Refuse a file that the report cannot be saved in."""
-    from attnviz.render.export.patterns_save import check_save_path
-
-    check_save_path(path)
+        csv = text_file(partial(write_patterns_csv, self.report, self.view))
+        page = partial(patterns_page, self.report, self.view, palette)
+        return {".csv": csv, **page_files(page, palette)}

@@ -11,7 +11,7 @@ from attnviz.capture.over_text import Choice, attention_kind, encoded, target_to
 from attnviz.capture.selection import choose_heads
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
-from attnviz.cli.patterns_result import Labelled, check_path
+from attnviz.cli.patterns_result import Labelled
 from attnviz.cli.patterns_view import make_pattern_view
 from attnviz.cli.patterns_wish import PatternWish, ViewWish
 from attnviz.cli.progress import loading
@@ -50,7 +50,7 @@ def show_patterns(
     model_name: str, options: LoadOptions, wish: PatternWish, view_wish: ViewWish, output: Output
 ) -> None:
     """Run the command. What can be refused is refused before a model is loaded."""
-    outlet = open_outlet(output, check_path)
+    outlet = open_outlet(output)
     notices = outlet.notices
     reading = _read(wish, view_wish.watch)
     with loading(model_name, notices) as progress:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -20,12 +20,13 @@ from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.whole_directory import check_new_directory
 from attnviz.pruning import PruneReport
 from attnviz.render.blocks import Block
-from attnviz.render.export.pruning_save import check_save_path, save_prune
 from attnviz.render.pruning.screen import prune_screen
 from attnviz.render.theme import Theme
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.render.export.files import Writer
 
 __all__ = ["PruneWish", "show_prune"]
 
@@ -43,7 +44,7 @@ def show_prune(
             "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
             "language model"
         )
-    outlet = open_outlet(output, check_save_path)
+    outlet = open_outlet(output)
     if wish.out is not None:
         check_new_directory(wish.out)
     texts = read_texts()
@@ -73,8 +74,11 @@ class _Pruned:
 
         write_prune_json(self.report, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        save_prune(self.report, path, screen_text)
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.files import text_file
+        from attnviz.render.export.pruning_csv import write_prune_csv
+
+        return {".csv": text_file(partial(write_prune_csv, self.report))}
 
 
 def _hints(report: PruneReport, wish: PruneWish) -> Sequence[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -25,7 +25,9 @@ from attnviz.render.theme import Theme
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["show_rollout"]
+    from attnviz.render.export.files import Writer
+
+__all__ = ["Followed", "show_rollout"]
 
 
 def show_rollout(
@@ -41,7 +43,7 @@ def show_rollout(
 
     values: write the shares in the cells. explained: add a reading for newcomers.
     """
-    outlet = open_outlet(output, _check_path)
+    outlet = open_outlet(output)
     text = read_text()
     with loading(model_name, outlet.notices) as progress:
         model = load(model_name, replace(options, progress=progress))
@@ -56,11 +58,11 @@ def show_rollout(
     if target is not None:
         decoded = choice.target if choice.target is not None else joined(target)
 
-    outlet.show(_Followed(found, text, decoded, values, explained))
+    outlet.show(Followed(found, text, decoded, values, explained))
 
 
 @dataclass(frozen=True)
-class _Followed:
+class Followed:
     """A rollout and how it is to be seen."""
 
     found: Rollout
@@ -75,17 +77,14 @@ class _Followed:
         )
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.rollout_save import write_rollout_json
+        from attnviz.render.export.rollout_page import write_rollout_json
 
         write_rollout_json(self.found, self.text, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        from attnviz.render.export.rollout_save import save_rollout
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.files import page_files, text_file
+        from attnviz.render.export.rollout_page import rollout_page, write_rollout_csv
 
-        save_rollout(self.found, self.text, path, palette, screen_text)
-
-
-def _check_path(path: Path) -> None:
-    from attnviz.render.export.rollout_save import check_save_path
-
-    check_save_path(path)
+        csv = text_file(partial(write_rollout_csv, self.found))
+        page = partial(rollout_page, self.found, self.text, palette)
+        return {".csv": csv, **page_files(page, palette)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -29,25 +30,27 @@ from attnviz.scaling import ScalingReport
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["show_model_scaling", "show_random_scaling"]
+    from attnviz.render.export.files import Writer
+
+__all__ = ["Softmaxed", "show_model_scaling", "show_random_scaling"]
 
 
 def show_random_scaling(wish: RandomWish, explain: bool, output: Output) -> None:
     """Measure random queries and keys. What can be refused is refused before any is drawn."""
-    outlet = open_outlet(output, _check_path)
+    outlet = open_outlet(output)
     needed = needed_bytes(wish.sizes, wish.seq, wish.samples)
     _require_memory(needed, "choose a smaller --d-k, --seq or --samples")
     with scanning("softening scores", outlet.notices) as advance:
         report = random_scaling(wish.sizes, wish.seq, wish.samples, wish.seed, advance)
     hints = ("next: --from-model shows a trained model's own queries and keys",)
-    outlet.show(_Softened(report, explain, _hints(hints, explain, output)))
+    outlet.show(Softmaxed(report, explain, _hints(hints, explain, output)))
 
 
 def show_model_scaling(
     name: str, options: LoadOptions, wish: ModelWish, explain: bool, output: Output
 ) -> None:
     """Measure a model's queries and keys. What can be refused is refused before it is loaded."""
-    outlet = open_outlet(output, _check_path)
+    outlet = open_outlet(output)
     texts = read_texts(wish.text, wish.file, None)
     text = texts.texts[0]
     with loading(name, outlet.notices) as progress:
@@ -70,7 +73,7 @@ def show_model_scaling(
         )
     report = replace(report, text=text, source=texts.source)
     hints = () if wish.heads else ("next: --head L0H0 shows one head",)
-    outlet.show(_Softened(report, explain, _hints(hints, explain, output)))
+    outlet.show(Softmaxed(report, explain, _hints(hints, explain, output)))
 
 
 def _require_memory(needed: int, advice: str) -> None:
@@ -89,7 +92,7 @@ def _hints(first: tuple[str, ...], explain: bool, output: Output) -> tuple[str, 
 
 
 @dataclass(frozen=True)
-class _Softened:
+class Softmaxed:
     """What the scale does, and how it is to be seen."""
 
     report: ScalingReport
@@ -104,13 +107,10 @@ class _Softened:
 
         write_scaling_json(self.report, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        from attnviz.render.export.scaling_save import save_scaling
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.files import page_files, text_file
+        from attnviz.render.export.scaling_csv import write_scaling_csv
+        from attnviz.render.export.scaling_page import scaling_page
 
-        save_scaling(self.report, path, palette, screen_text)
-
-
-def _check_path(path: Path) -> None:
-    from attnviz.render.export.scaling_save import check_save_path
-
-    check_save_path(path)
+        csv = text_file(partial(write_scaling_csv, self.report))
+        return {".csv": csv, **page_files(partial(scaling_page, self.report), palette)}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +20,6 @@ from attnviz.cli.sweep_wish import SweepWish, sweep_plan
 from attnviz.cli.terminal import messages
 from attnviz.models.placement import find_device
 from attnviz.render.blocks import Block
-from attnviz.render.export.sweep_save import check_save_path, save_sweep
 from attnviz.render.sweep.screen import sweep_screen
 from attnviz.render.theme import Theme
 from attnviz.sweeping import SweepModel, SweepReport
@@ -27,6 +27,8 @@ from attnviz.training.sweep import HeadsTraining, SweepPlan, few_threads
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.render.export.files import Writer
 
 __all__ = ["show_sweep"]
 
@@ -39,7 +41,7 @@ def show_sweep(wish: SweepWish, output: Output) -> None:
 
     Ctrl-C shows the models that are trained, and passes on as KeyboardInterrupt.
     """
-    outlet = open_outlet(output, check_save_path)
+    outlet = open_outlet(output)
     plan = sweep_plan(wish)
     device = find_device(wish.device)
     notices = outlet.notices
@@ -129,8 +131,11 @@ class _Swept:
 
         write_sweep_json(self.report, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        save_sweep(self.report, path, screen_text)
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.files import text_file
+        from attnviz.render.export.sweep_csv import write_sweep_csv
+
+        return {".csv": text_file(partial(write_sweep_csv, self.report))}
 
 
 def _hints(wish: SweepWish) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -26,7 +27,6 @@ from attnviz.learning import TrainedModel
 from attnviz.models.placement import find_device
 from attnviz.render.blocks import Block
 from attnviz.render.export.lock import held
-from attnviz.render.export.training_save import check_save_path, save_training
 from attnviz.render.labels import visible
 from attnviz.render.theme import Theme
 from attnviz.render.training.screen import train_screen
@@ -36,7 +36,9 @@ from attnviz.training.run import TrainingRun
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["finished", "show_train"]
+    from attnviz.render.export.files import Writer
+
+__all__ = ["Trained", "finished", "show_train"]
 
 _BETWEEN_SAVES = 30.0
 """Seconds that are lost at most when a process is killed; more where saving takes long."""
@@ -50,7 +52,7 @@ _SAVING_SHARE = 0.05
 
 def show_train(wish: TrainWish, output: Output) -> None:
     """Run the command. What can be refused is refused before anything is trained."""
-    outlet = open_outlet(output, check_save_path)
+    outlet = open_outlet(output)
     check_not_overwritten(wish, output.save)
     recipe = wished_recipe(wish)
     check_place(wish.out, wish.resume)
@@ -70,7 +72,7 @@ def show_train(wish: TrainWish, output: Output) -> None:
         _say_stopped(run, notices)
         raise KeyboardInterrupt
     run.close()
-    outlet.show(_Trained(result, wish.explain, () if output.quiet else _hints(result)))
+    outlet.show(Trained(result, wish.explain, () if output.quiet else _hints(result)))
 
 
 def _train(run: TrainingRun, report: Report) -> bool:
@@ -111,7 +113,7 @@ def _say_stopped(run: TrainingRun, notices: Console) -> None:
 
 
 @dataclass(frozen=True)
-class _Trained:
+class Trained:
     """The model, and how it is to be seen."""
 
     result: TrainedModel
@@ -126,8 +128,11 @@ class _Trained:
 
         write_train_json(self.result, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        save_training(self.result, path, screen_text)
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.files import text_file
+        from attnviz.render.export.training_csv import write_train_csv
+
+        return {".csv": text_file(partial(write_train_csv, self.result.points))}
 
 
 def _hints(result: TrainedModel) -> tuple[str, ...]:

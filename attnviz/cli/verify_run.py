@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,19 +30,21 @@ from attnviz.verification import Check, Sizes, Step, Verification
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["show_model_proof", "show_own_proof"]
+    from attnviz.render.export.files import Writer
+
+__all__ = ["Verified", "show_model_proof", "show_own_proof"]
 
 _SENTENCE = "The cat sat on the mat because it was tired."
 
 
 def show_own_proof(wish: OwnWish, explained: bool, output: Output) -> None:
     """Compare the library's own attention. Raises AttnvizError, once all is shown, on a FAIL."""
-    outlet = open_outlet(output, _check_path)
+    outlet = open_outlet(output)
     sizes, dtype = wish.sizes(), wish.numbers
     with _telling(outlet.notices) as tell:
         found = _own_proof(wish, sizes, dtype, tell)
     hints = () if output.quiet else _own_hints(wish)
-    _show(_Verified(found, explained, hints), outlet)
+    _show(Verified(found, explained, hints), outlet)
 
 
 def _own_proof(
@@ -91,7 +93,7 @@ def show_model_proof(
     name: str, options: LoadOptions, wish: ModelWish, explained: bool, output: Output
 ) -> None:
     """Prove a model's properties. Raises AttnvizError, once all is shown, on a FAIL."""
-    outlet = open_outlet(output, _check_path)
+    outlet = open_outlet(output)
     asked = wish.text is not None or wish.file is not None
     text = read_text(wish.text, wish.file, "verify") if asked else _SENTENCE
     with loading(name, outlet.notices) as progress:
@@ -102,7 +104,7 @@ def show_model_proof(
     said = None if target is None else text if wish.target is None else wish.target
     found = replace(found, text=text, target=said)
     hints = () if output.quiet or explained else ("next: --explain reads it for you",)
-    _show(_Verified(found, explained, hints), outlet)
+    _show(Verified(found, explained, hints), outlet)
 
 
 def _read(model: Model, text: str, wish: ModelWish, asked: bool) -> tuple[Tokens, Tokens | None]:
@@ -163,14 +165,14 @@ def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
         yield lambda words: status.update(words)
 
 
-def _show(result: _Verified, outlet: Outlet) -> None:
+def _show(result: Verified, outlet: Outlet) -> None:
     outlet.show(result)
     if result.found.failed:
         raise AttnvizError(failure_words(result.found))
 
 
 @dataclass(frozen=True)
-class _Verified:
+class Verified:
     """What was found, and how it is to be seen."""
 
     found: Verification
@@ -185,13 +187,10 @@ class _Verified:
 
         write_verification_json(self.found, stream)
 
-    def save(self, path: Path, palette: str, screen_text: str) -> None:
-        from attnviz.render.export.verification_save import save_verification
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.files import page_files, text_file
+        from attnviz.render.export.verification_csv import write_verification_csv
+        from attnviz.render.export.verification_page import verification_page
 
-        save_verification(self.found, path, palette, screen_text)
-
-
-def _check_path(path: Path) -> None:
-    from attnviz.render.export.verification_save import check_save_path
-
-    check_save_path(path)
+        csv = text_file(partial(write_verification_csv, self.found))
+        return {".csv": csv, **page_files(partial(verification_page, self.found), palette)}

@@ -14,11 +14,12 @@ import pytest
 from rich.cells import cell_len
 from safetensors import safe_open
 
-from attnviz.render.export.save import SAVE_FORMATS
+from attnviz.cli.heads import HeadsOutput
 
 KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
 MHA = ("--model", "mha", "--heads", "4")
 CROSS = (KEYS, *MHA, "--target", QUERIES)
+ENDINGS = HeadsOutput().endings
 MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
 
 
@@ -156,11 +157,11 @@ def test_the_reading_names_what_is_compared(run: Any) -> None:
 
 
 def test_every_ending_in_one_run(run: Any, tmp_path: Path) -> None:
-    options = [option for ending in SAVE_FORMATS for option in ("--save", f"map{ending}")]
+    options = [option for ending in ENDINGS for option in ("--save", f"map{ending}")]
     printed = run("heads", *CROSS, "--kind", "self,cross", "--json", *options)
     found = json.loads(printed.out)
     assert (tmp_path / "map.json").read_text() == printed.out
-    for ending in SAVE_FORMATS:
+    for ending in ENDINGS:
         content = (tmp_path / f"map{ending}").read_bytes()
         assert content.startswith(MAGIC.get(ending, b""))
         assert len(content) > 500

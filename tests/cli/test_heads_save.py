@@ -13,23 +13,24 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from attnviz.render.export.save import SAVE_FORMATS
+from attnviz.cli.heads import HeadsOutput
 
 SENTENCE = "The cat sat on the mat because it was tired."
+ENDINGS = HeadsOutput().endings
 MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
 
 
 def test_every_ending_in_one_run(run: Any, tmp_path: Path) -> None:
-    options = [option for ending in SAVE_FORMATS for option in ("--save", f"map{ending}")]
+    options = [option for ending in ENDINGS for option in ("--save", f"map{ending}")]
     result = run("heads", SENTENCE, "--layer", "1", *options)
     assert result.code == 0
-    assert result.err.splitlines() == [f"saved map{ending}" for ending in SAVE_FORMATS]
+    assert result.err.splitlines() == [f"saved map{ending}" for ending in ENDINGS]
     assert "L1H0" in result.out
-    for ending in SAVE_FORMATS:
+    for ending in ENDINGS:
         content = (tmp_path / f"map{ending}").read_bytes()
         assert content.startswith(MAGIC.get(ending, b""))
         assert len(content) > 500
-    assert len(list(tmp_path.iterdir())) == len(SAVE_FORMATS)
+    assert len(list(tmp_path.iterdir())) == len(ENDINGS)
 
 
 def test_json_is_what_json_prints(run: Any, tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""A scan for people: one self-contained drawing, or a page with every number in a table."""
+"""A scan as a page, with every number in a table."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from attnviz.ablation import METRICS as NAMES
 from attnviz.ablation import AblationReport, Effect, Metric
@@ -17,25 +15,27 @@ from attnviz.render.ablation.order import joint_effects, ranked_effects
 from attnviz.render.ablation.ranking import ranking_titles
 from attnviz.render.ablation.view import AblationView
 from attnviz.render.export.ablation_figure import bars_drawing, effect_drawing
-from attnviz.render.export.drawing import Drawing, Item, Label, Style, flow
-from attnviz.render.export.heads_html import PAGE_POLICY, PAGE_STYLE
+from attnviz.render.export.drawing import Drawing
 from attnviz.render.export.legend_figure import legend_drawing
 from attnviz.render.export.map_figure import map_drawing
-from attnviz.render.export.svg import STYLE, safe, svg_document, svg_element
-from attnviz.render.labels import visible
-from attnviz.render.palette import DIVERGING
+from attnviz.render.export.page import Page, Section, Table
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+__all__ = ["ablation_page"]
 
-__all__ = ["write_ablation_html", "write_ablation_svg"]
-
-_ROOM = 1000.0
-_MAPS_ROOM = 1500.0
-_LETTER: dict[Style, float] = {"title": 9.0, "heading": 7.5, "faint": 6.2}
-_LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "faint": 16.0}
-_MARGIN, _GAP = 28.0, 20.0
 _MAPPED = 4
+
+
+def ablation_page(report: AblationReport, view: AblationView, palette: str) -> Page:
+    """Facts, map and ranking, the attention of the first heads, and a table of every removal."""
+    sections = [Section(title, "", (drawing,)) for title, drawing in _sections(report, view)]
+    maps = _maps(report, view, palette)
+    if maps:
+        sections.append(Section("Where they look", "", (legend_drawing(),)))
+        sections.append(Section("", "", tuple(maps), beside=True))
+    name = f"removed heads of {report.model.name}"
+    title = " ".join(view.text.split())
+    tables = [_table(report, view)] if report.effects else []
+    return Page(name, title, _facts(report, view), sections, tables)
 
 
 def _sections(report: AblationReport, view: AblationView) -> Iterator[tuple[str, Drawing]]:
@@ -76,90 +76,27 @@ def _maps(report: AblationReport, view: AblationView, palette: str) -> list[Draw
     return [map_drawing(view.patterns, scores, palette) for scores in shown]
 
 
-def _text(lines: list[tuple[Style, str]]) -> Drawing:
-    items: list[Item] = []
-    y = 0.0
-    for style, line in lines:
-        for piece in textwrap.wrap(visible(line), int(_ROOM / _LETTER[style])) or [""]:
-            y += _LINES[style]
-            items.append(Label(0, y - 4, piece, style))
-    return Drawing("text", _ROOM, y, tuple(items))
-
-
-def write_ablation_svg(
-    report: AblationReport, view: AblationView, palette: str, stream: SupportsWrite[str]
-) -> None:
-    """Write facts, map and ranking below each other, and the attention of the first heads."""
-    first: list[tuple[Style, str]] = [("title", " ".join(view.text.split()))]
-    parts = [_text([*first, *(("faint", line) for line in _facts(report, view))])]
-    for title, drawing in _sections(report, view):
-        parts += [_text([("heading", title)]), drawing]
-    maps = _maps(report, view, palette)
-    if maps:
-        parts += [_text([("heading", "Where they look")]), legend_drawing()]
-        parts.append(flow("maps", maps, _MAPS_ROOM, 32))
-    placed, y = [], _MARGIN
-    for part in parts:
-        placed.append((_MARGIN, y, part))
-        y += part.height + (6 if part.name == "text" else _GAP)
-    width = max(part.width for part in parts) + 2 * _MARGIN
-    name = f"removed heads of {report.model.name}"
-    page = Drawing(name, width, y - _GAP + _MARGIN, parts=tuple(placed))
-    stream.write(svg_document(page, palette))
-
-
-def _cell(content: str, kind: str = "td", word: bool = False) -> str:
-    return f'<{kind} class="word">{content}</{kind}>' if word else f"<{kind}>{content}</{kind}>"
-
-
-def _row(report: AblationReport, view: AblationView, effect: Effect, names: list[Metric]) -> str:
-    cells = [_cell(safe(variant_name(report, effect.variant, view.index_base)), word=True)]
-    for name in names:
-        value = effect.metric(name)
-        cells.append(_cell("–" if value is None else f"{value:.6g}"))
-        if name == report.metric and name in effect.ci_low:
-            cells.append(_cell(f"[{effect.ci_low[name]:.6g}, {effect.ci_high[name]:.6g}]"))
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _table(report: AblationReport, view: AblationView) -> Iterator[str]:
+def _table(report: AblationReport, view: AblationView) -> Table:
     """Every removal and every metric that there is."""
     names = [n for n in NAMES if any(e.metric(n) is not None for e in report.effects)]
-    heads = [_cell("removed", "th", True)]
+    bounded = any(report.metric in effect.ci_low for effect in report.effects)
+    titles = ["removed"]
     for name in names:
-        heads.append(_cell(safe(METRICS[name].full if name != "flip_rate" else "flip rate"), "th"))
-        if name == report.metric and any(name in e.ci_low for e in report.effects):
-            heads.append(_cell("95 % interval", "th"))
-    yield f'<h2>Every removal</h2>\n<div class="scroll"><table>\n<tr>{"".join(heads)}</tr>'
+        titles.append(METRICS[name].full if name != "flip_rate" else "flip rate")
+        titles += ["95 % interval"] if name == report.metric and bounded else []
+    rows = []
     for effect in report.effects:
-        yield _row(report, view, effect, names)
-    yield "</table></div>"
+        cells = [variant_name(report, effect.variant, view.index_base)]
+        for name in names:
+            value = effect.metric(name)
+            cells.append("–" if value is None else f"{value:.6g}")
+            if name == report.metric and bounded:
+                cells.append(_interval(effect, name))
+        rows.append(cells)
+    return Table("Every removal", titles, rows, ("removed",))
 
 
-def _page(report: AblationReport, view: AblationView, palette: str) -> Iterator[str]:
-    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}"/>'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-    yield f"<title>removed heads of {safe(report.model.name)}</title>"
-    yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body>"
-    yield f"<h1>{safe(' '.join(view.text.split()))}</h1>"
-    for line in _facts(report, view):
-        yield f"<p>{safe(line)}</p>"
-    for title, drawing in _sections(report, view):
-        yield f'<h2>{safe(title)}</h2>\n<div class="scroll">{svg_element(drawing, DIVERGING)}</div>'
-    maps = _maps(report, view, palette)
-    if maps:
-        yield f"<h2>Where they look</h2>\n{svg_element(legend_drawing(), palette)}"
-        drawn = "".join(f"<div>{svg_element(drawing, palette)}</div>" for drawing in maps)
-        yield f'<div class="maps">{drawn}</div>'
-    if report.effects:
-        yield from _table(report, view)
-    yield "</body>\n</html>"
-
-
-def write_ablation_html(
-    report: AblationReport, view: AblationView, palette: str, stream: SupportsWrite[str]
-) -> None:
-    """Write the drawings of the SVG, each on its own, and a table of every removal."""
-    for piece in _page(report, view, palette):
-        stream.write(piece + "\n")
+def _interval(effect: Effect, name: Metric) -> str:
+    if name not in effect.ci_low:
+        return "–"
+    return f"[{effect.ci_low[name]:.6g}, {effect.ci_high[name]:.6g}]"

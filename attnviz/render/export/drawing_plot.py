@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from attnviz.errors import UsageError
 from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Style, Tip
-from attnviz.render.export.heads_plot import require_matplotlib
 from attnviz.render.export.plot_fonts import Pen
 from attnviz.render.palette import colour_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["write_drawing_png"]
+__all__ = ["write_drawing"]
 
 _DPI = 144
 _PIXELS = 96  # of a drawing to an inch
@@ -28,14 +27,11 @@ _SIZES: dict[Style, float] = {"title": 15, "heading": 13, "value": 10}
 _BOLD = {"title", "heading", "name"}
 
 
-def write_drawing_png(
-    drawing: Drawing, palette: str, stream: BinaryIO, form: Literal["png", "pdf"] = "png"
-) -> None:
+def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = "png") -> None:
     """Write the drawing on white paper, without its tips; the same drawing gives the same bytes.
 
-    LoadError without matplotlib; UsageError where the drawing is too large for a picture.
+    form: ``png`` or ``pdf``. UsageError where the drawing is too large for a picture.
     """
-    require_matplotlib()
     pixels = drawing.width * drawing.height * (_DPI / _PIXELS) ** 2
     if pixels > _MOST_PIXELS:
         raise UsageError(

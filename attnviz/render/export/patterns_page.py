@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnviz.patterns import PatternReport
-from attnviz.render.export.drawing import Drawing, flow
+from attnviz.render.export.drawing import Drawing
 from attnviz.render.export.legend_figure import legend_drawing
+from attnviz.render.export.page import Page, Section, Table
 from attnviz.render.export.patterns_csv import pattern_columns, pattern_row
 from attnviz.render.export.patterns_figure import (
     example_drawing,
@@ -14,19 +15,16 @@ from attnviz.render.export.patterns_figure import (
     label_key,
     ranking_drawing,
 )
-from attnviz.render.export.sections import Page, Section
-from attnviz.render.export.svg import safe
 from attnviz.render.facts import model_parts
 from attnviz.render.meanings import meaning
 from attnviz.render.patterns.facts import count, pattern_doubts, provenance_words
 from attnviz.render.patterns.view import PatternView
 from attnviz.render.theme import Theme
 
-__all__ = ["patterns_page", "patterns_table"]
+__all__ = ["patterns_page"]
 
 _LISTED, _WATCHED = 8, 24
 _MAPPED = 2
-_MAPS_ROOM = 1500.0
 _MOST_ROWS = 4096
 
 
@@ -42,10 +40,11 @@ def patterns_page(report: PatternReport, view: PatternView, palette: str) -> Pag
     sections += [_section(report, view, name) for name in names]
     maps = _maps(report, view, names, palette)
     if maps:
-        drawn = (legend_drawing(), flow("maps", maps, _MAPS_ROOM, 32))
         words = "the best of each label" if view.watch is None else "the best heads"
-        sections.append(Section("What it looks like", words, drawn))
-    return Page(f"patterns of {report.model.name}", title, list(_facts(report, view)), sections)
+        sections.append(Section("What it looks like", words, (legend_drawing(),)))
+        sections.append(Section("", "", tuple(maps), beside=True))
+    name = f"patterns of {report.model.name}"
+    return Page(name, title, list(_facts(report, view)), sections, [_table(report)])
 
 
 def _shown(report: PatternReport, view: PatternView) -> list[str]:
@@ -95,22 +94,11 @@ def _maps(
     return [drawing for drawing in drawn if drawing is not None]
 
 
-def patterns_table(report: PatternReport) -> Iterator[str]:
+def _table(report: PatternReport) -> Table:
     """Every number of every head; a dash where nothing was measured."""
-    yield '<h2>Every head</h2>\n<div class="scroll"><table>\n<thead><tr>'
-    titles = ["name", *pattern_columns(report)[2:]]
-    yield "".join(_cell(safe(title), "th", title in ("name", "label")) for title in titles)
-    yield "</tr></thead><tbody>"
+    rows = []
     for entry in report.heads[:_MOST_ROWS]:
         label, *numbers = list(pattern_row(report, entry))[2:]
-        cells = [
-            _cell(report.name(entry.layer, entry.head), word=True),
-            _cell(safe(label or "–"), word=True),
-        ]
-        cells += [_cell(f"{float(number):.4g}" if number else "–") for number in numbers]
-        yield f"<tr>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
-
-
-def _cell(content: str, kind: str = "td", word: bool = False) -> str:
-    return f'<{kind} class="word">{content}</{kind}>' if word else f"<{kind}>{content}</{kind}>"
+        told = (f"{float(number):.4g}" if number else "–" for number in numbers)
+        rows.append([report.name(entry.layer, entry.head), label or "–", *told])
+    return Table("Every head", ["name", *pattern_columns(report)[2:]], rows, ("name", "label"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnviz.render.export.drawing import Anchor, Drawing, Item, Label, Style, flow
-from attnviz.render.export.sections import Page, Section
-from attnviz.render.export.svg import safe
+from attnviz.render.export.page import Page, Section, Table
 from attnviz.render.facts import model_parts
 from attnviz.render.labels import width
 from attnviz.render.theme import Theme
@@ -27,7 +26,7 @@ from attnviz.render.verification.words import (
 )
 from attnviz.verification import Check, Matrix, Step, Verdict, Verification
 
-__all__ = ["verification_page", "verification_table"]
+__all__ = ["verification_page"]
 
 _LETTER, _LINE, _GAP = 6.7, 19.0, 18.0
 _ROOM = 1000.0
@@ -46,7 +45,8 @@ def verification_page(found: Verification) -> Page:
         checks = [check for check in found.checks if check.group == group]
         rows = [row for check in checks for row in _rows(check)]
         sections.append(Section(group, found.cases.get(group, ""), (_table(rows),)))
-    return Page(f"verification of {about}", title, list(_facts(found)), sections)
+    facts, numbers = list(_facts(found)), _numbers(found)
+    return Page(f"verification of {about}", title, facts, sections, [numbers])
 
 
 def _facts(found: Verification) -> Iterator[str]:
@@ -124,27 +124,15 @@ def _table(rows: Sequence[_Row], caption: str = "", right: bool = False) -> Draw
     return Drawing(caption or "checks", max(across, least, 1.0), max(y, 1.0), tuple(items))
 
 
-def verification_table(found: Verification) -> Iterator[str]:
-    """Every number as an HTML table, which can be searched and copied."""
-    yield '<h2>Every number</h2>\n<div class="scroll"><table>\n<thead><tr>'
+def _numbers(found: Verification) -> Table:
+    """Every number, which can be searched and copied."""
     titles = ("verdict", "case", "check", "against", "measure", "difference", "tolerance", "where")
-    yield "".join(f'<th class="word">{title}</th>' for title in titles)
-    yield "</tr></thead><tbody>"
+    rows: list[tuple[str, ...]] = []
     for check in found.checks:
+        of = (verdict(check), check.group, check.name, check.against)
         for measure in check.measures:
-            told = (
-                verdict(check),
-                check.group,
-                check.name,
-                check.against,
-                measure.name,
-                difference(measure.difference),
-                difference(measure.tolerance.value),
-                measure.where,
-            )
-            yield "<tr>" + "".join(f'<td class="word">{safe(cell)}</td>' for cell in told) + "</tr>"
+            numbers = difference(measure.difference), difference(measure.tolerance.value)
+            rows.append((*of, measure.name, *numbers, measure.where))
         if check.skipped is not None:
-            said = (verdict(check), check.group, check.name, check.against, check.skipped)
-            cells = "".join(f'<td class="word">{safe(cell)}</td>' for cell in said)
-            yield f'<tr>{cells}<td colspan="3"></td></tr>'
-    yield "</tbody></table></div>"
+            rows.append((*of, check.skipped, "", "", ""))
+    return Table("Every number", titles, rows, titles)

@@ -1,6 +1,5 @@
 """SVG and HTML: well-formed, complete, self-contained, whatever the tokens hold."""
 
-import io
 import re
 import unicodedata
 from html.parser import HTMLParser
@@ -9,8 +8,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnviz.render.export.heads_html import write_heads_html
-from attnviz.render.export.heads_svg import write_heads_svg
+from attnviz.render.export.heads_page import heads_page
+from attnviz.render.export.page import page_drawing, page_html
+from attnviz.render.export.svg import svg_document
 from attnviz.render.palette import colour_table, to_hex
 from attnviz.render.scale import weight_steps
 
@@ -18,15 +18,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def _svg(report, text="a text", target=None, palette="viridis"):
-    stream = io.StringIO()
-    write_heads_svg(report, text, target, palette, stream)
-    return stream.getvalue()
+    return svg_document(page_drawing(heads_page(report, text, target, palette)), palette)
 
 
 def _html(report, text="a text", target=None, palette="viridis"):
-    stream = io.StringIO()
-    write_heads_html(report, text, target, palette, stream)
-    return stream.getvalue()
+    return "\n".join(page_html(heads_page(report, text, target, palette), palette))
 
 
 def _texts(markup):

@@ -163,7 +163,7 @@ def test_sorted_heads_keep_their_order(make):
 
 def test_importing_needs_no_heavy_package():
     code = (
-        "import sys, attnviz.render.export.save, attnviz.render.export.heads_json; "
+        "import sys, attnviz.render.export.files, attnviz.render.export.heads_json; "
         "print([n for n in ('torch', 'matplotlib', 'safetensors', 'transformers') "
         "if n in sys.modules])"
     )

@@ -13,19 +13,20 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.cli.patterns_result import Labelled
+from attnviz.cli.rollout_run import Followed
+from attnviz.errors import UsageError
 from attnviz.patterns import Probe
 from attnviz.render.export.drawing import Drawing
-from attnviz.render.export.drawing_plot import write_drawing_png
-from attnviz.render.export.patterns_save import SAVED, check_save_path, save_patterns
-from attnviz.render.export.rollout_save import save_rollout
+from attnviz.render.export.drawing_plot import write_drawing
+from attnviz.render.export.files import save, text_file
 from attnviz.render.patterns.view import PatternView
 
 EVIL = "<script>alert(1)</script>\x1b[31m&\u202e"
 
 
 def saved(report: Any, path: Path, view: PatternView | None = None) -> str:
-    save_patterns(report, view or PatternView(), path, "viridis", "a screen\n")
+    save(path, Labelled(report, view or PatternView()).files("viridis"))
     return path.read_text(encoding="utf-8")
 
 
@@ -74,7 +75,8 @@ def test_nothing_in_a_figure_acts_or_is_fetched(
     view = PatternView(text=EVIL, source=EVIL)
     contents = [saved(report, tmp_path / f"a{ending}", view) for ending in (".svg", ".html")]
     for ending in (".svg", ".html"):
-        save_rollout(rollouts(pieces=pieces), EVIL, tmp_path / f"r{ending}", "viridis", "")
+        followed = Followed(rollouts(pieces=pieces), EVIL, None, False, False)
+        save(tmp_path / f"r{ending}", followed.files("viridis"))
         contents.append((tmp_path / f"r{ending}").read_text(encoding="utf-8"))
     for content in contents:
         assert "<script" not in content
@@ -97,7 +99,7 @@ def test_the_page_has_every_number(pattern_reports: Callable[..., Any], tmp_path
 def test_png(pattern_reports: Callable[..., Any], tmp_path: Path, heads: int) -> None:
     report = pattern_reports(layers=2, heads=heads, pieces=("<s>", " 학교", "\x1b"))
     path = tmp_path / "a.png"
-    save_patterns(report, PatternView(), path, "magma", "")
+    save(path, Labelled(report, PatternView()).files("magma"))
     content = path.read_bytes()
     assert content.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", content[16:24])
@@ -107,13 +109,15 @@ def test_png(pattern_reports: Callable[..., Any], tmp_path: Path, heads: int) ->
 
 def test_a_picture_that_is_too_large_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "a.png").open("wb") as stream, pytest.raises(UsageError, match="too large"):
-        write_drawing_png(Drawing("large", 20_000, 20_000), "viridis", stream)
+        write_drawing(Drawing("large", 20_000, 20_000), "viridis", stream)
 
 
 def test_rollout_files_hold_both_matrices(rollouts: Callable[..., Any], tmp_path: Path) -> None:
     rollout = rollouts()
-    for ending in SAVED:
-        save_rollout(rollout, "a text", tmp_path / f"a{ending}", "viridis", "the screen\n")
+    followed = Followed(rollout, "a text", None, False, False)
+    files = {".json": text_file(followed.write_json), **followed.files("viridis")}
+    for ending in files:
+        save(tmp_path / f"a{ending}", files)
     document = json.loads((tmp_path / "a.json").read_text())
     assert document["schema"] == "attnviz.rollout/1"
     assert np.array_equal(document["rollout"], rollout.matrix)
@@ -128,12 +132,4 @@ def test_rollout_files_hold_both_matrices(rollouts: Callable[..., Any], tmp_path
         assert row["query_token"] == rollout.tokens.texts[place[0]]
     texts = labels_of((tmp_path / "a.svg").read_text(encoding="utf-8"))
     assert {"rollout through 3 layers", "last layer, mean of its heads"} <= set(texts)
-    assert (tmp_path / "a.txt").read_text() == "the screen\n"
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_what_cannot_be_saved_is_told_first(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"end it in one of \.json, \.csv"):
-        check_save_path(tmp_path / "a.xyz")
-    with pytest.raises(LoadError, match="there is no directory"):
-        check_save_path(tmp_path / "missing" / "a.csv")

@@ -14,8 +14,8 @@ from rich.cells import cell_len
 
 from attnviz.pruning import PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
+from attnviz.render.export.pruning_csv import write_prune_csv
 from attnviz.render.export.pruning_json import prune_document
-from attnviz.render.export.pruning_save import write_prune_csv
 from attnviz.render.pruning.curve import loss_curve
 from attnviz.render.pruning.heads_left import heads_left
 from attnviz.render.pruning.screen import prune_screen

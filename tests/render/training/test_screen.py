@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from attnviz.errors import UsageError
+from attnviz.cli.train_run import Trained
 from attnviz.learning import TrainedModel, bits_per_byte
+from attnviz.render.export.files import save, text_file
+from attnviz.render.export.training_csv import write_train_csv
 from attnviz.render.export.training_json import train_document, write_train_json
-from attnviz.render.export.training_save import check_save_path, save_training, write_train_csv
 from attnviz.render.theme import Theme
 from attnviz.render.training.screen import train_screen
 
@@ -103,13 +104,12 @@ def test_the_curve_as_a_table(result: TrainedModel) -> None:
 
 
 def test_the_ending_says_which_file_is_written(result: TrainedModel, tmp_path: Path) -> None:
-    for ending in (".json", ".csv", ".txt"):
-        save_training(result, tmp_path / f"run{ending}", "the screen\n")
+    trained = Trained(result, False, ())
+    files = {".json": text_file(trained.write_json), **trained.files("viridis")}
+    for ending in files:
+        save(tmp_path / f"run{ending}", files)
     assert json.loads((tmp_path / "run.json").read_text())["schema"] == "attnviz.train/1"
     assert (tmp_path / "run.csv").read_text().startswith("step,tokens,seconds")
-    assert (tmp_path / "run.txt").read_text() == "the screen\n"
-    with pytest.raises(UsageError, match=r"end it in one of \.json"):
-        check_save_path(tmp_path / "run.png")
 
 
 def test_a_loss_beyond_all_bounds_is_said(result: TrainedModel) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.errors import UsageError
+from attnviz.cli.verify_run import Verified
+from attnviz.render.export.files import save, text_file
 from attnviz.render.export.verification_json import verification_document
-from attnviz.render.export.verification_save import SAVED, check_save_path, save_verification
 from attnviz.verification import Verification
 
 Made = Callable[..., Verification]
@@ -42,21 +42,20 @@ def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
         json.dumps(one, allow_nan=False)
 
 
-@pytest.mark.parametrize("ending", SAVED)
+@pytest.mark.parametrize("ending", [".json", ".csv", ".svg", ".html", ".png", ".pdf"])
 @pytest.mark.parametrize("kind", ["own", "model"])
 def test_every_file(
     own_found: Made, model_found: Made, tmp_path: Path, ending: str, kind: str
 ) -> None:
     found = own_found(True, steps=True) if kind == "own" else model_found(True)
     path = tmp_path / f"a{ending}"
-    save_verification(found, path, "viridis", "the screen\n")
-    if ending == ".png":
-        assert path.read_bytes().startswith(b"\x89PNG")
+    shown = Verified(found, False, ())
+    save(path, {".json": text_file(shown.write_json), **shown.files("viridis")})
+    if ending in (".png", ".pdf"):
+        assert path.read_bytes().startswith((b"\x89PNG", b"%PDF"))
         return
     content = path.read_text(encoding="utf-8")
-    if ending == ".txt":
-        assert content == "the screen\n"
-    elif ending == ".json":
+    if ending == ".json":
         assert json.loads(content) == json.loads(json.dumps(verification_document(found)))
     elif ending == ".csv":
         rows = list(csv.DictReader(content.splitlines()))
@@ -79,12 +78,7 @@ def test_the_drawing_shows_names_as_text(model_found: Made, tmp_path: Path) -> N
     found = replace(found, model=replace(found.model, name=evil), text=evil)
     for ending in (".svg", ".html"):
         path = tmp_path / f"a{ending}"
-        save_verification(found, path, "viridis", "")
+        save(path, Verified(found, False, ()).files("viridis"))
         content = path.read_text(encoding="utf-8")
         assert "<script>" not in content
         assert "\x1b" not in content
-
-
-def test_what_cannot_be_saved(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"end it in one of \.json"):
-        check_save_path(tmp_path / "a.pdf")

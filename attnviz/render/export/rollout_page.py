@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.patterns import Rollout
-from attnviz.render.export.drawing import Drawing, flow
 from attnviz.render.export.legend_figure import legend_drawing
 from attnviz.render.export.map_figure import matrix_drawing
 from attnviz.render.export.model_facts import model_facts
-from attnviz.render.export.path_check import check_path
-from attnviz.render.export.saved_file import TextWriter, save_page, save_text
-from attnviz.render.export.sections import Page, Section
+from attnviz.render.export.page import Page, Section
 from attnviz.render.facts import model_parts
 from attnviz.render.rollout import rollout_titles
 from attnviz.render.theme import Theme
@@ -23,25 +18,9 @@ from attnviz.render.theme import Theme
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = [
-    "SAVED",
-    "SCHEMA",
-    "check_save_path",
-    "rollout_document",
-    "save_rollout",
-    "write_rollout_json",
-]
+__all__ = ["rollout_document", "rollout_page", "write_rollout_csv", "write_rollout_json"]
 
 SCHEMA = "attnviz.rollout/1"
-SAVED = (".json", ".csv", ".svg", ".html", ".png", ".txt")
-"""The endings that are known."""
-
-_ROOM = 1400.0
-
-
-def check_save_path(path: Path) -> None:
-    """Raise one line if ``save_rollout`` could not write ``path``; see ``check_path``."""
-    check_path(path, SAVED)
 
 
 def rollout_document(rollout: Rollout, text: str) -> dict[str, Any]:
@@ -65,7 +44,7 @@ def write_rollout_json(rollout: Rollout, text: str, stream: SupportsWrite[str]) 
     stream.write(json.dumps(rollout_document(rollout, text), allow_nan=False) + "\n")
 
 
-def _write_csv(rollout: Rollout, stream: SupportsWrite[str]) -> None:
+def write_rollout_csv(rollout: Rollout, stream: SupportsWrite[str]) -> None:
     """A line a pair: query and key with their tokens, the rollout and the last layer's weight."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(("query", "key", "query_token", "key_token", "rollout", "last_layer"))
@@ -78,35 +57,18 @@ def _write_csv(rollout: Rollout, stream: SupportsWrite[str]) -> None:
             writer.writerow((query, key, texts[query], texts[key], repr(row[key]), repr(last[key])))
 
 
-def _page(rollout: Rollout, text: str, palette: str) -> Page:
+def rollout_page(rollout: Rollout, text: str, palette: str) -> Page:
     parts = [words for words, _ in model_parts(rollout.model, Theme())]
     facts = [" · ".join([*parts, f"{len(rollout.tokens)} tokens"]), *rollout.model.notes]
-    maps: list[Drawing] = [
+    """The rollout beside the last layer's own attention."""
+    maps = tuple(
         matrix_drawing(
             (title, ""), matrix, (rollout.tokens, rollout.tokens), rollout.causal, palette
         )
         for title, matrix in zip(
             rollout_titles(rollout), (rollout.matrix, rollout.raw), strict=True
         )
-    ]
-    drawn = (legend_drawing(), flow("rollout and last layer", maps, _ROOM, 32))
+    )
+    sections = [Section("", "", (legend_drawing(),)), Section("", "", maps, beside=True)]
     name = f"rollout of {rollout.model.name}"
-    return Page(name, " ".join(text.split()), facts, [Section("", "", drawn)])
-
-
-def save_rollout(rollout: Rollout, text: str, path: Path, palette: str, screen_text: str) -> None:
-    """Write a rollout whole or not at all; ``screen_text`` is what a ``.txt`` holds.
-
-    Raises what ``check_save_path`` raises, and LoadError where the system refuses on the way.
-    """
-    check_save_path(path)
-    writers: dict[str, TextWriter] = {
-        ".json": partial(write_rollout_json, rollout, text),
-        ".csv": partial(_write_csv, rollout),
-        ".txt": lambda out: out.write(screen_text),
-    }
-    write = writers.get(path.suffix.lower())
-    if write is not None:
-        save_text(path, write)
-    else:
-        save_page(path, _page(rollout, text, palette), palette)
+    return Page(name, " ".join(text.split()), facts, sections)

@@ -4,21 +4,30 @@ import errno
 import json
 import os
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from attnviz.cli.heads import HeadsOutput
 from attnviz.errors import LoadError, UsageError
-from attnviz.render.export import save as module
-from attnviz.render.export.save import SAVE_FORMATS, check_save_path, save, saver, write_text
+from attnviz.render.export.files import check_path, save, text_file
+from attnviz.render.export.heads_files import heads_files
+
+ENDINGS = HeadsOutput().endings
 
 
-@pytest.mark.parametrize("ending", SAVE_FORMATS)
+def write(report, path, text="a text", target=None, screen="the screen\n"):
+    files = heads_files(report, text, target, "magma")
+    save(path, {**files, ".txt": text_file(lambda stream: stream.write(screen))})
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_every_ending_is_written(tmp_path, report, ending):
     path = tmp_path / f"out{ending.upper()}"
-    check_save_path(path)
-    save(report, path, text="a text", palette="magma", screen_text="the screen")
+    check_path(path, ENDINGS)
+    write(report, path)
     assert os.listdir(tmp_path) == [path.name]
     content = path.read_bytes()
     starts = {
@@ -37,36 +46,29 @@ def test_every_ending_is_written(tmp_path, report, ending):
 
 @pytest.mark.parametrize("name", ["out", "out.xyz", "out.json.gz", ".json", "\x1b[2J.bad"])
 def test_an_unknown_ending_names_the_known_ones(tmp_path, name):
-    for ask in (saver, check_save_path):
-        with pytest.raises(UsageError) as caught:
-            ask(tmp_path / name)
-        message = str(caught.value)
-        assert all(ending in message for ending in SAVE_FORMATS)
-        assert message.isprintable()
-
-
-def test_a_path_may_be_a_string(tmp_path, report):
-    save(report, str(tmp_path / "x.json"), text="t")
-    assert json.loads((tmp_path / "x.json").read_text())["text"] == "t"
+    with pytest.raises(UsageError) as caught:
+        check_path(tmp_path / name, ENDINGS)
+    message = str(caught.value)
+    assert all(ending in message for ending in ENDINGS)
+    assert message.isprintable()
 
 
 def test_target_reaches_the_file(tmp_path, make):
     report = make(kind="cross", keys=("x",))
-    save(report, tmp_path / "x.json", text="t", target="its target")
+    write(report, tmp_path / "x.json", target="its target")
     assert json.loads((tmp_path / "x.json").read_text())["target"] == "its target"
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, report, monkeypatch):
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     path = tmp_path / "x.json"
     path.write_text("old")
 
-    def fail(_report, _request, stream):
+    def fail(stream):
         stream.write(b"half of it")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, "SAVE_FORMATS", {".json": fail})
     with pytest.raises(LoadError, match="No space left"):
-        save(report, path, text="t")
+        save(path, {".json": fail})
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["x.json"]
 
@@ -74,37 +76,37 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, report, monkeypatch):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 @pytest.mark.parametrize("ending", [".json", ".csv", ".npz", ".safetensors", ".svg", ".png"])
 def test_every_writer_passes_a_full_disk_on(report, ending):
-    request = module.SaveRequest("t", screen_text="s")
     with (
         open("/dev/full", "wb", buffering=0) as stream,
         pytest.raises(OSError, match="No space left"),
     ):
-        saver("x" + ending)(report, request, stream)
+        heads_files(report, "t", None, "viridis")[ending](stream)
 
 
 def test_pictures_need_matplotlib_before_anything_else(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in ("x.png", "x.PDF"):
-        with pytest.raises(LoadError, match=r"attnviz\[plot\]"):
-            check_save_path(tmp_path / name)
-    check_save_path(tmp_path / "x.svg")
+        with pytest.raises(LoadError, match=r"pip install 'attnviz\[plot\]'") as caught:
+            check_path(tmp_path / name, ENDINGS)
+        assert "\n" not in str(caught.value)
+    check_path(tmp_path / "x.svg", ENDINGS)
 
 
 def test_a_missing_directory_is_refused_first(tmp_path, report):
     with pytest.raises(LoadError, match="no directory"):
-        save(report, tmp_path / "none" / "x.json", text="t")
+        write(report, tmp_path / "none" / "x.json")
 
 
-def test_text_is_written_as_it_stands(tmp_path):
-    path = tmp_path / "screen.txt"
-    write_text(path, "학교 ▀▄\nsecond")
+def test_text_is_written_as_it_stands(tmp_path, report):
+    path = Path(tmp_path / "screen.txt")
+    write(report, path, screen="학교 ▀▄\nsecond\n")
     assert path.read_text(encoding="utf-8") == "학교 ▀▄\nsecond\n"
 
 
 def test_unpaired_surrogates_do_not_stop_a_file(tmp_path, make):
     report = make(texts=("a", "\udc80b"))
-    for ending in SAVE_FORMATS:
-        save(report, tmp_path / f"x{ending}", text="a \udc80b", screen_text="\udc80")
+    for ending in ENDINGS:
+        write(report, tmp_path / f"x{ending}", text="a \udc80b", screen="\udc80")
     assert json.loads((tmp_path / "x.json").read_text())["tokens"] == ["a", "\udc80b"]
     ElementTree.parse(tmp_path / "x.svg")
     with np.load(tmp_path / "x.npz", allow_pickle=False) as archive:

@@ -1,0 +1,84 @@
+"""A report in a file, whole or not at all, in the format that the ending of the name says."""
+
+from __future__ import annotations
+
+import codecs
+import importlib.util
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.render.export.whole_file import check_writable, whole_file
+from attnviz.render.labels import visible
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.render.export.page import Page
+
+__all__ = ["TextWriter", "Writer", "check_path", "page_files", "save", "text_file"]
+
+Writer = Callable[[BinaryIO], object]
+"""Writes one kind of file."""
+
+TextWriter = Callable[["SupportsWrite[str]"], object]
+"""Writes one kind of text."""
+
+_PLOTTED = (".png", ".pdf")
+
+
+def text_file(write: TextWriter) -> Writer:
+    """A file in UTF-8; half of a surrogate pair is written as an escape."""
+    return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
+
+
+def page_files(page: Callable[[], Page], palette: str) -> dict[str, Writer]:
+    """What writes a page, by the ending of the name; it is made when one of them is asked for."""
+    from attnviz.render.export.drawing_plot import write_drawing  # NumPy is for pictures alone
+    from attnviz.render.export.page import page_drawing, page_html
+    from attnviz.render.export.svg import svg_document
+
+    def html(stream: SupportsWrite[str]) -> None:
+        for piece in page_html(page(), palette):
+            stream.write(f"{piece}\n")
+
+    def svg(stream: SupportsWrite[str]) -> None:
+        stream.write(svg_document(page_drawing(page()), palette))
+
+    def plot(stream: BinaryIO, ending: str) -> None:
+        write_drawing(page_drawing(page()), palette, stream, ending.removeprefix("."))
+
+    plots = {ending: partial(plot, ending=ending) for ending in _PLOTTED}
+    return {".html": text_file(html), ".svg": text_file(svg), **plots}
+
+
+def check_path(path: Path, endings: Collection[str]) -> None:
+    """Raise one line if ``path`` could not be written; cheap, so that it can come first.
+
+    UsageError for an ending that is not among ``endings`` or something that is no file; LoadError
+    for a missing or closed directory, a closed file, or a picture without matplotlib.
+    """
+    ending = path.suffix.lower()
+    if ending not in endings:
+        raise UsageError(
+            f"cannot tell from the name {visible(str(path))} what to save: end it in one of "
+            f"{', '.join(endings)}"
+        )
+    if ending in _PLOTTED and importlib.util.find_spec("matplotlib") is None:
+        raise LoadError(
+            "PNG and PDF are drawn by matplotlib, which is not installed: "
+            "pip install 'attnviz[plot]', or save as .svg or .html"
+        )
+    check_writable(path)
+
+
+def save(path: Path, writers: Mapping[str, Writer]) -> None:
+    """Write a file by the ending of its name, whole or not at all.
+
+    Raises what ``check_path`` raises, and LoadError where the system refuses on the way.
+    """
+    check_path(path, writers)
+    with whole_file(path) as stream:
+        writers[path.suffix.lower()](stream)
