@@ -32,12 +32,12 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """What a half of a surrogate pair looks like; whole pairs, as of an escaped emoji, do so too."""
 
 
-def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = TEXT_BYTES) -> bytes:
+def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) -> bytes:
     """All of a file, a pipe or a terminal.
 
     name: how a message names it; empty for its path in quotes.
     failure: how a message begins where the system refuses; empty for ``cannot read <name>``.
-    most: bytes that it may have.
+    most: bytes that it may have; 0 for those of a text.
 
     Raises:
         LoadError: the system refuses, or there is more.
@@ -55,9 +55,9 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = TEX
         raise LoadError(f"{failure or f'cannot read {shown}'}: {why}") from error
 
 
-def read_stream(stream: BinaryIO, name: str, most: int = TEXT_BYTES) -> bytes:
-    """All of an open stream; LoadError where it has more than ``most`` bytes."""
-    pieces, size = [], 0
+def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
+    """All of an open stream; LoadError where it has more bytes than ``read_bytes`` takes."""
+    pieces, size, most = [], 0, most or TEXT_BYTES
     try:
         while piece := stream.read(_PIECE):
             pieces.append(piece)

@@ -72,7 +72,7 @@ def test_parameters_that_the_files_name_otherwise(
     path = llama(intermediate_size=10**6) / "model.safetensors"
     save_file({f"x.{name}": tensor for name, tensor in load_file(path).items()}, path)
     said = refused(3, "heads", "the cat", "--model", str(path.parent))
-    assert "that asks for 72,000," in said
+    assert "that asks for 72,001,908 parameters" in said
     assert "its files hold 2,268" in said
 
 
