@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from attnviz.errors import LoadError
+from attnviz.errors import AttnvizError, LoadError
 
 __all__ = ["foreign", "one_line", "quietly", "running", "tokenizing"]
 
@@ -17,7 +17,10 @@ _TALKATIVE = ("transformers", "huggingface_hub")
 _LONGEST = 300
 """Characters kept of a library's message: some list every tensor of a model."""
 
-_OURS = "attnviz."
+_RUNNING = ("transformers", "torch", "attnviz.")
+"""How the names of modules begin that take part in a forward pass: a model's own code too, and
+ours, which stands in for its attention and gets masks and queries that may not fit."""
+
 _STDERR = 2
 _PIPE_BYTES = 2**16
 _redirecting = threading.Lock()
@@ -40,17 +43,14 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def foreign(failure: str, *passing: type[Exception]) -> Iterator[None]:
-    """Run library code quietly; whatever it raises becomes ``LoadError("<failure>: <why>")``.
-
-    Our own exceptions pass, as library code calls back what observes it, and those ``passing``.
-    """
+def foreign(failure: str) -> Iterator[None]:
+    """Run library code quietly; whatever it raises becomes ``LoadError("<failure>: <why>")``."""
     try:
         with quietly():
             yield
+    except AttnvizError:
+        raise
     except Exception as error:  # a damaged file raises anything, tokenizers even Exception itself
-        if type(error).__module__.startswith(_OURS) or isinstance(error, passing):
-            raise
         raise LoadError(f"{failure}: {_why(error)}") from error
     except BaseException as error:
         if not _is_panic(error):  # Ctrl-C, the end of the process
@@ -108,9 +108,29 @@ def _standard_error() -> int | None:
 
 @contextmanager
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
-    """``foreign`` for the forward pass of a model, which its config.json may make impossible."""
-    with foreign(f"{type(model).__name__} cannot run over this text", *passing):
-        yield
+    """``foreign`` for the forward pass of a model, which its config.json may make impossible.
+
+    Exceptions of our own go through, those of others who observe the pass, and what is ``passing``.
+    """
+    try:
+        with quietly():
+            yield
+    except passing:
+        raise
+    except Exception as error:
+        ours = type(error).__module__.startswith("attnviz.")
+        if ours or not _raised_by(error).startswith(_RUNNING):
+            raise
+        name = type(model).__name__
+        raise LoadError(f"{name} cannot run over this text: {_why(error)}") from error
+
+
+def _raised_by(error: Exception) -> str:
+    """The module whose code raised it."""
+    trace, module = error.__traceback__, ""
+    while trace is not None:
+        module, trace = str(trace.tb_frame.f_globals.get("__name__")), trace.tb_next
+    return module
 
 
 def _is_panic(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from attnviz.errors import LoadError
-from attnviz.models.foreign import foreign, tokenizing
+from attnviz.models.foreign import foreign, running, tokenizing
 
 SLOW = {
     "pre_tokenizer": {
@@ -160,9 +160,16 @@ def test_each_failure_is_a_line(error: Exception, says: str) -> None:
 
 
 def test_what_observes_a_model_may_raise_its_own() -> None:
+    import torch
+
     from attnviz.capture.removal_sites import LostTrackError
 
-    with pytest.raises(LostTrackError), foreign("a failure"):
-        raise LostTrackError("a hook")
-    with pytest.raises(ZeroDivisionError), foreign("a failure", ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError), running(torch.nn.Linear(2, 2)):
         raise ZeroDivisionError
+    with pytest.raises(RuntimeError), running(torch.nn.Linear(2, 2), RuntimeError):
+        torch.nn.Linear(2, 2)(torch.zeros(3))
+    failure = pytest.raises(LoadError, match="Linear cannot run over this text: ")
+    with failure, running(torch.nn.Linear(2, 2)):
+        torch.nn.Linear(2, 2)(torch.zeros(3))
+    with pytest.raises(LostTrackError), running(torch.nn.Linear(2, 2)):
+        raise LostTrackError("a hook")
