@@ -21,7 +21,7 @@ ROOT = Path(attnviz.__file__).parent
 
 GROUND = {
     *("records", "designs", "accounts", "ablation", "patterns", "pruning", "scaling"),
-    *("learning", "sweeping", "verification", "errors"),
+    *("learning", "sweeping", "verification", "errors", "reading"),
 }
 """What crosses the layers: plain data and the exceptions."""
 
@@ -33,12 +33,13 @@ MAY_IMPORT = {
     "analysis": {"capture"} | GROUND,
     "capture": {"models", "attention"} | GROUND,
     "models": {"attention"} | GROUND,
-    "attention": {"errors"},
+    "attention": {"errors", "reading"},
     **{name: set() for name in GROUND},
     "accounts": {"designs"},
     "ablation": {"records"},
     "patterns": {"records"},
     "pruning": {"records"},
+    "reading": {"errors"},
     "scaling": {"records"},
     "learning": {"records"},
     "sweeping": {"learning"},
@@ -55,6 +56,7 @@ LIBRARIES = {
     "ablation": {"numpy"},
     "patterns": {"numpy"},
     "pruning": set(),
+    "reading": set(),
     "scaling": set(),
     "verification": {"numpy"},
     "designs": set(),

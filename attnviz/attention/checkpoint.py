@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.llama_config import config_from_llama, config_to_llama
 from attnviz.errors import LoadError, UsageError
+from attnviz.reading import read_json
 
 __all__ = ["Checkpoint", "StoredType", "open_checkpoint", "save_checkpoint", "tensor_revision"]
 
@@ -137,16 +138,9 @@ class _StoredTensors(Mapping[str, NDArray[np.floating]]):
 
 
 def _read_config(path: Path) -> DecoderConfig:
-    try:
-        values = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise LoadError(f"{path} was not found; a model directory must hold it") from error
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # no JSON, or no UTF-8
-        raise LoadError(f"{path} is no JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise LoadError(f"{path} must hold one JSON object")
+    if not path.exists():
+        raise LoadError(f"{path} was not found; a model directory must hold it")
+    values = read_json(path)
     try:
         return config_from_llama(values)
     except LoadError as error:

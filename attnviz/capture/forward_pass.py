@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from attnviz.capture.observer import Observer
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.foreign import running
 from attnviz.records import Kind
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class ForwardPass:
         """Call the module as its user would; options that its signature lacks are left out."""
         options = {"return_dict": True} | options
         known = {name: value for name, value in options.items() if self.takes(name)}
-        return self.module(**self.inputs, **known)
+        with running(self.model, torch.OutOfMemoryError):
+            return self.module(**self.inputs, **known)
 
     def takes(self, option: str) -> bool:
         """Whether the module can be called with this keyword."""

@@ -18,6 +18,7 @@ from attnviz.capture.forward_pass import ForwardPass
 from attnviz.capture.removal_hook_points import HookPointSites
 from attnviz.capture.removal_sites import Sites
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.foreign import running
 from attnviz.records import Kind
 
 __all__ = ["Passage", "Subject", "decoder_subject", "transformers_subject"]
@@ -79,7 +80,8 @@ class Subject:
         """One pass over texts of one length: logits (text, token, word), None without a head."""
         each = [self.inputs(passage) for passage in passages]
         inputs = {name: torch.cat([one[name] for one in each]) for name in each[0]}
-        output = self.root(**inputs, **self.options)
+        with running(self.root, torch.OutOfMemoryError):
+            output = self.root(**inputs, **self.options)
         if isinstance(output, Tensor):
             return output
         logits: Tensor | None = getattr(output, "logits", None) if self.head is not None else None

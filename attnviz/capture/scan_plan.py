@@ -19,11 +19,12 @@ from attnviz.capture.scan_blocks import BlockCall, RecordBlocks
 from attnviz.capture.scan_growth import WAYS, Growth, Way
 from attnviz.capture.scan_pass import Answer, replaced_head_input, run_pass
 from attnviz.capture.scan_readout import Readout
+from attnviz.errors import LoadError
 
 __all__ = ["ENDING", "ScanPlan", "is_causal", "is_void", "make_plan", "ordered", "run_grown"]
 
 # What a batch of another shape may raise in a model that is not made for it.
-_MISFITS = (LostTrackError, RuntimeError, ValueError, IndexError, TypeError)
+_MISFITS = (LostTrackError, LoadError, RuntimeError, ValueError, IndexError, TypeError)
 
 ENDING = 2
 """Tokens at a text's end that predict: its last token, and what follows it."""

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from attnviz.errors import LoadError, UsageError
+from attnviz.reading import CORPUS_BYTES, read_bytes
 from attnviz.render.export.lock import lock
 from attnviz.render.export.whole_file import check_writable, whole_file
 from attnviz.render.labels import visible
@@ -106,7 +107,7 @@ class ResumeFile:
 
     def _read(self) -> list[Piece]:
         """The finished pieces; a last line without its end is cut off for good."""
-        content = self._path.read_bytes()
+        content = read_bytes(self._path, name=self._shown, most=CORPUS_BYTES)
         whole, _, torn = content.rpartition(b"\n")
         lines = whole.split(b"\n")
         self._check_run(_entry(lines[0]))
@@ -147,7 +148,7 @@ def _entry(line: bytes) -> dict[str, Any]:
     """A line's object; empty where the line is none."""
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}
 

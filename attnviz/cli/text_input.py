@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from attnviz.errors import LoadError, UsageError
+from attnviz.reading import read_bytes, read_stream
 from attnviz.render.labels import visible
 
 __all__ = ["as_utf8", "decoded", "read_file", "read_standard_input", "read_text"]
@@ -48,15 +49,12 @@ def read_standard_input() -> bytes:
     """All of standard input; UsageError where it is closed."""
     if sys.stdin is None:  # closed by the caller, as in ``<&-``
         raise UsageError("standard input is closed: expected a text there, or give TEXT or --file")
-    return sys.stdin.buffer.read()
+    return read_stream(sys.stdin.buffer, "standard input")
 
 
 def read_file(path: Path) -> bytes:
-    """All of a file; LoadError where the system refuses."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise LoadError(f"cannot read {visible(str(path))}: {error.strerror}") from error
+    """All of a file; LoadError where the system refuses, UsageError for a device."""
+    return read_bytes(path, name=visible(str(path)))
 
 
 def decoded(

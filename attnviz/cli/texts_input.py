@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.cli.text_input import decoded, read_file, read_standard_input, read_text
 from attnviz.errors import LoadError, UsageError
+from attnviz.reading import parse_json
 from attnviz.render.labels import visible
 
 __all__ = ["BUILT_IN_TEXT", "Texts", "read_texts", "read_texts_file"]
@@ -94,8 +94,8 @@ def _lines(content: bytes, name: str) -> Iterator[str]:
 def _field(line: str, number: int, name: str) -> str:
     """The ``text`` of one JSON line."""
     try:
-        entry = json.loads(line)
-    except ValueError as error:  # JSONDecodeError, or a number of too many digits
+        entry = parse_json(line, name)
+    except LoadError as error:
         raise _damaged(line, number, name) from error
     text = entry.get("text") if isinstance(entry, dict) else None
     if not isinstance(text, str) or not text.strip():

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from attnviz.errors import UnsupportedError
+from attnviz.errors import LoadError, UnsupportedError
 
 __all__ = ["AttentionShape", "context_length", "read_shape", "resized", "text_config"]
 
@@ -57,6 +57,7 @@ def read_shape(config: Any, name: str) -> AttentionShape:
     """The attention of a config's text stack.
 
     Raises:
+        LoadError: a number of layers or heads, or their width, is not positive.
         UnsupportedError: the model has no attention heads, or not the same in every layer.
     """
     text = text_config(config)
@@ -71,7 +72,13 @@ def read_shape(config: Any, name: str) -> AttentionShape:
         if width is None:
             raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
         head_dim = width // heads
-    return AttentionShape(layers, heads, _kv_heads(text) or heads, head_dim)
+    found = AttentionShape(layers, heads, _kv_heads(text) or heads, head_dim)
+    if min(layers, heads, found.kv_heads, head_dim) < 1:
+        raise LoadError(
+            f"the config of {name!r} has {layers} layers of {heads} heads, {found.kv_heads} for "
+            f"keys and values, each {head_dim} wide: expected 1 or more of each"
+        )
+    return found
 
 
 def resized(config: Any, heads: int, kv_heads: int, head_dim: int) -> Any:

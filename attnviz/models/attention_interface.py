@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
 from transformers.modeling_utils import (
     ALL_ATTENTION_FUNCTIONS,
@@ -26,11 +27,19 @@ __all__ = [
     "register_attention",
     "sdpa_attention",
     "uses_interface",
+    "without_choices",
 ]
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 """``(module, query, key, value, mask, **options)`` to output (batch, query, heads, dims) and
 weights (batch, heads, query, key), or None where they are not computed."""
+
+_CHOICES = {
+    *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
+    *("experts_implementation", "_experts_implementation", "_experts_implementation_internal"),
+    *("use_kernels", "kernel_config", "transformers_weights"),
+}
+"""Fields by which a config could name code for the library to fetch, or another file of weights."""
 
 _EAGER = "eager_attention_forward"
 _FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
@@ -51,6 +60,30 @@ def register_attention(name: str, function: AttentionFunction, *, fused_mask: bo
 def uses_interface(model: PreTrainedModel) -> bool:
     """Whether the model's file looks up its attention function by the name in its config."""
     return bool(model._can_set_attn_implementation())
+
+
+def without_choices(config: Any) -> Any:
+    """The config, in which nothing at any depth chooses code: the library's own defaults hold.
+
+    A hub name in ``attn_implementation`` would be fetched and imported by the package ``kernels``,
+    whatever ``local_files_only`` and ``trust_remote_code`` say.
+    """
+    if isinstance(config, PreTrainedConfig):
+        config._attn_implementation = None  # of its parts too
+        config._experts_implementation = None
+        without_choices(vars(config))
+    elif isinstance(config, dict):
+        for name in _CHOICES & config.keys():
+            if name.endswith("_internal"):
+                config[name] = None
+            else:
+                del config[name]
+        for part in config.values():
+            without_choices(part)
+    elif isinstance(config, list | tuple):
+        for part in config:
+            without_choices(part)
+    return config
 
 
 def eager_attention(module: nn.Module) -> AttentionFunction | None:

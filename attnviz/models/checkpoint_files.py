@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from attnviz.errors import LoadError
 from attnviz.models.foreign import one_line
+from attnviz.reading import read_json
 
 __all__ = [
     "PickleError",
+    "check_layers",
     "check_weights",
     "file_names",
     "has_vocabulary",
-    "read_json",
+    "read_config",
     "side_files",
     "stored_metadata",
     "weight_files",
@@ -31,7 +33,20 @@ _VOCABULARY = (
     *("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes"),
 )
 _SIDE = ("generation_config.json", "*token*.json", *_VOCABULARY)
+_LONGEST_NAME = 255
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".ot", ".gguf")
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Tensors of weight files by their names."""
+
+_LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
+_REPEATED = re.compile(r".*(layers?|blocks|groups|group_num|experts|stages)")
+_MOST_REPEATED = 10_000
+"""More would keep the building of a model, or of its config alone, busy for minutes."""
+
+_MOST_SHARED = 128
+"""Layers that may share their weights: no model is known to have more of them."""
 
 
 class PickleError(LoadError):
@@ -75,7 +90,7 @@ def weight_files(
         if whole in names:
             return [whole]
         if index in names:
-            return _shards(name, fetch(index))
+            return _shards(name, fetch(index), Path(whole).suffix)
     if not allow_pickle and any(pickle in names for pickle in _PICKLED):
         raise PickleError(
             f"{name!r} has its weights only as pickles, which can run any code when they are read; "
@@ -86,16 +101,38 @@ def weight_files(
     raise LoadError(f"{name!r} has no weights: expected {_SAFE[0]}, found {found}")
 
 
-def _shards(name: str, index: Path) -> list[str]:
+def _shards(name: str, index: Path, ending: str) -> list[str]:
     table = read_json(index).get("weight_map")
     shards = list(table.values()) if isinstance(table, dict) else []
     if not shards or not all(isinstance(shard, str) for shard in shards):
         raise LoadError(f"{name!r} is damaged: {index.name} has no 'weight_map' of file names")
+    for shard in set(shards):
+        if not _is_plain(shard, ending):
+            raise LoadError(
+                f"{name!r} is refused: {index.name} names the file {shard!r}, expected names that "
+                f"end in {ending} of files inside its directory"
+            )
     return sorted(set(shards))
 
 
-def check_weights(name: str, directory: Path, weights: list[str]) -> None:
-    """Refuse absent weight files, and safetensors that are cut off or otherwise damaged."""
+def _is_plain(file: str, ending: str) -> bool:
+    """Whether a name stays inside its directory and is one that a file system takes."""
+    path = PurePosixPath(file)
+    return (
+        path.suffix == ending
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and file.isprintable()
+        and not set(file) & {"\\", ":"}
+        and all(len(part.encode()) <= _LONGEST_NAME for part in path.parts)
+    )
+
+
+def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
+    """Refuse absent weight files, and safetensors that are cut off or otherwise damaged.
+
+    Returns the shape of every tensor of safetensors files, by its name; of pickles none.
+    """
     absent = [file for file in weights if not (directory / file).is_file()]
     if absent:
         raise LoadError(
@@ -105,9 +142,11 @@ def check_weights(name: str, directory: Path, weights: list[str]) -> None:
                 * (len(absent) > 1)
             )
         )
+    shapes: dict[str, tuple[int, ...]] = {}
     for file in weights:
         if file.endswith(".safetensors"):
-            _check_safetensors(name, directory / file)
+            shapes |= _safetensors_shapes(name, directory / file)
+    return shapes
 
 
 def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
@@ -118,10 +157,11 @@ def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
-def _check_safetensors(name: str, path: Path) -> None:
+def _safetensors_shapes(name: str, path: Path) -> Shapes:
     try:
-        with safe_open(path, framework="numpy"):
-            pass
+        with safe_open(path, framework="numpy") as file:
+            names = file.keys()  # it is no mapping
+            return {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
     except (SafetensorError, OSError, ValueError) as error:
         raise LoadError(
             f"{name!r} is damaged: {path.name} is no whole safetensors file ({one_line(error)}); "
@@ -129,12 +169,56 @@ def _check_safetensors(name: str, path: Path) -> None:
         ) from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{str(path)!r} cannot be read as JSON: {one_line(error)}") from error
-    if not isinstance(content, dict):
-        raise LoadError(f"{str(path)!r} should hold a JSON object, not {type(content).__name__}")
-    return content
+def read_config(name: str, directory: Path) -> dict[str, Any]:
+    """What the config.json of a checkpoint says, in the types that every reader expects.
+
+    Raises LoadError where there is none, or a field is of another type or absurd.
+    """
+    path = directory / "config.json"
+    if not path.is_file():
+        raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json")
+    fields = read_json(path)
+    for field, expected, fits in _FIELDS:
+        if fields.get(field) is not None and not fits(fields[field]):
+            raise LoadError(
+                f"the config.json of {name!r} has {field} = {fields[field]!r}: expected {expected}"
+            )
+    return fields
+
+
+def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = None) -> None:
+    """Refuse a config that has, at any depth, more layers than its files have tensors.
+
+    Each of them would be built before the first weight is missed.
+
+    shapes: of the tensors; empty or None where they are not known, for a limit that is absolute.
+    """
+    most = max(len(shapes), _MOST_SHARED) if shapes else _MOST_REPEATED
+    for field, value in fields.items():
+        if isinstance(value, dict):
+            check_layers(name, value, shapes)
+        if not isinstance(value, int):
+            continue
+        if _REPEATED.fullmatch(field) and value > _MOST_REPEATED:
+            raise LoadError(
+                f"the config.json of {name!r} has {field} = {value:,}: expected at most "
+                f"{_MOST_REPEATED:,}"
+            )
+        if _LAYERS.fullmatch(field) and value > most:
+            raise LoadError(
+                f"{name!r} does not fit its config.json: that has {field} = {value:,}, and its "
+                f"files hold {len(shapes or ()):,} tensors"
+            )
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+_FIELDS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("model_type", "the name of a model type", lambda value: isinstance(value, str)),
+    ("architectures", "a list of class names", _is_names),
+    ("auto_map", "an object of class names", lambda value: isinstance(value, dict)),
+    ("tokenizer_class", "the name of a class", lambda value: isinstance(value, str)),
+    ("configuration_files", "none: only config.json is read", lambda value: False),
+)

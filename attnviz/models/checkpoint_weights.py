@@ -6,16 +6,94 @@ A tensor that the files lack is drawn at random by transformers with no more tha
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from attnviz.errors import LoadError
+from attnviz.models.checkpoint_files import Shapes
 from attnviz.models.foreign import foreign
 
-__all__ = ["arguments", "open_weights"]
+__all__ = ["arguments", "needed_memory", "open_weights"]
+
+_Mismatch = tuple[str, Sequence[int], Sequence[int]]
+"""A tensor's name, its shape in the file, and the one that its config asks for."""
 
 _POOLER = "add_pooling_layer"
+_SLACK = 10**7
+"""Parameters that files may lack beside as many as they have: those of a head."""
+
+
+def needed_memory(
+    name: str,
+    model_class: Any,
+    config: Any,
+    shapes: Shapes,
+    *,
+    stored: int,
+    dtype: torch.dtype | None,
+) -> int:
+    """The bytes of the model that a config asks for, once it is held against its files.
+
+    It is built without memory for its tensors. Weights that are quantised, or of a class with code
+    of its own, are taken to need what they need in the files.
+
+    shapes: of the tensors in the files; empty where they are not known.
+    stored: the bytes of the files. dtype: of the numbers in memory, None for the config's own.
+
+    Raises:
+        LoadError: no model, or one that has more numbers than its files.
+    """
+    own = not model_class.__module__.startswith("transformers.")
+    if own or getattr(config, "quantization_config", None) is not None:
+        return stored
+    with foreign(f"the config.json of {name!r} makes no model"), torch.device("meta"):
+        model = model_class(deepcopy(config))
+    asked, held = _numbers(model.parameters()), sum(map(prod, shapes.values()))
+    if shapes:
+        _refuse_other_shapes(name, _differing(model, shapes))
+        if asked > 2 * held + _SLACK:
+            raise LoadError(
+                f"{name!r} does not fit its config.json: that asks for {asked:,} parameters, and "
+                f"its files hold {held:,}"
+            )
+    kind = dtype or getattr(config, "dtype", None)
+    if not isinstance(kind, torch.dtype):
+        return stored
+    return (asked + _numbers(model.buffers())) * kind.itemsize
+
+
+def _numbers(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
+
+
+def _differing(model: nn.Module, shapes: Shapes) -> list[_Mismatch]:
+    """Parameters whose tensors in the files have more or fewer numbers.
+
+    A bare model's names lack the prefix that the same have beneath a head. A tensor that is
+    stored in another order has another shape, yet as many numbers.
+    """
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    found: list[_Mismatch] = []
+    for tensor, parameter in model.named_parameters(remove_duplicate=False):
+        for stored in (tensor, tensor.removeprefix(prefix), prefix + tensor):
+            if stored in shapes and prod(shapes[stored]) != parameter.numel():
+                found.append((tensor, shapes[stored], parameter.shape))
+                break
+    return found
+
+
+def _refuse_other_shapes(name: str, differing: Sequence[_Mismatch]) -> None:
+    for tensor, stored, expected in sorted(differing)[:1]:
+        raise LoadError(
+            f"{name!r} does not fit its config.json: {tensor} is {_size(stored)} in the file and "
+            f"should be {_size(expected)} ({len(differing)} such)"
+        )
 
 
 def open_weights(
@@ -66,11 +144,7 @@ def _read(
             ignore_mismatched_sizes=True,  # they are reported, which is clearer than the error
             **options,
         )
-    for tensor, stored, expected in sorted(report["mismatched_keys"]):
-        raise LoadError(
-            f"{name!r} does not fit its config.json: {tensor} is {_size(stored)} in the file and "
-            f"should be {_size(expected)} ({len(report['mismatched_keys'])} such)"
-        )
+    _refuse_other_shapes(name, list(report["mismatched_keys"]))
     missing = set(report["missing_keys"])
     ordered = [tensor for tensor in model.state_dict() if tensor in missing]
     return model, ordered + sorted(missing.difference(ordered))

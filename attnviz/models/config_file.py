@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnviz.errors import LoadError
-from attnviz.models.checkpoint_files import read_json
+from attnviz.models.checkpoint_files import read_config
 from attnviz.models.local import local_directory
 
 __all__ = ["ConfigFile", "find_config_file"]
@@ -46,7 +45,5 @@ def find_config_file(
 
         snapshot = find_config(name, revision=revision, offline=offline)
         directory, commit = snapshot.directory, snapshot.revision
-    path = directory / "config.json"
-    if not path.is_file():
-        raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json")
-    return ConfigFile(name, path, commit, read_json(path))
+    fields = read_config(name, directory)
+    return ConfigFile(name, directory / "config.json", commit, fields)

@@ -6,7 +6,8 @@ only module that imports transformers, which takes seconds: import it when it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,18 @@ from transformers.utils import logging as _untyped_logging
 
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.architecture import read_shape
+from attnviz.models.attention_interface import without_choices
 from attnviz.models.checkpoint_files import (
+    check_layers,
     check_weights,
     file_names,
     has_vocabulary,
-    read_json,
+    read_config,
     stored_metadata,
     weight_files,
 )
-from attnviz.models.checkpoint_weights import arguments, open_weights
-from attnviz.models.foreign import foreign, quietly
+from attnviz.models.checkpoint_weights import arguments, needed_memory, open_weights
+from attnviz.models.foreign import foreign, quietly, tokenizing
 from attnviz.models.hub import find_checkpoint
 from attnviz.models.memory import require_memory
 from attnviz.models.placement import find_device, find_dtype
@@ -37,10 +40,14 @@ from attnviz.models.shapes import Shape
 from attnviz.models.training_note import stated_revision, trained_tokens
 from attnviz.models.transfer import Progress
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.reading import read_json
 
 __all__ = ["TransformersModel", "load_shape", "load_transformers", "no_bars", "public_class"]
 
 _VERSION = transformers.__version__
+_TOKENIZER = re.compile(r"(Tokenizer(Fast)?|Backend)$")
+"""How the classes of tokenizers are called."""
+
 _bars: Any = _untyped_logging
 
 
@@ -77,18 +84,23 @@ def load_transformers(
         progress=progress,
     )
     directory = snapshot.directory
-    config = _open_config(name, directory, trust_remote_code)
+    fields = read_config(name, directory)
+    check_layers(name, fields)
+    config = _open_config(name, directory, fields, trust_remote_code)
     read_shape(config, name)  # refuses a model without heads before its weights are read
     weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle)
-    check_weights(name, directory, weights)
+    shapes = check_weights(name, directory, weights)
+    check_layers(name, fields, shapes)
+    classes = _classes(name, directory, config, trust_remote_code)
     stored = sum((directory / file).stat().st_size for file in weights)
-    require_memory(name, int(stored * _growth(config, number_type)), place)
-    tokenizer = _open_tokenizer(name, directory, trust_remote_code)
+    needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
+    require_memory(name, needed, place)
+    tokenizer = _open_tokenizer(name, directory, config, trust_remote_code)
     with no_bars():
         model, notes = open_weights(
             name,
             directory,
-            _classes(name, directory, config, trust_remote_code),
+            classes,
             config=config,
             dtype=number_type or "auto",
             use_safetensors=weights[0].endswith(".safetensors"),
@@ -125,9 +137,11 @@ def load_shape(
             f"the shape {name!r} can be counted (`attnviz params {name}`) but not built: "
             f"transformers has no config for it"
         )
+    check_layers(name, shape.config)
     fields = {key: value for key, value in shape.config.items() if key != "model_type"}
     with foreign(f"the shape {name!r} is no model that transformers {_VERSION} knows"):
         config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
+        without_choices(config)
         model_class = getattr(transformers, shape.config["architectures"][0])
         if "input_ids" not in arguments(model_class.forward):
             raise UnsupportedError(f"{name!r} is a {model_class.__name__}, which takes no text")
@@ -145,11 +159,9 @@ def load_shape(
     return made_ready(name, model, None, place, seed=seed, notes=notes)
 
 
-def _open_config(name: str, directory: Path, trust_remote_code: bool) -> Any:
-    path = directory / "config.json"
-    if not path.is_file():
-        raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json")
-    fields = read_json(path)
+def _open_config(
+    name: str, directory: Path, fields: Mapping[str, Any], trust_remote_code: bool
+) -> Any:
     if fields.get("model_type") not in transformers.CONFIG_MAPPING:
         if "auto_map" not in fields:
             raise LoadError(
@@ -159,19 +171,26 @@ def _open_config(name: str, directory: Path, trust_remote_code: bool) -> Any:
         if not trust_remote_code:
             raise LoadError(_needs_code(name))
     with foreign(f"the config.json of {name!r} cannot be used"):
-        return transformers.AutoConfig.from_pretrained(
+        config = transformers.AutoConfig.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
+        return without_choices(config)
 
 
-def _open_tokenizer(name: str, directory: Path, trust_remote_code: bool) -> Any:
+def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: bool) -> Any:
     settings = directory / "tokenizer_config.json"
-    if settings.is_file() and not trust_remote_code:
-        fields = read_json(settings)
-        own = "auto_map" in fields and not hasattr(transformers, str(fields.get("tokenizer_class")))
-        if own:
-            raise LoadError(_needs_code(name))
-    with foreign(f"the tokenizer of {name!r} cannot be read"):
+    fields = read_json(settings) if settings.is_file() else {}
+    for declared in (fields.get("tokenizer_class"), getattr(config, "tokenizer_class", None)):
+        # Any class of the library would be opened, a whole model among them.
+        if hasattr(transformers, str(declared)) and not _TOKENIZER.search(str(declared)):
+            raise LoadError(
+                f"the tokenizer of {name!r} cannot be read: its files name {declared!r} as its "
+                "class, which is none of a tokenizer"
+            )
+    known = hasattr(transformers, str(fields.get("tokenizer_class")))
+    if "auto_map" in fields and not known and not trust_remote_code:
+        raise LoadError(_needs_code(name))
+    with tokenizing(name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
@@ -195,7 +214,7 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
     """The model class that the checkpoint names, then the bare one that its head sits on."""
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
-    references = (getattr(config, "auto_map", None) or {}).values()
+    references = map(str, (getattr(config, "auto_map", None) or {}).values())
     own = [reference for reference in references if reference.endswith(f".{wanted}")]
     # A config may name any attribute of the library, a function among them.
     if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
@@ -217,14 +236,6 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
     if "input_ids" not in arguments(found[0].forward):
         raise UnsupportedError(f"{name!r} is a {found[0].__name__}, which takes no text")
     return found
-
-
-def _growth(config: Any, number_type: torch.dtype | None) -> float:
-    """How much larger the weights become in memory than they are in the files."""
-    stored = getattr(config, "dtype", None)
-    if number_type is None or not isinstance(stored, torch.dtype):
-        return 1.0
-    return number_type.itemsize / stored.itemsize
 
 
 def public_class(name: str) -> Any:

@@ -14,6 +14,7 @@ import transformers
 from torch import nn
 
 from attnviz.errors import LoadError
+from attnviz.models.attention_interface import without_choices
 from attnviz.models.foreign import foreign
 
 __all__ = ["MetaCount", "count_on_meta"]
@@ -21,8 +22,8 @@ __all__ = ["MetaCount", "count_on_meta"]
 _MOST_LAYERS = 10_000
 """More would keep the building of empty modules busy for minutes, or for ever."""
 
-_NOT_COUNTED = ("model_type", "attn_implementation", "_attn_implementation", "quantization_config")
-"""Fields that change no parameter but ask for libraries that may be missing."""
+_NOT_COUNTED = ("model_type", "quantization_config")
+"""Fields that are given apart, or change no parameter but ask for libraries that may be missing."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def count_on_meta(
     with foreign(f"{name!r} is no model that transformers {version} can build"):
         fields = {key: value for key, value in config.items() if key not in _NOT_COUNTED}
         made = transformers.AutoConfig.for_model(str(config.get("model_type")), **fields)
+        without_choices(made)
         build = _class(made, name, architecture)
         with torch.device("meta"):
             model = build(made)

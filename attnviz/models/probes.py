@@ -18,6 +18,7 @@ from attnviz.patterns import (
     AnnotatedSentence,
     WordPair,
 )
+from attnviz.reading import read_bytes
 
 __all__ = ["natural_texts", "read_probe_file", "shipped_sentences"]
 
@@ -69,11 +70,7 @@ class _LineError(Exception):
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise LoadError(f"cannot read {path}: {error.strerror or error}") from error
-    lines = []
+    raw, lines = read_bytes(path), []
     for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         try:
             lines.append(line.decode("utf-8").removesuffix("\r"))

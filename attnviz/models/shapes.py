@@ -8,13 +8,13 @@ options of ``attnviz params``, which can be counted.
 from __future__ import annotations
 
 import difflib
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attnviz.errors import LoadError
 from attnviz.models.option_rules import nearest
+from attnviz.reading import read_toml
 
 __all__ = ["Shape", "find_shape", "hint", "read_shape_file", "shape_names"]
 
@@ -66,10 +66,7 @@ def find_shape(name: str) -> Shape:
 
 def read_shape_file(path: Path) -> Shape:
     """The shape in a TOML file; LoadError where it cannot be read or lacks a field."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LoadError(f"{str(path)!r} cannot be read as a shape: {error}") from error
+    table = read_toml(path, "a shape")
     for key in table:
         if key not in _KEYS:
             raise LoadError(f"{str(path)!r} has an unknown key {key!r}{nearest(key, _KEYS)}")

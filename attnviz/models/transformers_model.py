@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.foreign import quietly
+from attnviz.models.foreign import foreign, tokenizing
 from attnviz.models.pieces import token_texts
 from attnviz.models.training_note import beyond_training
 from attnviz.models.vocabulary import Vocabulary, frame_of
@@ -18,6 +19,12 @@ from attnviz.models.words import word_tokens
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["TransformersModel"]
+
+_GROWTH = 20
+"""Characters that normalising may make of one; the longest decomposition in Unicode has 18."""
+
+_PIECE = 1024
+"""Characters that are normalised at once to see how much they grow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +57,9 @@ class TransformersModel:
         """
         if self.tokenizer is None:
             return _cut(self._words(text), limit)
-        self._check_limit(limit)
-        with quietly():
+        with tokenizing(self.info.name):
+            self._check_limit(limit)
+            self._check_growth(text)
             encoding = self.tokenizer(
                 text,
                 truncation=limit is not None,
@@ -59,8 +67,8 @@ class TransformersModel:
                 return_special_tokens_mask=True,
                 verbose=False,
             )
-        tokens = self._tokens(encoding["input_ids"])
-        return replace(tokens, special=tuple(map(bool, encoding["special_tokens_mask"])))
+            tokens = self._tokens(encoding["input_ids"])
+            return replace(tokens, special=tuple(map(bool, encoding["special_tokens_mask"])))
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """Whether the text is longer than those of the training."""
@@ -73,14 +81,13 @@ class TransformersModel:
             start = self._tokens([self._start_id])
             joined = (start.ids + words.ids, start.texts + words.texts, (True, *words.special))
             return _cut(Tokens(*joined), limit)
-        with quietly():
+        with tokenizing(self.info.name):
+            self._check_growth(text)
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
-        if not labels or labels[-1] not in self.tokenizer.all_special_ids:
-            labels = [
-                *labels,
-                self._start_id,
-            ]  # shifting drops the last label, which is to be an end
-        return _cut(self._tokens(self._shift_right(labels)), limit)
+            if not labels or labels[-1] not in self.tokenizer.all_special_ids:
+                # Shifting drops the last label, which is to be an end.
+                labels = [*labels, self._start_id]
+            return _cut(self._tokens(self._shift_right(labels)), limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """The decoder text that the model itself writes for ``tokens``, always the likeliest token.
@@ -98,22 +105,41 @@ class TransformersModel:
         if limit <= 1:
             return self._tokens([self._start_id])
         inputs = torch.tensor([tokens.ids], device=self.model.device)
-        with torch.inference_mode(), quietly():
+        with foreign(f"{self.info.name!r} cannot write a text"), self._plainly_greedy():
             output = self.model.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
                 max_new_tokens=limit - 1,
-                num_beams=1,
-                do_sample=False,
                 # transformers sizes the cache by the encoder's layers, whatever the decoder has.
                 use_cache=False,
-                return_dict_in_generate=False,
             )
         ids = output[0].tolist()
         return self._tokens(ids[:-1] if len(ids) > 1 and ids[-1] in self._end_ids else ids)
 
+    @contextmanager
+    def _plainly_greedy(self) -> Iterator[None]:
+        """Generation as if no file said anything of it, beside the tokens it begins and ends with.
+
+        A generation_config.json may ask for beams, penalties, constraints or an assistant.
+        """
+        said = self.model.generation_config
+        self.model.generation_config = type(said)(
+            decoder_start_token_id=self._start_id,
+            eos_token_id=sorted(self._end_ids) or None,
+            pad_token_id=self._padding,
+        )
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            self.model.generation_config = said
+
     def vocabulary(self) -> Vocabulary:
         """Its plain tokens; where its tokenizer adds no beginning but names one, that is added."""
+        with tokenizing(self.info.name):
+            return self._whole_vocabulary()
+
+    def _whole_vocabulary(self) -> Vocabulary:
         if self.tokenizer is None:
             special, size = {self._padding, self._first_special}, self._vocabulary
             framed = Tokens((), (), ())
@@ -131,23 +157,27 @@ class TransformersModel:
         return Vocabulary(np.asarray(plain), before, after, ranked, self._plain_texts)
 
     def _plain_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
-        return self._tokens(ids).texts
+        with tokenizing(self.info.name):
+            return self._tokens(ids).texts
 
     @property
     def _first_special(self) -> int | None:
         """The token that texts begin with by name, whether or not the tokenizer adds it."""
         owner = self.model.config if self.tokenizer is None else self.tokenizer
-        number = getattr(owner, "bos_token_id", None)
-        return number if isinstance(number, int) and number < self._vocabulary else None
+        return self._known(getattr(owner, "bos_token_id", None))
 
     @property
     def _padding(self) -> int | None:
-        number = getattr(self.model.config, "pad_token_id", None)
-        return number if isinstance(number, int) else None
+        return self._known(getattr(self.model.config, "pad_token_id", None))
+
+    def _known(self, number: object) -> int | None:
+        """An id that the model has an embedding for; None for all else that a file may say."""
+        if not isinstance(number, int) or isinstance(number, bool):
+            return None
+        return number if 0 <= number < self._vocabulary else None
 
     def _words(self, text: str) -> Tokens:
-        padding = getattr(self.model.config, "pad_token_id", None)
-        return word_tokens(text, self._vocabulary, padding)
+        return word_tokens(text, self._vocabulary, self._padding)
 
     def _tokens(self, ids: Sequence[int]) -> Tokens:
         beyond = [number for number in ids if number >= self._vocabulary]
@@ -183,6 +213,21 @@ class TransformersModel:
                 f"a text cannot be cut to {limit}"
             )
 
+    def _check_growth(self, text: str) -> None:
+        """Refuse a tokenizer that would turn a short text into millions of characters."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        normalizer = getattr(backend, "normalizer", None)
+        if normalizer is None:
+            return
+        grown, most = 0, _GROWTH * len(text) + _PIECE
+        for start in range(0, len(text), _PIECE):
+            grown += len(normalizer.normalize_str(text[start : start + _PIECE]))
+            if grown > most:
+                raise LoadError(
+                    f"the tokenizer of {self.info.name!r} cannot be used: it makes more than "
+                    f"{_GROWTH} characters of each one of a text"
+                )
+
     def _shift_right(self, labels: list[int]) -> list[int]:
         shift = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
         if shift is None:
@@ -201,16 +246,25 @@ class TransformersModel:
     def _start_id(self) -> int:
         """The token a decoder begins with, where configs leave it out the first or padding."""
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
-            for config in (self.model.config, getattr(self.model, "generation_config", None)):
-                number = getattr(config, name, None)
-                if isinstance(number, int):
+            for config in self._configs:
+                number = self._known(getattr(config, name, None))
+                if number is not None:
                     return number
         raise UsageError(f"{self.info.name!r} names no token for its decoder to start with")
 
     @property
     def _end_ids(self) -> set[int]:
-        ends = self.model.generation_config.eos_token_id
-        return set(ends) if isinstance(ends, list) else {ends}
+        for config in self._configs:
+            named = getattr(config, "eos_token_id", None)
+            ends = map(self._known, named if isinstance(named, list) else [named])
+            if found := {end for end in ends if end is not None}:
+                return found
+        return set()
+
+    @property
+    def _configs(self) -> tuple[Any, Any]:
+        """What names special tokens: config.json, then generation_config.json."""
+        return self.model.config, getattr(self.model, "generation_config", None)
 
 
 def _cut(tokens: Tokens, limit: int | None) -> Tokens:

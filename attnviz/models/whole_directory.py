@@ -32,7 +32,7 @@ def check_new_directory(path: Path) -> None:
             raise LoadError(f"cannot write {shown}: there is no directory {str(parent)!r}")
         if not os.access(parent, os.W_OK | os.X_OK):
             raise LoadError(f"cannot write {shown}: the directory {str(parent)!r} is not writable")
-    except OSError as error:  # a name too long for the file system, a loop of links, no access
+    except (OSError, RuntimeError) as error:  # a name too long, a loop of links, no access
         raise _failure(path, error) from error
 
 
@@ -57,5 +57,5 @@ def whole_directory(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _failure(path: Path, error: OSError) -> LoadError:
-    return LoadError(f"cannot write {str(path)!r}: {error.strerror or error}")
+def _failure(path: Path, error: OSError | RuntimeError) -> LoadError:
+    return LoadError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}")

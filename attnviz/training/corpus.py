@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from attnviz.errors import LoadError, UsageError
+from attnviz.reading import CORPUS_BYTES, read_bytes
 
 __all__ = ["Corpus", "encode", "hold_out", "read_corpus"]
 
@@ -49,7 +50,7 @@ def read_corpus(paths: Iterable[Path]) -> Corpus:
     texts: dict[str, Path] = {}
     digest = hashlib.sha256()
     for path in (file for named in paths for file in _files(named)):
-        content = _content(path)
+        content = read_bytes(path, most=CORPUS_BYTES)
         text = _text(path, content)
         if text in texts:
             raise UsageError(
@@ -110,15 +111,6 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise UsageError(f"{str(path)!r} has no *.txt files: name the files, or another directory")
     return files
-
-
-def _content(path: Path) -> bytes:
-    try:
-        if path.is_char_device():
-            raise UsageError(f"{str(path)!r} is a device, which has no end: name a text file")
-        return path.read_bytes()
-    except OSError as error:
-        raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
 
 
 def _text(path: Path, content: bytes) -> str:

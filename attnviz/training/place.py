@@ -32,9 +32,11 @@ def check_place(directory: Path, resume: bool) -> None:
             raise UsageError(f"{shown} is there and no directory: name another --out")
         if directory.is_symlink() and not directory.exists():
             raise UsageError(f"{shown} is a link to nothing: name another --out")
+        directory.resolve()
         found = list(directory.iterdir()) if directory.is_dir() else []
-    except OSError as error:
-        raise LoadError(f"cannot read {shown}: {error.strerror or error}") from error
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads back to itself
+        why = getattr(error, "strerror", None) or error
+        raise LoadError(f"cannot read {shown}: {why}") from error
     there = {path.name for path in found if not any(map(path.match, _PARTS))}
     if resume:
         _check_resumed(shown, there)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import UsageError
+from attnviz.reading import read_toml
 from attnviz.training.recipe import Budget, Card, Optimiser, Phase, Recipe, Shape, Validation
 
 if TYPE_CHECKING:
@@ -26,13 +26,7 @@ def read_recipe(path: Path) -> Recipe:
     Raises LoadError where the file cannot be read or is no TOML, UsageError, naming the field,
     where it says something else than a recipe.
     """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise LoadError(f"{str(path)!r} cannot be read as a recipe: {why}") from error
-    except ValueError as error:  # no TOML, or no UTF-8
-        raise LoadError(f"{str(path)!r} cannot be read as a recipe: {error}") from error
+    table = read_toml(path, "a recipe")
     try:
         return _recipe(table)
     except UsageError as error:

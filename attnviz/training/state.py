@@ -14,6 +14,7 @@ import torch
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.learning import CurvePoint
+from attnviz.reading import CORPUS_BYTES, read_bytes
 from attnviz.render.export.whole_file import whole_file
 
 __all__ = ["STATE_FILE", "read_state", "write_state"]
@@ -60,14 +61,11 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
     the file stays as it is.
     """
     path = directory / STATE_FILE
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
+    if not path.exists():
         raise LoadError(
             f"nothing to resume: {str(path)!r} was not found; leave out --resume to begin"
-        ) from error
-    except OSError as error:
-        raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+        )
+    content = read_bytes(path, most=CORPUS_BYTES)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as parts:
             if parts.testzip() is not None:  # torch itself compares no checksums

@@ -16,8 +16,8 @@ from attnviz.render.labels import visible
 __all__ = ["check_writable", "whole_file"]
 
 
-def _failure(path: Path, error: OSError) -> LoadError:
-    reason = error.strerror or str(error)
+def _failure(path: Path, error: OSError | RuntimeError) -> LoadError:
+    reason = getattr(error, "strerror", None) or str(error)
     return LoadError(f"cannot write {visible(str(path))}: {visible(reason)}")
 
 
@@ -29,13 +29,14 @@ def check_writable(path: Path) -> None:
     """
     shown, parent = visible(str(path)), path.parent
     try:
+        path.resolve()
         if path.exists() and not path.is_file():
             what = "a directory" if path.is_dir() else "no regular file"
             raise UsageError(f"cannot save to {shown}: it is {what}; name a file")
         if not parent.is_dir():
             where = visible(str(parent))
             raise LoadError(f"cannot save to {shown}: there is no directory {where}; make it first")
-    except OSError as error:  # a name too long for the file system, a loop of links
+    except (OSError, RuntimeError) as error:  # a name too long for the system, a loop of links
         raise _failure(path, error) from error
     if not os.access(parent, os.W_OK | os.X_OK):
         where = visible(str(parent))

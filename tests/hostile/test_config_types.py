@@ -1,0 +1,98 @@
+"""Fields of another type or of no sense in a checkpoint's small files: one line each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TYPES = [
+    ({"model_type": ["llama"]}, "has model_type = ['llama']: expected the name of a model type"),
+    ({"architectures": "x"}, "has architectures = 'x': expected a list of class names"),
+    ({"architectures": {"a": 1}}, "has architectures = {'a': 1}: expected a list of class names"),
+    ({"architectures": [["x"]]}, "has architectures = [['x']]: expected a list of class names"),
+    ({"auto_map": "x.Y"}, "has auto_map = 'x.Y': expected an object of class names"),
+    ({"tokenizer_class": ["x"]}, "has tokenizer_class = ['x']: expected the name of a class"),
+    ({"configuration_files": ["a.json"]}, "expected none: only config.json is read"),
+]
+
+
+@pytest.mark.parametrize(("fields", "says"), TYPES, ids=str)
+@pytest.mark.parametrize("command", ["heads", "params"])
+def test_types(
+    command: str,
+    fields: dict[str, Any],
+    says: str,
+    llama: Callable[..., Path],
+    refused: Callable[..., str],
+) -> None:
+    directory = str(llama(**fields))
+    asked = [directory] if command == "params" else ["the cat", "--model", directory]
+    assert says in refused(3, command, *asked)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"auto_map": {"AutoModel": None}}, {"auto_map": {"AutoTokenizer": ["x.Y", None]}}],
+    ids=str,
+)
+def test_references_to_code_that_is_not_needed_are_ignored(
+    fields: dict[str, Any], llama: Callable[..., Path], run: Callable[..., Any]
+) -> None:
+    assert run("heads", "the cat", "--model", str(llama(**fields))).code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"num_hidden_layers": 0}, "has 0 layers of 6 heads, 2 for keys and values, each 4 wide"),
+        ({"num_hidden_layers": -1}, "has -1 layers of 6 heads"),
+        ({"head_dim": 0}, "each 0 wide: expected 1 or more of each"),
+        ({"num_attention_heads": 0}, "the config.json of "),
+        ({"num_key_value_heads": 0}, "makes no model"),
+        ({"sliding_window": -1}, "LlamaForCausalLM cannot run over this text"),
+        ({"model_type": "mamba"}, "LlamaForCausalLM cannot run over this text"),
+        ({"dtype": 5}, "the weights of "),
+        ({"pad_token_id": 99}, "makes no model: Padding_idx must be within num_embeddings"),
+    ],
+    ids=str,
+)
+def test_values(
+    fields: dict[str, Any], says: str, llama: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    said = refused(3, "heads", "the cat", "--model", str(llama(**fields)))
+    assert says in said
+    assert "ModelInfo(" not in said
+
+
+@pytest.mark.parametrize("command", ["ablate", "patterns"])
+def test_a_forward_pass_that_fails(
+    command: str, llama: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    text = "the cat sat on the mat because the cat sat"
+    said = refused(3, command, text, "--model", str(llama(sliding_window=-1)))
+    assert "LlamaForCausalLM cannot run over this text: " in said
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"model_max_length": "x"}, "the tokenizer of "),
+        ({"tokenizer_class": "AutoModel"}, "'AutoModel' as its class, which is none of a token"),
+        ({"tokenizer_class": "LlamaForCausalLM"}, "'LlamaForCausalLM' as its class"),
+        ({"tokenizer_class": "pipeline"}, "'pipeline' as its class"),
+        ({"tokenizer_class": 5}, "the tokenizer of "),
+        ({"auto_map": 5}, "the tokenizer of "),
+        ({"tokenizer_class": "AutoTokenizer"}, "the tokenizer of "),
+    ],
+    ids=str,
+)
+def test_settings_of_a_tokenizer(
+    fields: dict[str, Any], says: str, llama: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    path = llama() / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    assert says in refused(3, "heads", "the cat", "--model", str(path.parent))

@@ -1,0 +1,86 @@
+"""A generation_config.json has no say in the text that a model writes: it is plainly greedy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ASKED: list[dict[str, Any]] = [
+    {"repetition_penalty": 0},
+    {"decoder_start_token_id": 10**9},
+    {"decoder_start_token_id": None},
+    {"decoder_start_token_id": True},
+    {"forced_bos_token_id": 10**6},
+    {"stop_strings": ["a"]},
+    {"penalty_alpha": 0.6, "top_k": 4},
+    {"prompt_lookup_num_tokens": 3},
+    {"assistant_early_exit": 1},
+    {"constraints": [1]},
+    {"num_beams": 4},
+    {"do_sample": True, "temperature": 0.0},
+    {"eos_token_id": "x"},
+    {"eos_token_id": [[1]]},
+    {"max_length": "x"},
+    {"suppress_tokens": [10**9]},
+    {"bad_words_ids": 5},
+    {"return_dict_in_generate": True},
+]
+
+
+@pytest.fixture
+def t5(checkpoint: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    def make(**fields: Any) -> Path:
+        directory = tmp_path / "t5"
+        if not directory.exists():
+            shutil.copytree(checkpoint("t5"), directory)
+        path = directory / "generation_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+        return directory
+
+    return make
+
+
+@pytest.mark.parametrize("fields", ASKED, ids=str)
+def test_the_text_is_plainly_greedy(
+    fields: dict[str, Any], t5: Callable[..., Path], document: Callable[..., Any]
+) -> None:
+    asked = ("the cat sat", "--kind", "cross", "--model")
+    plain = document(*asked, str(t5()))
+    assert document(*asked, str(t5(**fields))) == plain
+
+
+def test_the_text_is_the_likeliest_token_each_time(t5: Callable[..., Path]) -> None:
+    """By an own loop over the whole model, which writes no text with a configuration at all."""
+    import torch
+
+    from attnviz.models.huggingface import load_transformers
+
+    model = load_transformers(str(t5(num_beams=3, repetition_penalty=5.0)), offline=True)
+    said = model.model.generation_config
+    tokens = model.encode("the cat sat")
+    found = model.greedy_target(tokens, 9).ids
+    assert model.model.generation_config is said
+    ids = [0]
+    while len(ids) < 9:
+        with torch.inference_mode():
+            logits = model.model(
+                input_ids=torch.tensor([tokens.ids]), decoder_input_ids=torch.tensor([ids])
+            ).logits
+        ids.append(int(logits[0, -1].argmax()))
+        if ids[-1] == 2:
+            ids.pop()
+            break
+    assert list(found) == ids
+
+
+def test_a_start_that_no_file_names(t5: Callable[..., Path], refused: Callable[..., str]) -> None:
+    path = t5(decoder_start_token_id=10**9, pad_token_id=None, bos_token_id=None) / "config.json"
+    gone = {"decoder_start_token_id": 10**9, "pad_token_id": None, "bos_token_id": -1}
+    path.write_text(json.dumps(json.loads(path.read_text()) | gone))
+    said = refused(2, "heads", "the cat", "--kind", "cross", "--model", str(path.parent))
+    assert "names no token for its decoder to start with" in said

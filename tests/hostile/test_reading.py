@@ -1,0 +1,229 @@
+"""Files without end, files nested too deep, halves of characters: one line, and no full memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz import reading
+from attnviz.errors import LoadError
+from attnviz.reading import parse_json, read_bytes, read_stream
+
+DEEP = "[" * 100_000 + "]" * 100_000
+OPTIONS = [
+    ("heads", "--file"),
+    ("rollout", "--file"),
+    ("scaling", "--from-model", "--file"),
+    ("ablate", "--texts"),
+    ("ablate", "the cat sat", "--mode", "resample", "--reference"),
+    ("patterns", "--probe"),
+    ("prune", "--heads", "0.0", "--texts"),
+    ("train", "--out", "m"),
+    ("train", "books.txt", "--out", "m", "--config"),
+    ("sweep", "--text"),
+]
+unix = pytest.mark.skipif(os.name == "nt", reason="there are no such files")
+
+
+@unix
+@pytest.mark.parametrize("command", OPTIONS, ids=" ".join)
+def test_a_device_without_end(command: Sequence[str], refused: Callable[..., str]) -> None:
+    Path("books.txt").write_text("the cat sat on the mat\n" * 50)
+    said = refused(2, *command, "/dev/zero")
+    assert said == "/dev/zero is a device, which has no end: name a text file" or (
+        said == "'/dev/zero' is a device, which has no end: name a text file"
+    )
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that a test can reach."""
+    monkeypatch.setattr(reading, "_PIECE", 8)
+    monkeypatch.setattr(reading, "TEXT_BYTES", 20)
+
+
+@unix
+def test_a_pipe_without_end(short: None, refused: Callable[..., str], tmp_path: Path) -> None:
+    """As of ``--file <(yes)``; a writer that is cut off does not keep the process."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def write() -> None:
+        try:
+            with pipe.open("wb") as stream:
+                while True:
+                    stream.write(b"yes\n")
+        except BrokenPipeError:
+            pass
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    said = refused(3, "heads", "--file", str(pipe))
+    assert said.endswith("has more than 20 bytes, the most that is read here: name a smaller file")
+    writer.join(timeout=30)
+    assert not writer.is_alive()
+
+
+@unix
+def test_a_pipe_is_read_to_its_end(document: Callable[..., Any], tmp_path: Path) -> None:
+    """As of ``--file <(echo the cat sat)``."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=["the cat sat\n"], daemon=True)
+    writer.start()
+    assert document("--file", str(pipe), "--model", "mha")["tokens"] == ["the", "cat", "sat"]
+    writer.join(timeout=30)
+
+
+def test_an_input_without_end(short: None, refused: Callable[..., str]) -> None:
+    said = refused(3, "heads", "-", stdin=b"the cat " * 10)
+    assert said.startswith("standard input has more than 20 bytes")
+
+
+def test_a_file_that_is_as_long_as_it_may_be(short: None, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for size in (0, 7, 8, 9, 16, 20):
+        path.write_bytes(b"x" * size)
+        assert read_bytes(path) == b"x" * size
+    path.write_bytes(b"x" * 21)
+    with pytest.raises(LoadError, match=r"a\.txt' has more than 20 bytes"):
+        read_bytes(path)
+
+
+def test_a_terminal_is_not_asked_for_a_second_end(short: None) -> None:
+    """Its first end comes as an empty answer, and what follows would be asked of the person."""
+
+    class Terminal(io.BytesIO):
+        ended = False
+
+        def read(self, size: int | None = -1) -> bytes:
+            assert not self.ended
+            piece = super().read(size)
+            self.ended = len(piece) < (size or 0)
+            return piece
+
+    assert read_stream(Terminal(b"the cat sat"), "it") == b"the cat sat"
+
+
+def test_what_does_not_fit_the_memory() -> None:
+    class Full(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise MemoryError
+
+    with pytest.raises(LoadError, match="a text does not fit the free memory: name a smaller"):
+        read_stream(Full(), "a text")
+
+
+@pytest.mark.parametrize(
+    "file", ["config.json", "tokenizer_config.json", "generation_config.json", "tokenizer.json"]
+)
+def test_json_of_a_checkpoint_that_is_nested_too_deep(
+    file: str, llama: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    directory = llama()
+    (directory / file).write_text(DEEP)
+    assert "it is nested too deep" in refused(3, "heads", "the cat", "--model", str(directory))
+
+
+@pytest.mark.parametrize("command", ["heads", "params"])
+def test_an_index_and_a_config_that_are_nested_too_deep(
+    command: str, llama: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    directory = llama()
+    file = "config.json"
+    if command == "heads":
+        (directory / "model.safetensors").rename(directory / "a.safetensors")
+        file = "model.safetensors.index.json"
+    (directory / file).write_text('{"a": ' + DEEP + "}")
+    asked = [str(directory)] if command == "params" else ["a", "--model", str(directory)]
+    said = refused(3, command, *asked)
+    assert said.endswith(f"{file}' cannot be read as JSON: it is nested too deep")
+
+
+@pytest.mark.parametrize(
+    "command", [("heads", "a", "--model"), ("train", "b.txt", "--out", "m", "--config")]
+)
+def test_toml_that_is_nested_too_deep(command: Sequence[str], refused: Callable[..., str]) -> None:
+    Path("a.toml").write_text("a = " + DEEP)
+    Path("b.txt").write_text("the cat")
+    assert "it is nested too deep" in refused(3, *command, "a.toml")
+
+
+@pytest.mark.parametrize("line", ['{"text": ' + DEEP + "}", '{"text": "\\ud800 cat"}'])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ablate", "--texts"),
+        ("ablate", "the cat sat", "--mode", "resample", "--reference"),
+        ("prune", "--heads", "0.0", "--texts"),
+    ],
+    ids=" ".join,
+)
+def test_damaged_lines(line: str, command: Sequence[str], refused: Callable[..., str]) -> None:
+    Path("t.jsonl").write_text('{"text": "the \\ud83d\\udc31 sat"}\n' + line + "\n")
+    said = refused(3, *command, "t.jsonl")
+    assert said.startswith('t.jsonl line 2 is damaged: expected {"text": "..."}')
+
+
+def test_a_resume_file_that_is_nested_too_deep(refused: Callable[..., str]) -> None:
+    Path("r.jsonl").write_text(DEEP + "\n")
+    said = refused(2, "ablate", "the cat sat on", "--resume", "r.jsonl")
+    assert said.startswith("r.jsonl is no resume file of attnviz ablate")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('"\\ud800"', r"x cannot be read as JSON: it holds half of a surrogate pair \('\\ud800'\)"),
+        ('{"\\uDFFF": 1}', r"half of a surrogate pair \('\\udfff'\)"),
+        ("{", "x cannot be read as JSON: "),
+        ("1" * 5000, "x cannot be read as JSON: "),
+        (b"\xff", "x cannot be read as JSON: "),
+    ],
+    ids=["half", "key", "cut", "digits", "bytes"],
+)
+def test_json_that_is_none(text: str | bytes, says: str) -> None:
+    with pytest.raises(LoadError, match=says):
+        parse_json(text, "x")
+
+
+def test_json_that_is_whole() -> None:
+    assert parse_json('["\\ud83d\\udc31", "\\\\ud800"]', "x") == ["🐱", "\\ud800"]
+    assert parse_json(b"\xef\xbb\xbf{}", "x") == {}
+
+
+@unix
+@pytest.mark.parametrize(
+    ("code", "command"),
+    [
+        (3, ("heads", "the cat", "--save")),
+        (3, ("ablate", "the cat sat", "--resume")),
+        (2, ("prune", "--heads", "0.0", "--out")),
+        (2, ("train", "b.txt", "--out")),
+    ],
+    ids=["save", "resume", "prune", "train"],
+)
+def test_a_link_to_itself(code: int, command: Sequence[str], refused: Callable[..., str]) -> None:
+    Path("b.txt").write_text("the cat sat on the mat\n" * 50)
+    Path("loop.json").symlink_to("loop.json")
+    said = refused(code, *command, "loop.json")
+    assert "loop.json" in said
+    assert Path("loop.json").is_symlink()
+
+
+@unix
+@pytest.mark.parametrize(
+    "command", [("prune", "--heads", "0.0", "--out"), ("train", "b.txt", "--out")], ids=" ".join
+)
+def test_a_directory_in_a_link_to_itself(
+    command: Sequence[str], refused: Callable[..., str]
+) -> None:
+    Path("b.txt").write_text("the cat sat on the mat\n" * 50)
+    Path("loop").symlink_to("loop")
+    assert "loop/m" in refused(3, *command, "loop/m")

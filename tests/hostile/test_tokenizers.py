@@ -1,0 +1,175 @@
+"""A tokenizer.json may panic, fail or grow without end: one line, and nothing of Rust's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.errors import LoadError
+from attnviz.models.foreign import foreign, running, tokenizing
+
+SLOW = {
+    "pre_tokenizer": {
+        "type": "Split",
+        "pattern": {"Regex": "(a+)+$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+}
+UNKNOWN = {
+    "post_processor": {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "<gone>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
+        "pair": [
+            {"Sequence": {"id": "A", "type_id": 0}},
+            {"Sequence": {"id": "B", "type_id": 1}},
+        ],
+        "special_tokens": {},
+    }
+}
+TEXT = "the cat sat on " + "a" * 40 + "!"
+
+
+def replacing(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    return {"normalizer": {"type": "Replace", "pattern": pattern, "content": content}}
+
+
+@pytest.fixture
+def tokenizer(llama: Callable[..., Path]) -> Callable[..., Path]:
+    """A Llama whose tokenizer.json has these fields; those of its model come by themselves."""
+
+    def make(fields: dict[str, Any], **model: Any) -> Path:
+        path = llama() / "tokenizer.json"
+        content = json.loads(path.read_text()) | fields
+        content["model"] |= model
+        path.write_text(json.dumps(content))
+        return path.parent
+
+    return make
+
+
+@pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [(SLOW, "retry-limit-in-match over"), (UNKNOWN, "no entry found for key")],
+    ids=["a slow expression", "an unknown token"],
+)
+def test_a_panic(
+    command: str,
+    fields: dict[str, Any],
+    says: str,
+    tokenizer: Callable[..., Path],
+    refused: Callable[..., str],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    said = refused(3, command, TEXT, "--model", str(tokenizer(fields)))
+    assert said.startswith("the tokenizer of '")
+    assert says in said
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.long
+def test_a_panic_of_a_process(
+    tokenizer: Callable[..., Path], program: Sequence[str], environment: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        [*program, "heads", TEXT, "--model", str(tokenizer(SLOW))],
+        env=environment | {"RUST_BACKTRACE": "full"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("attnviz: the tokenizer of '")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
+@pytest.mark.parametrize("model", [{"unk_token": "<none>"}, {"vocab": {"the": 0, "cat": 1}}])
+def test_no_token_for_unknown_words(
+    command: str,
+    model: dict[str, Any],
+    tokenizer: Callable[..., Path],
+    refused: Callable[..., str],
+) -> None:
+    said = refused(3, command, "the zebra sat on it", "--model", str(tokenizer({}, **model)))
+    assert "cannot be used: WordLevel error: Missing [UNK] token from the vocabulary" in said
+
+
+@pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
+def test_a_text_that_grows_without_end(
+    command: str, tokenizer: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    directory = tokenizer(replacing({"String": "a"}, "x" * 10**6))
+    began = time.monotonic()
+    said = refused(3, command, "the cat sat on a mat", "--model", str(directory))
+    assert said.endswith("it makes more than 20 characters of each one of a text")
+    assert time.monotonic() - began < 20
+
+
+def test_a_text_of_which_nothing_is_left(
+    tokenizer: Callable[..., Path], run: Callable[..., Any], refused: Callable[..., str]
+) -> None:
+    asked = ("the cat sat on a mat", "--model", str(tokenizer(replacing({"Regex": "."}, ""))))
+    assert run("heads", *asked).code == 0
+    assert "2 tokens" in refused(2, "patterns", *asked)
+
+
+def test_what_others_say_meanwhile_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    with tokenizing("m"), tokenizing("m"):
+        os.write(2, b"another thread\n")
+    assert capfd.readouterr().err == "another thread\n"
+
+
+def test_more_than_a_pipe_holds_blocks_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+    with tokenizing("m"):
+        os.write(2, b"x" * 2**16)
+        with pytest.raises(BlockingIOError):
+            os.write(2, b"x")
+    assert len(capfd.readouterr().err) == 2**16
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_the_end_of_a_process_passes(stop: type[BaseException]) -> None:
+    with pytest.raises(stop), foreign("a failure"), tokenizing("m"):
+        raise stop
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RecursionError("x"), "a failure: it is nested too deep"),
+        (MemoryError(), "a failure: it does not fit the free memory"),
+        (Exception("x\ny"), "a failure: x y"),
+    ],
+)
+def test_each_failure_is_a_line(error: Exception, says: str) -> None:
+    with pytest.raises(LoadError) as caught, foreign("a failure"):
+        raise error
+    assert str(caught.value) == says
+
+
+def test_what_observes_a_model_may_raise_its_own() -> None:
+    import torch
+
+    from attnviz.capture.removal_sites import LostTrackError
+
+    with pytest.raises(ZeroDivisionError), running(torch.nn.Linear(2, 2)):
+        raise ZeroDivisionError
+    with pytest.raises(RuntimeError), running(torch.nn.Linear(2, 2), RuntimeError):
+        torch.nn.Linear(2, 2)(torch.zeros(3))
+    failure = pytest.raises(LoadError, match="Linear cannot run over this text: ")
+    with failure, running(torch.nn.Linear(2, 2)):
+        torch.nn.Linear(2, 2)(torch.zeros(3))
+    with pytest.raises(LostTrackError), running(torch.nn.Linear(2, 2)):
+        raise LostTrackError("a hook")
