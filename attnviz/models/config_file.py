@@ -12,6 +12,8 @@ from attnviz.models.local import local_directory
 
 __all__ = ["ConfigFile", "find_config_file"]
 
+_FLOATS = ("Infinity", "-Infinity", "NaN")
+
 
 @dataclass(frozen=True)
 class ConfigFile:
@@ -49,4 +51,23 @@ def find_config_file(
     path = directory / "config.json"
     if not path.is_file():
         raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json")
-    return ConfigFile(name, path, commit, read_json(path))
+    fields = _plain(read_json(path))
+    kind, classes = fields.get("model_type", ""), fields.get("architectures") or []
+    if not isinstance(kind, str):
+        raise LoadError(f"the config of {name!r} has model_type = {kind!r}: expected one name")
+    if not (isinstance(classes, list) and all(isinstance(item, str) for item in classes)):
+        raise LoadError(
+            f"the config of {name!r} has architectures = {classes!r}: expected a list of names"
+        )
+    return ConfigFile(name, path, commit, fields)
+
+
+def _plain(value: Any) -> Any:
+    """A value in which each float that JSON lacks is one, as transformers writes it."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"__float__"} and value["__float__"] in _FLOATS:
+        return float(value["__float__"])
+    return {key: _plain(item) for key, item in value.items()}
