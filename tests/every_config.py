@@ -46,8 +46,10 @@ _SIZES: dict[int, str] = {
 }
 _BY_NAME = {name: size for size, names in _SIZES.items() for name in names.split()}
 _OWN: dict[str, dict[str, Any]] = {
+    "blt": {"encoder_hash_byte_group_vocab": 50},
     "bamba": {"attn_layer_indices": [2, 4]},
     "blenderbot": {"num_hidden_layers": 6},
+    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8}},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "falcon_h1": {"mamba_d_ssm": 64},
@@ -63,11 +65,14 @@ _OWN: dict[str, dict[str, Any]] = {
     "reformer": {"is_decoder": True, "axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8]},
     "roc_bert": {"pronunciation_vocab_size": 9, "shape_vocab_size": 9, "concat_input": False},
     "xmod": {"default_language": "en_XX"},
-    "zamba": {"num_hidden_layers": 12},
+    "zamba": {"num_hidden_layers": 12, "attention_hidden_size": 64, "attention_head_dim": 16},
     "zamba2": {
         "num_hidden_layers": 12,
         "layers_block_type": (["linear_attention"] * 5 + ["hybrid"]) * 2,
         "mamba_headdim": 8,
+        "attention_hidden_size": 64,
+        "attention_head_dim": 16,
+        "num_key_value_heads": 4,
     },
 }
 

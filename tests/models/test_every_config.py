@@ -24,8 +24,12 @@ QUICK = {
     *("qwen3_next", "zamba2"),
 }
 NOT_MADE = {
-    "blt": "more than a small model",
-    "dbrx": "the class cannot be built from its own config",
+    "cohere_compass_text": "its own default names no rotation of its full layers",
+    "dots3_note_text": "has sizes of its own in each layer",
+    "gemma3n": "asks for timm",
+    "gemma4_assistant": "refuses its own default",
+    "gemma4_unified_assistant": "refuses its own default",
+    "qwen4_exp_text": "its own default lacks the sizes of its index",
 }
 """What no small config can be made of, and why."""
 
@@ -47,7 +51,8 @@ def held(cache: Any) -> int:
                 tokens = TOKENS if window is None else min(window, TOKENS)
                 total += tensor.nbytes // tensor.shape[-2] * tokens
         for name in ("conv_states", "recurrent_states"):
-            total += sum(state.nbytes for state in getattr(layer, name, {}).values())
+            states = getattr(layer, name, {}).values()
+            total += sum(state.nbytes for state in states if state is not None)
     return total
 
 
