@@ -1,4 +1,4 @@
-"""``params`` on every causal class of transformers, against models that the library builds and runs.
+"""``params`` on every causal class of transformers, against models that the library runs.
 
 The oracles know nothing of our counting: the parameters of the class itself on torch's meta
 device, and the bytes of the tensors in the cache that a real model hands out after a pass.
@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from ..every_config import causal_configs, small_config
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache, PretrainedConfig
 from transformers.utils import logging
+
+from ..every_config import causal_configs, small_config
 
 TOKENS = 10
 """More than the window of four that small configs have."""
@@ -33,11 +34,7 @@ NOT_MADE = {
 }
 """What no small config can be made of, and why."""
 
-CLASSES = {
-    kind: made
-    for kind, made in causal_configs().items()
-    if kind not in NOT_MADE
-}
+CLASSES = {kind: made for kind, made in causal_configs().items() if kind not in NOT_MADE}
 
 
 def held(cache: Any) -> int:
@@ -68,10 +65,7 @@ def kept(config: PretrainedConfig) -> int | None:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.long)
-        for kind in CLASSES
-    ],
+    [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.long) for kind in CLASSES],
 )
 def test_params_counts_what_the_library_builds_and_keeps(
     kind: str, run: Any, tmp_path: Path
