@@ -18,6 +18,7 @@ from transformers import DynamicCache
 from attnviz.accounts.running import CacheKind, Kept
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
+from attnviz.models.config_design.fields import MOST
 from attnviz.models.foreign import foreign
 
 __all__ = ["MetaCount", "count_on_meta"]
@@ -98,8 +99,8 @@ def count_on_meta(
 
 def _check_sizes(config: Mapping[str, Any], name: str) -> None:
     """Refuse what would be built for ever, or counted as less than nothing."""
-    made = transformers.CONFIG_MAPPING.get(str(config.get("model_type")))
-    usual = {} if made is None else inspect.signature(made.__init__).parameters
+    kind, known = str(config.get("model_type")), transformers.CONFIG_MAPPING
+    usual = inspect.signature(known[kind].__init__).parameters if kind in known else {}
     for key, value in config.items():
         if isinstance(value, dict):
             _check_sizes(value, name)
@@ -122,9 +123,10 @@ def _check_needed(config: Any, name: str) -> None:
             value = getattr(text, key, None)
         except RuntimeError:  # transformers' answer where a field differs between the layers
             continue
-        if isinstance(value, int) and value < 1:
+        if isinstance(value, int) and not 1 <= value <= MOST:
             raise LoadError(
-                f"the config of {name!r} has {key} = {value}: expected a whole number of 1 or more"
+                f"the config of {name!r} has {key} = {value}: expected a whole number of 1 or "
+                f"more, {MOST:,} at most"
             )
 
 
@@ -184,7 +186,8 @@ def _kept(model: nn.Module) -> tuple[Kept, ...] | None:
 
 def _of_layer(layer: Any) -> Iterator[Kept]:
     grown = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")]
-    per_token = sum(tensor.numel() // tensor.shape[-2] for tensor in grown if tensor is not None)
+    held = [tensor for tensor in grown if tensor is not None and tensor.shape[-2]]
+    per_token = sum(tensor.numel() // tensor.shape[-2] for tensor in held)
     if per_token:
         window = getattr(layer, "sliding_window", None)
         yield Kept("full" if window is None else "sliding", per_token, window)

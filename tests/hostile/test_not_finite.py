@@ -111,5 +111,5 @@ def test_many_tensors_are_counted(run: Any, broken: Callable[..., str]) -> None:
 
 
 def test_python_says_the_same(broken: Callable[..., str]) -> None:
-    maps = attnviz.capture(TEXT, model=broken(math.nan, QUERY))
-    assert any(QUERY in note for note in maps.model.notes)
+    record = attnviz.capture(broken(math.nan, QUERY), TEXT).report.record
+    assert any(QUERY in note for note in record.model.notes)
