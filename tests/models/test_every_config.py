@@ -78,8 +78,6 @@ def test_params_counts_what_the_library_builds_and_keeps(
     with torch.device("meta"):
         model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
     assert document["total"] == sum(weight.numel() for weight in model.parameters())
-    if document["kv_cache"] is None:
-        print("none")
-        return
-    print("both")
-    assert document["kv_cache"]["bytes"] == kept(config)
+    if document["kv_cache"] is not None:  # null: it says that the cache is not told
+        assert document["kv_cache"]["bytes"] == kept(config)
+    assert document["kv_cache"] is not None or kind not in QUICK
