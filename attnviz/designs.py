@@ -104,6 +104,7 @@ class AttentionDesign:
     head_dim, value_dim: width of a head's query and key, and of its value.
     query_bias, key_bias, value_bias, output_bias: which projections have one.
     window: tokens that a query sees, itself among them; None for all.
+    keeps_all: keys and values of all tokens are kept all the same, where a window hides them.
     latent: the squeezed keys and values, or None.
     linear: a running state of head_dim × value_dim a head takes the place of the weights.
     cross: keys and values come from another stack, of width ``source_width``.
@@ -121,6 +122,7 @@ class AttentionDesign:
     value_bias: bool = False
     output_bias: bool = False
     window: int | None = None
+    keeps_all: bool = False
     latent: LatentDesign | None = None
     linear: bool = False
     cross: bool = False

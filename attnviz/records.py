@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -71,6 +72,7 @@ class ModelInfo:
     device: where it ran.
     notes: sentences a reader of the result must know.
     score: how queries and keys are matched; None for a checkpoint, which has its own way.
+    not_finite: the tensors of the model that hold numbers that are not finite.
     """
 
     name: str
@@ -86,6 +88,7 @@ class ModelInfo:
     device: str = "cpu"
     notes: tuple[str, ...] = ()
     score: Score | None = None
+    not_finite: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:
@@ -95,6 +98,12 @@ class ModelInfo:
     def is_array(self) -> bool:
         """Whether there is no model, but an array of attention weights: one layer's, unnumbered."""
         return self.weights == "given"
+
+    @property
+    def overflow_advice(self) -> str:
+        """How to end a sentence on numbers that overflowed; empty where nothing would help."""
+        narrow = self.dtype in ("float16", "bfloat16") and not self.not_finite
+        return "; try --dtype float32" if narrow else ""
 
     def group(self, head: int) -> int | None:
         """The key/value head that query head ``head`` reads, or None where each has its own."""
@@ -174,6 +183,10 @@ class Trait:
     letter: str
     score: float
     base_rate: float
+
+
+NO_TRAIT = Trait("no numbers", "?", math.nan, math.nan)
+"""Of a head whose weights are not all numbers."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ class Account:
 
     design: what was counted.
     tokens, source_tokens, batch: the lengths that cache, arithmetic and maps were counted for.
-    dtype, cache_dtype: of the weights and maps, and of keys and values; a number of them takes
-        ``bits`` and ``cache_bits``.
+    dtype, cache_dtype: of the weights and maps, and of keys and values; a number of the weights
+        takes ``bits``.
     parameters, cache, flops, maps: the counts.
     weight_bytes: the parameters at ``dtype``; buffers apart in ``buffer_bytes``.
     """
@@ -30,7 +30,6 @@ class Account:
     dtype: str
     cache_dtype: str
     bits: int
-    cache_bits: int
     parameters: ParameterCount
     cache: CacheCount
     flops: FlopCount

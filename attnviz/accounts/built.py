@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from attnviz.accounts.running import CacheCount
+
 __all__ = ["BuiltCount"]
 
 
@@ -16,6 +18,7 @@ class BuiltCount:
     total: its parameters, tied ones once. buffers: numbers stored beside them.
     parts: the direct children of the model, in order, with their parameters.
     dtype, weight_bytes: what the parameters take.
+    cache: what its layers keep; None where transformers does not show it.
     """
 
     name: str
@@ -27,3 +30,4 @@ class BuiltCount:
     parts: tuple[tuple[str, int], ...]
     dtype: str
     weight_bytes: int
+    cache: CacheCount | None = None

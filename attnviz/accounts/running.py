@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from attnviz.accounts.terms import Term
 
-__all__ = ["CacheCount", "CacheKind", "CacheLine", "Fit", "FlopCount", "MapCount"]
+__all__ = ["CacheCount", "CacheKind", "CacheLine", "Fit", "FlopCount", "Kept", "MapCount"]
 
 
-CacheKind = Literal["full", "sliding", "latent", "linear", "cross"]
+CacheKind = Literal["full", "sliding", "latent", "linear", "convolution", "cross"]
 """How a layer keeps what it has read."""
+
+
+class Kept(NamedTuple):
+    """What one layer keeps of a sequence.
+
+    kind, window: as of a ``CacheLine``.
+    per_token: numbers of a token; of a state, all of it.
+    dtype: its own, which a state may have; empty for the cache's.
+    """
+
+    kind: CacheKind
+    per_token: int
+    window: int | None = None
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -19,12 +33,14 @@ class CacheLine:
     """What equal layers keep of one sequence.
 
     kind: ``full``, ``sliding`` (at most ``window`` tokens), ``latent`` (the squeezed vector),
-        ``linear`` (a state that does not grow), ``cross`` (the source's, once).
+        ``linear`` (a state that does not grow, as of a state space model), ``convolution`` (the
+        last inputs of a short convolution), ``cross`` (the source's, once).
     layers: how many layers keep it.
-    per_token: numbers that one layer keeps of a token; of a linear layer, its whole state.
+    per_token: numbers that one layer keeps of a token; of a state, all of it.
     held: for how many tokens; 1 for a state.
     values: numbers of all these layers and one sequence.
     formula: the arithmetic of ``values``.
+    dtype: of these numbers.
     """
 
     kind: CacheKind
@@ -34,26 +50,28 @@ class CacheLine:
     held: int
     values: int
     formula: str
+    dtype: str
 
 
 @dataclass(frozen=True)
 class CacheCount:
     """The cache of a design.
 
-    tokens, source_tokens, batch, dtype: what it was counted for.
+    tokens, source_tokens, batch, dtype: what it was counted for; a number takes ``bits``.
     lines: layers that keep the same, together.
     values_per_token, bytes_per_token: what one token more adds while no window is full.
     bytes_per_token_late: the same once all sliding windows are full.
     cross_bytes_per_token: what one token more of the source adds.
     bytes: for ``tokens`` and ``batch``, everything.
     cross_bytes: the cross attention's share of it.
-    constant_bytes: the linear layers' share of it, which does not grow.
+    constant_bytes: the share of it that does not grow: states and convolutions.
     """
 
     tokens: int
     source_tokens: int
     batch: int
     dtype: str
+    bits: int
     lines: tuple[CacheLine, ...]
     values_per_token: int
     bytes_per_token: int

@@ -7,11 +7,13 @@ the heads of a layer, Â = ½ Ā + ½ I for the residual stream, R₁ = Â₁ an
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.capture.probing import Model, Passage, open_probing
+from attnviz.capture.run import no_numbers
 from attnviz.errors import UsageError
 from attnviz.patterns import Rollout
 from attnviz.records import Kind, Tokens
@@ -62,8 +64,9 @@ def rollout(
     queries = passage.queries(probing.kind)
     follow = _Follow(probing.kind, len(queries))
     probing.run(follow, [passage])
+    notes = (*model.info.notes, *no_numbers(model.info, [follow.raw, follow.matrix]))
     return Rollout(
-        model=model.info,
+        model=replace(model.info, notes=notes),
         kind=probing.kind,
         causal=probing.causal,
         tokens=queries,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.analysis import measures
 from attnviz.analysis.patterns.labels import THRESHOLD, not_resting, strength
 from attnviz.patterns import LABELS
-from attnviz.records import AttentionRecord, HeadScores, Trait
+from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, Trait
 
 __all__ = ["MEASURES", "TRAITS", "head_scores", "telling_heads"]
 
@@ -106,9 +106,11 @@ def _repeats(ids: Sequence[int]) -> int:
 def _trait(scores: dict[str, float | None], base: dict[str, float | None], repeats: int) -> Trait:
     """What names a head.
 
-    Where nothing does: ``spread`` with its normalised entropy if attention is nearly even, else
-    ``peaked`` with its mean largest weight.
+    ``NO_TRAIT`` where its weights are not all numbers. Where nothing else does: ``spread`` with its
+    normalised entropy if attention is nearly even, else ``peaked`` with its mean largest weight.
     """
+    if scores["entropy"] is None:
+        return NO_TRAIT
     best = _named(scores, base, repeats)
     if best is not None:
         return best
@@ -145,6 +147,8 @@ def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
 
     def clarity(entry: HeadScores) -> float:
         trait = entry.trait
+        if trait is NO_TRAIT:
+            return -math.inf
         if trait.name in _TRAITLESS:
             return trait.score - 1 if trait.name == "peaked" else -1 - trait.score
         return strength(trait.score, trait.base_rate) or 0.0

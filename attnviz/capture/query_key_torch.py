@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,13 +14,14 @@ from attnviz.capture.forward_pass import ForwardPass, plan_pass
 from attnviz.capture.observer import to_numpy
 from attnviz.capture.queries_keys import ObserveHeads, QueriesKeys, products, softened
 from attnviz.capture.registered_attention import AttentionCall, active, cross_attention, registered
+from attnviz.capture.run import no_numbers
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError, StrayAttention
-from attnviz.errors import UnsupportedError
+from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.model import Model
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Kind, Tokens
+from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["observe_torch"]
 
@@ -47,7 +49,7 @@ def observe_torch(
         raise _not_shown(name)
     with registered(model.model):
         cross = cross_attention(forward) if Places.ambiguous(forward) else {}
-        run = _Run(forward, Places(forward, cross), name, (kind, wants), observe)
+        run = _Run(forward, Places(forward, cross), model.info, (kind, wants), observe)
         try:
             with active(run), run.stray:
                 forward.run()
@@ -76,12 +78,12 @@ class _Run:
         self,
         forward: ForwardPass,
         places: Places,
-        name: str,
+        info: ModelInfo,
         wanted: tuple[Kind, Callable[[int], bool]],
         observe: ObserveHeads,
     ) -> None:
         self._places = places
-        self._name = name
+        self._info = info
         self._kind, self._wants = wanted
         self._observe = observe
         self.stray = StrayAttention(
@@ -104,14 +106,18 @@ class _Run:
     def _check(self, found: QueriesKeys, weights: Tensor | None) -> None:
         """Raise UnsupportedError where the weights are not made of these numbers alone."""
         if weights is None or weights.shape[:2] != (1, len(found.query)):
-            raise _not_shown(self._name)
+            raise _not_shown(self._info.name)
         allowed = _ROUNDING.get(weights.element_size(), _ROUGH)
+        name = self._info.name
         for head, theirs in enumerate(to_numpy(weights[0])):
+            if np.isnan(theirs).any():
+                why = "; ".join((*self._info.notes, *no_numbers(self._info, [theirs])))
+                raise LoadError(f"nothing can be compared in L{found.layer} of {name!r}: {why}")
             query, key, bias = found.head(head)
             ours = softened(products(query, key), found.scale, bias)
             if ours.shape != theirs.shape or not abs(ours - theirs).max() <= allowed:
                 raise UnsupportedError(
-                    f"the weights of {self._name!r} are not the softmax of scaled queries and keys "
+                    f"the weights of {name!r} are not the softmax of scaled queries and keys "
                     "alone (a soft cap, a sink or a bias of its own): choose another --model"
                 )
 

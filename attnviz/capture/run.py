@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from attnviz.capture.observer import KeepWeights
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, NumpyModel, PairModel
-from attnviz.records import AttentionRecord, Kind, LayerWeights, Tokens
+from attnviz.records import AttentionRecord, Kind, LayerWeights, ModelInfo, Tokens
 
-__all__ = ["capture"]
+__all__ = ["capture", "no_numbers"]
 
 _ROUNDING = 0.02
 """How far a row of 16-bit weights may be from one by rounding alone."""
@@ -55,7 +55,8 @@ def capture(
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
         causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
-    notes += _no_numbers(keep.layers) + _lost_weight(keep.layers)
+    weights = [layer.weights for layer in keep.layers]
+    notes += no_numbers(model.info, weights) + _lost_weight(keep.layers)
     info = replace(model.info, notes=notes)
     return AttentionRecord(info, kind, causal, queries, keys, keep.layers)
 
@@ -80,11 +81,11 @@ def _sees_no_future(layer: LayerWeights) -> bool:
     return layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
 
 
-def _no_numbers(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
-    """A note where a model has overflowed."""
-    if not any(np.isnan(layer.weights).any() for layer in layers):
+def no_numbers(info: ModelInfo, arrays: Iterable[NDArray[np.floating]]) -> tuple[str, ...]:
+    """A note where a model has overflowed, or was broken from the start."""
+    if not any(np.isnan(array).any() for array in arrays):
         return ()
-    return ("some weights are not numbers: their cells stay blank; try --dtype float32",)
+    return (f"some weights are not numbers: their cells stay blank{info.overflow_advice}",)
 
 
 def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:

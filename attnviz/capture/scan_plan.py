@@ -79,7 +79,7 @@ def make_plan(subject: Subject, passage: Passage, positions: Positions = "all") 
     rows = RowRemoval(subject.kind, dict(enumerate(trials)), _unlike(subject))
     more = (probe,) * (len(trials) - 1)
     plainly = run_pass(subject, probe, rows, *more, _other_end(probe)).hidden
-    plan = replace(plan, causal=_equal(plainly[-1, 0], clean.hidden[0, 0]))
+    plan = replace(plan, causal=_alike(plainly[-1, 0], clean.hidden[0, 0]))
     ways = WAYS if plan.entries else ()
     for kept in (ENDING, None) if positions == "last" and plan.causal else (None,):
         for way in ways:
@@ -160,10 +160,10 @@ def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
     plain = Readout(head.weight, head.bias)
     if subject.ours:
         return plain
-    for readout in (plain, replace(plain, own=own)):
-        if _equal(readout.logits(rows[0]), logits[0].float()):
-            return readout
-    return None
+    if _equal(plain.logits(rows[0]), logits[0].float()):
+        return plain
+    asked = replace(plain, own=own)
+    return asked if _alike(asked.logits(rows[0]), logits[0].float()) else None
 
 
 def is_causal(subject: Subject, probe: Passage) -> bool:
@@ -171,7 +171,7 @@ def is_causal(subject: Subject, probe: Passage) -> bool:
     if subject.ours:
         return True
     both = run_pass(subject, probe, _Untouched(), _other_end(probe)).hidden
-    return _equal(both[0, 0], both[1, 0])
+    return _alike(both[0, 0], both[1, 0])
 
 
 def _other_end(probe: Passage) -> Passage:
@@ -221,3 +221,11 @@ def _equal(found: Tensor, expected: Tensor) -> bool:
     if found.shape != expected.shape:
         return False
     return bool((found - expected).abs().max() <= rounding * expected.abs().max())
+
+
+def _alike(found: Tensor, expected: Tensor) -> bool:
+    """Whether two tensors are equal where they are numbers, and none at the same places."""
+    known = found.isfinite()
+    if found.shape != expected.shape or not known.equal(expected.isfinite()):
+        return False
+    return not known.any() or _equal(found[known], expected[known])

@@ -105,17 +105,18 @@ def score_band(
         wanted = torch.tensor(run.wanted, device=rows.device)
         found = plan.readout.compare(rows[0], rows[1:], wanted)
         counted = torch.tensor(run.counted, device=rows.device)
-        clean.append(found.loss)
-        losses.append(found.loss_delta)
+        # What is no number where one is wanted stays in the mean.
+        clean.append(found.loss[wanted >= 0])
+        losses.append(found.loss_delta[:, wanted >= 0])
         kl.append(found.kl[:, counted])
         flips.append(found.flips[:, counted])
         for column, (at, word) in enumerate(zip(run.at, run.wanted, strict=True)):
             if word >= 0:
                 tokens[:, at + plan.causal] = _numpy(found.loss_delta[:, column])
-    metrics["loss_delta"] = np.nanmean(_numpy(torch.cat(losses, 1)), 1)
+    metrics["loss_delta"] = _numpy(torch.cat(losses, 1)).mean(1)
     metrics["kl"] = _numpy(torch.cat(kl, 1)).mean(1)
     metrics["flip_rate"] = _numpy(torch.cat(flips, 1)).mean(1)
-    baseline["loss"] = float(np.nanmean(_numpy(torch.cat(clean))))
+    baseline["loss"] = float(_numpy(torch.cat(clean)).mean())
     if question.pair is not None:
         ends = _ends(plain, answer, runs, question, subject)
         changes = [

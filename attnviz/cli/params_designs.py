@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from attnviz.accounts.account import Account
 from attnviz.accounts.built import BuiltCount
 from attnviz.accounts.running import Fit
-from attnviz.analysis.accounting.account import account
-from attnviz.analysis.accounting.dtypes import byte_count
+from attnviz.analysis.accounting.account import DEFAULT_TOKENS, account
+from attnviz.analysis.accounting.cache import count_kept
+from attnviz.analysis.accounting.dtypes import bits, byte_count
+from attnviz.analysis.accounting.lengths import Lengths
 from attnviz.analysis.accounting.memory import longest_context
 from attnviz.cli.params_values import MOST, parse_memory
 from attnviz.designs import Design
-from attnviz.errors import UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.models.design_options import design_from_options
 from attnviz.render.params.metrics import Case
 
@@ -141,13 +144,17 @@ def named_case(found: FoundDesign, request: Request) -> Case:
 
 def _built(found: FoundDesign, request: Request) -> BuiltCount:
     """The parameters of a model that is built without weights to count them."""
+    from attnviz.models.config_design.read import stored_dtype
     from attnviz.models.meta_count import count_on_meta  # imports torch and transformers
 
-    made = count_on_meta(found.config, name=found.name, architecture=found.architecture)
-    stored = found.config.get("torch_dtype") or found.config.get("dtype")
-    dtype = request.dtype
-    if dtype == "auto":
-        dtype = stored if isinstance(stored, str) else _USUAL
+    made = count_on_meta(found.config, name=found.name, architecture=found.architecture, run=True)
+    dtype, cache_dtype = _dtypes(request, stored_dtype(found.config), found.name)
+    tokens = request.tokens or DEFAULT_TOKENS
+    cache = None
+    if made.kept is not None:
+        kept = Counter((kept, tokens) for kept in made.kept)
+        length = Lengths(tokens, tokens)
+        cache = count_kept(kept, length, batch=request.batch, dtype=cache_dtype)
     return BuiltCount(
         found.name,
         found.source,
@@ -158,15 +165,28 @@ def _built(found: FoundDesign, request: Request) -> BuiltCount:
         made.parts,
         dtype,
         byte_count(made.total, dtype),
+        cache,
     )
+
+
+def _dtypes(request: Request, stored: str, name: str) -> tuple[str, str]:
+    """The dtypes of weights and cache; LoadError where a config names one that is not known."""
+    dtype = request.dtype
+    if dtype == "auto":
+        dtype = stored or _USUAL
+        try:
+            bits(dtype)
+        except UsageError as error:
+            raise LoadError(f"the config of {name!r} has dtype = {dtype!r}: {error}") from error
+    cache_dtype = request.cache_dtype
+    if cache_dtype == "auto":
+        cache_dtype = _USUAL if dtype in _NARROW else dtype
+    return dtype, cache_dtype
 
 
 def counted_case(design: Design, request: Request) -> Case:
     """A design with what it costs."""
-    dtype = request.dtype if request.dtype != "auto" else design.dtype or _USUAL
-    cache_dtype = request.cache_dtype
-    if cache_dtype == "auto":
-        cache_dtype = _USUAL if dtype in _NARROW else dtype
+    dtype, cache_dtype = _dtypes(request, design.dtype, design.name)
     counted: Account = account(
         design,
         tokens=request.tokens,

@@ -14,7 +14,7 @@ from attnviz.cli.measured_texts import encode_texts
 from attnviz.cli.prune_store import PruneStore
 from attnviz.cli.prune_wish import PruneWish, goal_of
 from attnviz.cli.texts_input import Texts
-from attnviz.errors import UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.pruning import PruneReport, PruneStep
 from attnviz.records import Tokens
@@ -51,11 +51,12 @@ def prune_model(
     targets = _targets(model, tokens)
     scan = open_scan(model, tokens, ScanOptions(max_memory=wish.memory), targets=targets)
     meter = ScanMeter(scan, len(tokens), bounds.all_heads()[0], work.add)
-    goal = goal_of(wish, bounds, info, meter.baseline)
     if not math.isfinite(meter.baseline):
-        raise UsageError(
-            f"the loss of {info.name!r} is {meter.baseline} in {info.dtype}: try --dtype float32"
-        )
+        loss = f"the loss of {info.name!r} is {meter.baseline} in {info.dtype}"
+        if info.not_finite:
+            raise LoadError(f"{loss}, nothing can be ranked: {info.notes[-1]}")
+        raise UsageError(f"{loss}, nothing can be ranked{info.overflow_advice}")
+    goal = goal_of(wish, bounds, info, meter.baseline)
     work.total = _estimate(bounds, goal, wish)
     steps = prune(meter, bounds, goal, wish.method, rerank=wish.rerank, baseline=meter.baseline)
     counts = _spread(len(steps), bounds.round)

@@ -41,7 +41,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Tensors of weight files by their names."""
 
 _LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
-_REPEATED = re.compile(r".*(layers?|blocks|groups|group_num|experts|stages)")
+_REPEATED = re.compile(r".*(layers?|blocks|depth|codebooks|groups|group_num|experts|stages)")
 _MOST_REPEATED = 10_000
 """More would keep the building of a model, or of its config alone, busy for minutes."""
 
@@ -177,13 +177,24 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
     if not path.is_file():
         raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json")
-    fields = read_json(path)
+    fields: dict[str, Any] = _plain(read_json(path))
     for field, expected, fits in _FIELDS:
         if fields.get(field) is not None and not fits(fields[field]):
             raise LoadError(
                 f"the config.json of {name!r} has {field} = {fields[field]!r}: expected {expected}"
             )
     return fields
+
+
+def _plain(value: Any) -> Any:
+    """A value in which each float that JSON lacks is one, as transformers writes it."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"__float__"} and value["__float__"] in ("Infinity", "-Infinity", "NaN"):
+        return float(value["__float__"])
+    return {key: _plain(item) for key, item in value.items()}
 
 
 def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = None) -> None:

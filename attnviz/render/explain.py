@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.records import HeadsReport, Trait
+from attnviz.records import NO_TRAIT, HeadsReport, Trait
 from attnviz.render.blocks import Block, stack
 from attnviz.render.facts import rests, share
 from attnviz.render.kind_words import kind_reading
@@ -38,7 +38,7 @@ def explain(
     ]
     paragraphs[1:1] = kind_reading([each.record for each in reports], theme.ascii)
     traits: dict[str, tuple[Trait, str]] = {}
-    for entry in (entry for each in reports for entry in each.heads):
+    for entry in (entry for each in reports for entry in each.heads if entry.trait is not NO_TRAIT):
         known = traits.get(entry.trait.name)
         if known is None or entry.trait.score > known[0].score:
             traits[entry.trait.name] = entry.trait, report.name(entry.layer, entry.head)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.records import AttentionRecord, HeadScores, HeadsReport, ModelInfo, Trait
+from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, HeadsReport, ModelInfo, Trait
 from attnviz.render.blocks import DIM, Block, Line, text_line
 from attnviz.render.kind_words import kind_words
 from attnviz.render.labels import fit, visible, width
@@ -31,6 +31,8 @@ def share(value: float) -> str:
 
 def trait_text(trait: Trait, room: int) -> str:
     """A trait and its score, the trait by its letter where the name does not fit."""
+    if trait is NO_TRAIT:
+        return trait.name if len(trait.name) <= room else trait.letter
     full = f"{trait.name} {share(trait.score)}"
     return full if len(full) <= room else f"{trait.letter} {share(trait.score)}"
 
@@ -45,6 +47,8 @@ def rests(scores: HeadScores) -> bool:
 def trait_words(scores: HeadScores) -> list[str]:
     """A head's trait, what it compares with, where else it looks, and its entropy."""
     trait, entropy = scores.trait, scores.scores.get("entropy")
+    if trait is NO_TRAIT:
+        return [trait.name]
     words = [f"{trait.name} {share(trait.score)}"]
     if trait.name != "spread":
         words.append(f"even spread {share(trait.base_rate)}")

@@ -100,10 +100,10 @@ def test_both_spellings_of_a_field() -> None:
 
 
 def test_an_absurd_number_of_layers() -> None:
-    found = design_from_config({**GPT2, "n_layer": 10**30})
+    found = design_from_config({**GPT2, "n_layer": 10**15})
     assert found is not None
-    assert count_parameters(found).total > 10**36
-    mixed = {"model_type": "gemma2", "num_hidden_layers": 10**30}
+    assert count_parameters(found).total > 10**21
+    mixed = {"model_type": "gemma2", "num_hidden_layers": 10**15}
     assert design_from_config(mixed) is None  # one entry per layer would be needed
 
 
@@ -151,7 +151,7 @@ def test_tied_parts_count_in_the_first() -> None:
         ),
         (
             {"model_type": "xlnet", "n_layer": 10**30},
-            "n_layer = 1,000,000,000,000,000,000,000,000,000,000: too many to build",
+            "n_layer = 1,000,000,000,000,000,000,000,000,000,000: expected at most 10,000",
         ),
     ],
 )

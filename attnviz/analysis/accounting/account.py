@@ -48,7 +48,6 @@ def account(
         dtype=dtype,
         cache_dtype=cache_dtype or dtype,
         bits=bits(dtype),
-        cache_bits=bits(cache_dtype or dtype),
         parameters=parameters,
         cache=count_cache(design, length, batch=batch, dtype=cache_dtype or dtype),
         flops=count_flops(design, parameters, length, batch=batch),

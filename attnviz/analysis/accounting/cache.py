@@ -1,24 +1,42 @@
-"""The keys and values that a model keeps while it writes."""
+"""The keys and values that a model keeps while it writes, and the states of what has none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
-from attnviz.accounts.running import CacheCount, CacheKind, CacheLine
-from attnviz.analysis.accounting.dtypes import byte_count
+from attnviz.accounts.running import CacheCount, CacheLine, Kept
+from attnviz.analysis.accounting.dtypes import bits, byte_count
 from attnviz.analysis.accounting.lengths import Lengths
 from attnviz.designs import AttentionDesign, Design
 
-__all__ = ["cached_values", "count_cache"]
+__all__ = ["count_cache", "count_kept"]
+
+_STATES = ("linear", "convolution")
 
 
 def count_cache(design: Design, length: Lengths, *, batch: int, dtype: str) -> CacheCount:
+    """Count what the layers of a design keep, as ``count_kept`` does."""
+    kept: Counter[tuple[Kept, int]] = Counter()
+    for stack in design.stacks:
+        if stack.causal:
+            for group in stack.groups:
+                for attention in group.layer.attentions:
+                    kept[_kept(attention), length.of(stack)] += group.repeat
+    return count_kept(kept, length, batch=batch, dtype=dtype)
+
+
+def count_kept(
+    kept: Mapping[tuple[Kept, int], int], length: Lengths, *, batch: int, dtype: str
+) -> CacheCount:
     """Count 2·L·K·D·tokens numbers; windows, latent vectors, states and cross attention as such.
 
     The current token is counted among those of a window, so a library that drops the oldest token
     before it adds one holds one less (window − 1) between two steps.
+
+    kept: how many layers keep what, of how many tokens.
     """
-    lines = tuple(_lines(design, length))
+    lines = tuple(_lines(kept, length, dtype))
     growing = [line for line in lines if line.kind in ("full", "latent")]
     sliding = [line for line in lines if line.kind == "sliding"]
     late = sum(line.layers * line.per_token for line in growing)
@@ -26,13 +44,17 @@ def count_cache(design: Design, length: Lengths, *, batch: int, dtype: str) -> C
     cross = [line for line in lines if line.kind == "cross"]
 
     def held(of: list[CacheLine]) -> int:
-        return byte_count(batch * sum(line.values for line in of), dtype)
+        each: Counter[str] = Counter()
+        for line in of:
+            each[line.dtype] += batch * line.values
+        return sum(byte_count(values, kind) for kind, values in each.items())
 
     return CacheCount(
         tokens=length.target,
         source_tokens=length.source,
         batch=batch,
         dtype=dtype,
+        bits=bits(dtype),
         lines=lines,
         values_per_token=per_token,
         bytes_per_token=byte_count(per_token, dtype),
@@ -40,40 +62,35 @@ def count_cache(design: Design, length: Lengths, *, batch: int, dtype: str) -> C
         cross_bytes_per_token=byte_count(sum(i.layers * i.per_token for i in cross), dtype),
         bytes=held(list(lines)),
         cross_bytes=held(cross),
-        constant_bytes=held([line for line in lines if line.kind == "linear"]),
+        constant_bytes=held([line for line in lines if line.kind in _STATES]),
     )
 
 
-def cached_values(design: AttentionDesign) -> int:
-    """Numbers that one layer keeps of one token, or of any text where attention is linear."""
+def _kept(design: AttentionDesign) -> Kept:
     if design.latent is not None:
-        return design.latent.kv_lora + design.latent.rope_dim
+        return Kept("latent", design.latent.kv_lora + design.latent.rope_dim)
     if design.linear:
-        return design.heads * design.head_dim * design.value_dim
-    return design.kv_heads * (design.head_dim + design.value_dim)
-
-
-def _lines(design: Design, length: Lengths) -> Iterator[CacheLine]:
-    merged: dict[tuple[CacheKind, int, int | None, int], int] = {}
-    for stack in design.stacks:
-        if not stack.causal:
-            continue
-        for group in stack.groups:
-            for attention in group.layer.attentions:
-                kind, window, held = _held(attention, length.of(stack), length.source)
-                key = (kind, cached_values(attention), window, held)
-                merged[key] = merged.get(key, 0) + group.repeat
-    for (kind, per_token, window, held), layers in merged.items():
-        values = layers * per_token * held
-        formula = f"{layers} × {per_token} × {held} = {values:,}"
-        yield CacheLine(kind, layers, per_token, window, held, values, formula)
-
-
-def _held(design: AttentionDesign, tokens: int, source: int) -> tuple[CacheKind, int | None, int]:
+        return Kept("linear", design.heads * design.head_dim * design.value_dim)
+    values = design.kv_heads * (design.head_dim + design.value_dim)
     if design.cross:
-        return "cross", None, source
-    if design.linear:
-        return "linear", None, 1
-    if design.window is not None:
-        return "sliding", design.window, min(design.window, tokens)
-    return ("latent" if design.latent is not None else "full"), None, tokens
+        return Kept("cross", values)
+    if design.window is not None and not design.keeps_all:
+        return Kept("sliding", values, design.window)
+    return Kept("full", values)
+
+
+def _lines(
+    kept: Mapping[tuple[Kept, int], int], length: Lengths, dtype: str
+) -> Iterator[CacheLine]:
+    for (one, tokens), layers in kept.items():
+        held = tokens if one.window is None else min(one.window, tokens)
+        if one.kind in _STATES:
+            held = 1
+        elif one.kind == "cross":
+            held = length.source
+        values = layers * one.per_token * held
+        formula = f"{layers} × {one.per_token} × {held} = {values:,}"
+        yield CacheLine(
+            *(one.kind, layers, one.per_token, one.window, held, values, formula),
+            one.dtype or dtype,
+        )

@@ -125,7 +125,13 @@ def heads_sum(examinee: Examinee, rounding: Rounding) -> Check:
 
     # Modules differ in size: the one nearest to its tolerance tells, or far beyond it.
     bounds = [rounding.of_sum(one.terms, one.largest) for one in sums]
-    worst = max(range(len(sums)), key=lambda entry: off(entry) / bounds[entry][0].value)
+
+    def beyond(entry: int) -> float:
+        allowed = bounds[entry][0].value
+        # Where all outputs are zero, nothing is allowed.
+        return off(entry) / allowed if allowed else math.inf if off(entry) else 0.0
+
+    worst = max(range(len(sums)), key=beyond)
     place = sums[worst]
     where = f"L{place.layer}" + ("" if place.kind == "self" else f" {place.kind}")
     measure = Measure("outputs, apart by", off(worst), *bounds[worst], where)

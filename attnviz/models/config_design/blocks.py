@@ -30,6 +30,7 @@ def square_attention(
     key_bias: bool | None = None,
     kv_heads: int | None = None,
     window: int | None = None,
+    keeps_all: bool = False,
     source_width: int | None = None,
     parts: tuple[Part, ...] = (),
 ) -> AttentionDesign:
@@ -46,6 +47,7 @@ def square_attention(
         value_bias=bias,
         output_bias=bias if output_bias is None else output_bias,
         window=window,
+        keeps_all=keeps_all,
         cross=source_width is not None,
         source_width=source_width,
         parts=parts,

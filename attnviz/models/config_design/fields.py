@@ -8,7 +8,10 @@ from typing import Any
 
 from attnviz.errors import LoadError
 
-__all__ = ["Fields", "UnclaimedError"]
+__all__ = ["MOST", "Fields", "UnclaimedError"]
+
+MOST = 10**15
+"""The largest size that is believed; the same as of the options."""
 
 _SIMILAR = 0.85
 
@@ -44,10 +47,10 @@ class Fields:
     def whole(self, key: str, least: int = 1) -> int:
         """A field that is a whole number; LoadError where it is none, or less than ``least``."""
         value = self.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
             raise LoadError(
                 f"the config of {self.name!r} has {key} = {value!r}: expected a whole number of "
-                f"{least} or more"
+                f"{least} or more, {MOST:,} at most"
             )
         return value
 

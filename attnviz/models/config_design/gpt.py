@@ -55,6 +55,7 @@ def gpt_neo(fields: Fields, *, with_head: bool) -> Design:
                 bias=False,
                 output_bias=True,
                 window=window if kind == "local" else None,
+                keeps_all=True,
             ),
             feed_forward=feed_forward,
             norms=2,

@@ -10,7 +10,7 @@ from attnviz.designs import Design
 from attnviz.models.config_design.families import FAMILIES
 from attnviz.models.config_design.fields import Fields, UnclaimedError
 
-__all__ = ["claimed_classes", "design_from_config", "misspelt_field"]
+__all__ = ["claimed_classes", "design_from_config", "misspelt_field", "stored_dtype"]
 
 
 def claimed_classes() -> dict[str, tuple[str, ...]]:
@@ -37,8 +37,13 @@ def design_from_config(
     if read is None:
         return None
     design, _ = read
+    return replace(design, source=source, dtype=stored_dtype(config))
+
+
+def stored_dtype(config: Mapping[str, Any]) -> str:
+    """The dtype that a config names for the checkpoint's weights; empty where it names none."""
     stored = config.get("torch_dtype") or config.get("dtype")
-    return replace(design, source=source, dtype=stored if isinstance(stored, str) else "")
+    return stored if isinstance(stored, str) else ""
 
 
 def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:

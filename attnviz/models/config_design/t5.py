@@ -94,7 +94,8 @@ def _feed_forward(fields: Fields) -> FeedForwardDesign:
     kind = fields.get("feed_forward_proj")
     if not isinstance(kind, str):
         raise UnclaimedError
-    gated = kind.split("-")[0] == "gated"
+    stored = fields.get("is_gated_act")  # where it is there, the library takes it
+    gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
     return FeedForwardDesign(
         fields.whole("d_model"), fields.whole("d_ff"), gated, activation=kind.split("-")[-1]
     )

@@ -117,7 +117,8 @@ def doubts(report: AblationReport, view: AblationView) -> list[str]:
     lost = sum(value is not None and not math.isfinite(value) for value in values)
     if lost:
         found.append(
-            f"no numbers: {count(lost, 'removal')} overflowed and stay blank; try --dtype float32."
+            f"no numbers: {count(lost, 'removal')} overflowed and stay blank"
+            f"{report.model.overflow_advice}."
         )
     if report.method == "gradient":
         found.append(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attnviz.ablation import AblationReport, Effect, Metric
-from attnviz.records import Trait
+from attnviz.records import NO_TRAIT, Trait
 from attnviz.render.ablation.metrics import METRICS
 from attnviz.render.ablation.names import cell_of
 from attnviz.render.ablation.numbers import NumberScale
@@ -70,4 +70,8 @@ def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
 def traits_of(view: AblationView) -> Mapping[tuple[int, int], Trait]:
     """The trait of each head whose attention was observed."""
     heads = view.patterns.heads if view.patterns is not None else ()
-    return {(scores.layer, scores.head): scores.trait for scores in heads}
+    return {
+        (scores.layer, scores.head): scores.trait
+        for scores in heads
+        if scores.trait is not NO_TRAIT
+    }

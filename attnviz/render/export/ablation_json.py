@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from attnviz.records import Tokens, Trait
 from attnviz.render.ablation.names import variant_name
 from attnviz.render.ablation.order import joint_effects, singles, traits_of
 from attnviz.render.ablation.view import AblationView
+from attnviz.render.export.decimals import json_number
 from attnviz.render.export.model_facts import model_facts
 
 if TYPE_CHECKING:
@@ -22,17 +22,12 @@ __all__ = ["SCHEMA", "ablation_document", "write_ablation_json"]
 SCHEMA = "attnviz.ablate/1"
 
 
-def _number(value: float | None) -> float | None:
-    """A number that JSON has; None for what is not finite."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
 def _numbers(values: Mapping[Any, float]) -> dict[str, float | None]:
-    return {name: _number(value) for name, value in values.items()}
+    return {name: json_number(value) for name, value in values.items()}
 
 
 def _metrics(effect: Effect) -> dict[str, float | None]:
-    return {name: _number(effect.metric(name)) for name in METRICS}
+    return {name: json_number(effect.metric(name)) for name in METRICS}
 
 
 def _tokens(tokens: Tokens) -> dict[str, Any]:
@@ -55,16 +50,16 @@ def _effect(report: AblationReport, view: AblationView, effect: Effect) -> dict[
         **_metrics(effect),
     }
     if effect.ci_low:
-        entry["ci_low"] = _number(effect.ci_low.get(report.metric))
-        entry["ci_high"] = _number(effect.ci_high.get(report.metric))
+        entry["ci_low"] = json_number(effect.ci_low.get(report.metric))
+        entry["ci_high"] = json_number(effect.ci_high.get(report.metric))
         entry["intervals"] = {
-            name: [_number(low), _number(effect.ci_high[name])]
+            name: [json_number(low), json_number(effect.ci_high[name])]
             for name, low in effect.ci_low.items()
         }
     if effect.errors:
         entry["standard_errors"] = _numbers(effect.errors)
     if single and heads[0] in report.gradients:
-        entry["gradient"] = _number(report.gradients[heads[0]])
+        entry["gradient"] = json_number(report.gradients[heads[0]])
     trait = traits_of(view).get(heads[0]) if single else None
     if trait is not None:
         entry["trait"] = _trait(trait)
@@ -73,14 +68,14 @@ def _effect(report: AblationReport, view: AblationView, effect: Effect) -> dict[
             entry["random_direction"] = _metrics(control)
     if effect.token_losses:
         entry["token_loss_deltas"] = [
-            [_number(value) for value in losses.tolist()] for losses in effect.token_losses
+            [json_number(value) for value in losses.tolist()] for losses in effect.token_losses
         ]
     return entry
 
 
 def _hint(report: AblationReport, view: AblationView, head: tuple[int, int]) -> dict[str, Any]:
     """A head that has a gradient and no measurement."""
-    entry = {"layer": head[0], "head": head[1], "gradient": _number(report.gradients[head])}
+    entry = {"layer": head[0], "head": head[1], "gradient": json_number(report.gradients[head])}
     trait = traits_of(view).get(head)
     return {**entry, "trait": _trait(trait)} if trait is not None else entry
 
@@ -122,7 +117,7 @@ def ablation_document(report: AblationReport, view: AblationView) -> dict[str, A
         "seconds": round(report.seconds, 3),
         "notes": list(report.notes),
         "baseline": _numbers(report.baseline),
-        "rank_correlation": _number(report.rank_correlation),
+        "rank_correlation": json_number(report.rank_correlation),
         "heads": [
             *(_effect(report, view, effect) for effect in measured),
             *(_hint(report, view, head) for head in hints),

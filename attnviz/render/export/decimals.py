@@ -1,4 +1,4 @@
-"""Weights as the shortest decimal numbers that read back as the same float32.
+"""Numbers as JSON has them, weights as the shortest decimals that read back as the same float32.
 
 The shortest decimals of a float32 have at most nine digits; trying 9, 8, 7 and 6 on whole arrays
 is several times as fast as asking every number for its own text.
@@ -6,13 +6,20 @@ is several times as fast as asking every number for its own text.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["shortest"]
+__all__ = ["json_number", "shortest"]
 
 _EXACT_POWER = 22
 """10**22 is the largest power of ten that a float64 holds exactly."""
+
+
+def json_number(value: float | None) -> float | None:
+    """A number that JSON has; None for what was not measured or is not finite."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:

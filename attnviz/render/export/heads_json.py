@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.records import HeadScores, HeadsReport
-from attnviz.render.export.decimals import shortest
+from attnviz.render.export.decimals import json_number, shortest
 from attnviz.render.export.model_facts import model_facts
 from attnviz.render.scale import visible_cells
 
@@ -58,8 +58,8 @@ def head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
         **{name: value for name, value in scores.scores.items() if name != "entropy"},
         "trait": {
             "name": scores.trait.name,
-            "score": scores.trait.score,
-            "base_rate": scores.trait.base_rate,
+            "score": json_number(scores.trait.score),
+            "base_rate": json_number(scores.trait.base_rate),
         },
     }
 

@@ -41,7 +41,7 @@ def account_document(case: Case) -> dict[str, Any]:
 
 
 def built_document(built: BuiltCount) -> dict[str, Any]:
-    """A model that was counted by building it: its parameters, and nothing of running it."""
+    """A model that was counted by building it: its parameters, and what its layers keep or null."""
     return {
         "schema": SCHEMA,
         "model": {
@@ -60,6 +60,7 @@ def built_document(built: BuiltCount) -> dict[str, Any]:
         "parts": [{"name": name, "count": number} for name, number in built.parts],
         "buffer_total": built.buffers,
         "weights": {"dtype": built.dtype, "bytes": built.weight_bytes},
+        "kv_cache": None if built.cache is None else asdict(built.cache),
     }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from attnviz.patterns import PatternReport, PatternScores, Probe, label_named
+from attnviz.render.export.decimals import json_number
 from attnviz.render.export.model_facts import model_facts
 from attnviz.render.patterns.view import PatternView
 
@@ -19,13 +19,8 @@ __all__ = ["SCHEMA", "patterns_document", "write_patterns_json"]
 SCHEMA = "attnviz.patterns/1"
 
 
-def _number(value: float | None) -> float | None:
-    """A number that JSON has; None for what was not measured."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: _number(value) for name, value in values.items()}
+    return {name: json_number(value) for name, value in values.items()}
 
 
 def _head(entry: PatternScores) -> dict[str, Any]:
@@ -34,9 +29,9 @@ def _head(entry: PatternScores) -> dict[str, Any]:
         "layer": entry.layer,
         "head": entry.head,
         "label": entry.label,
-        "score": _number(entry.score),
-        "margin": _number(entry.margin),
-        "agreement": _number(entry.agreement),
+        "score": json_number(entry.score),
+        "margin": json_number(entry.margin),
+        "agreement": json_number(entry.agreement),
         "scores": _numbers(entry.scores),
         "base_rate": _numbers(entry.base_rate),
         "strength": _numbers(entry.strength),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 from attnviz.pruning import Head, PruneReport
+from attnviz.render.export.decimals import json_number
 from attnviz.render.export.model_facts import model_facts
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def prune_document(report: PruneReport) -> dict[str, Any]:
         "rerank": report.rerank,
         "uniform": report.uniform,
         "empty_layers": report.empty_layers,
-        "baseline": {"loss": _number(report.baseline)},
-        "limit": _number(report.limit),
+        "baseline": {"loss": json_number(report.baseline)},
+        "limit": json_number(report.limit),
         "parameters_before": report.parameters_before,
         "parameters_after": pruned.parameters,
         "heads_before": report.total,
@@ -44,19 +44,19 @@ def prune_document(report: PruneReport) -> dict[str, Any]:
             {
                 "layer": step.layer,
                 "head": step.head,
-                "score": _number(step.score),
+                "score": json_number(step.score),
                 "heads_left": step.heads_left,
-                "loss": _number(step.loss),
-                "loss_ratio": _number(step.loss / report.baseline if report.baseline else None),
+                "loss": json_number(step.loss),
+                "loss_ratio": json_number(step.loss / report.baseline if report.baseline else None),
             }
             for step in report.steps
         ],
         "random": [
             {
                 "heads_left": point.heads_left,
-                "loss": _number(point.mean),
-                "low": _number(point.low),
-                "high": _number(point.high),
+                "loss": json_number(point.mean),
+                "low": json_number(point.low),
+                "high": json_number(point.high),
             }
             for point in report.random
         ],
@@ -70,10 +70,10 @@ def prune_document(report: PruneReport) -> dict[str, Any]:
             "parameters": pruned.parameters,
             "zeroed": _heads(pruned.zeroed),
             "path": pruned.path,
-            "max_difference": _number(pruned.difference),
+            "max_difference": json_number(pruned.difference),
             "note": pruned.note,
         },
-        "seconds": _number(report.seconds),
+        "seconds": json_number(report.seconds),
         "notes": list(report.notes),
     }
 
@@ -85,8 +85,3 @@ def write_prune_json(report: PruneReport, stream: SupportsWrite[str]) -> None:
 
 def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:
     return [{"layer": layer, "head": head} for layer, head in heads]
-
-
-def _number(value: float | None) -> float | None:
-    """A number that JSON has; None for what is not finite."""
-    return None if value is None or not math.isfinite(value) else float(value)

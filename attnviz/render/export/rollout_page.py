@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from attnviz.patterns import Rollout
+from attnviz.render.export.heads_json import weight_rows
 from attnviz.render.export.legend_figure import legend_drawing
 from attnviz.render.export.map_figure import matrix_drawing
 from attnviz.render.export.model_facts import model_facts
@@ -34,8 +35,8 @@ def rollout_document(rollout: Rollout, text: str) -> dict[str, Any]:
         "layers": rollout.layers,
         "tokens": list(rollout.tokens.texts),
         "token_ids": list(rollout.tokens.ids),
-        "rollout": rollout.matrix.tolist(),
-        "last_layer": rollout.raw.tolist(),
+        "rollout": weight_rows(rollout.matrix),
+        "last_layer": weight_rows(rollout.raw),
     }
 
 

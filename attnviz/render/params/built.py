@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnviz.accounts.built import BuiltCount
 from attnviz.render.params.numbers import bytes_text, count, share
+from attnviz.render.params.running import cache_facts
 from attnviz.render.params.sheet import Column, Fact, Grid, Row, Sheet
 
 __all__ = ["built_sheet"]
@@ -24,14 +25,18 @@ def built_sheet(built: BuiltCount) -> Sheet:
     facts = [Fact("all parameters", bytes_text(built.weight_bytes), built.dtype)]
     if built.buffers:
         facts.append(Fact("buffers, apart", count(built.buffers), "numbers, not trained"))
+    told = "operations and maps" if built.cache is not None else "cache, operations and maps"
     sentence = (
         f"Counted by building {built.architecture} without weights: the arithmetic does not know "
-        "this class, so cache, operations and maps are not told."
+        f"this class, so {told} are not told."
     )
+    sections = {"Weights": facts}
+    if built.cache is not None and built.cache.lines:
+        sections["KV cache and states"] = cache_facts(built.cache)
     return Sheet(
         (built.name, built.architecture, built.dtype),
         (f"source: {built.source}",) if built.source else (),
         (Grid(columns, tuple(rows)),),
-        {"Weights": facts},
+        sections,
         (sentence,),
     )

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnviz.accounts.account import Account
-from attnviz.accounts.running import CacheLine
+from attnviz.accounts.running import CacheCount, CacheLine
 from attnviz.accounts.terms import Term
+from attnviz.designs import AttentionDesign
 from attnviz.render.params.numbers import bytes_text, count, share, short
 from attnviz.render.params.sheet import Fact
 from attnviz.render.params.subject import main_attention
 
-__all__ = ["run_words", "running"]
+__all__ = ["cache_facts", "run_words", "running"]
 
 _EXACT_BESIDE = 100_000
+_STATES = {"linear": "states", "convolution": "convolutions"}
+"""What does not grow, by its kind."""
+
 _ENDS = {
     "projections": "attention projections",
     "scores": "attention scores and mixing",
@@ -28,17 +32,17 @@ def running(account: Account, formulas: bool = False) -> dict[str, list[Fact]]:
     """Memory of the weights, the cache, operations of a forward pass, the attention maps."""
     sections = {
         "Weights": _weights(account),
-        "KV cache": _cache(account) if account.cache.lines else [],
+        "KV cache": cache_facts(account.cache, main_attention(account).design),
         "Forward pass, floating-point operations": _flops(account, formulas),
         "Attention maps": [_maps(account)] if account.maps.values else [],
     }
     return {name: facts for name, facts in sections.items() if facts}
 
 
-def run_words(account: Account) -> str:
+def run_words(counted: Account | CacheCount) -> str:
     """The length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
-    words = f"{count(account.tokens)} token{'s' * (account.tokens > 1)}"
-    return words if account.batch == 1 else f"{count(account.batch)} × {words}"
+    words = f"{count(counted.tokens)} token{'s' * (counted.tokens > 1)}"
+    return words if counted.batch == 1 else f"{count(counted.batch)} × {words}"
 
 
 def _size(bits: int) -> str:
@@ -55,14 +59,19 @@ def _weights(account: Account) -> list[Fact]:
     return facts
 
 
-def _cache(account: Account) -> list[Fact]:
-    cache = account.cache
+def cache_facts(cache: CacheCount, design: AttentionDesign | None = None) -> list[Fact]:
+    """What a token, a state and the whole length take; none where nothing is kept.
+
+    design: the attention that most layers have, to write its cache as a product.
+    """
+    if not cache.lines:
+        return []
     facts = []
     if cache.bytes_per_token:
-        growing = [line for line in cache.lines if line.kind not in ("cross", "linear")]
-        made = " + ".join(_kept(line, account) for line in growing)
+        growing = [line for line in cache.lines if line.kind not in ("cross", *_STATES)]
+        made = " + ".join(_kept(line, design) for line in growing)
         made = f"({made})" if len(growing) > 1 else made
-        made += f" × {_size(account.cache_bits)}"
+        made += f" × {_size(cache.bits)}"
         facts.append(Fact("one token", bytes_text(cache.bytes_per_token), made))
     if cache.bytes_per_token_late != cache.bytes_per_token:
         late = bytes_text(cache.bytes_per_token_late)
@@ -72,21 +81,29 @@ def _cache(account: Account) -> list[Fact]:
         facts.append(Fact("one source token", size, "kept by the cross attention"))
     if cache.constant_bytes:
         size = bytes_text(cache.constant_bytes)
-        facts.append(Fact("constant", size, "state of the linear layers, at any length"))
+        made = " + ".join(_state(line) for line in cache.lines if line.kind in _STATES)
+        facts.append(Fact("constant", size, f"{made}, at any length"))
     notes = [f"{count(cache.bytes)} bytes"] if cache.bytes >= _EXACT_BESIDE else []
     if cache.cross_bytes:
         source = f"{count(cache.source_tokens)} source tokens"
         notes.append(f"{bytes_text(cache.cross_bytes)} of it for {source}")
-    facts.append(Fact(run_words(account), bytes_text(cache.bytes), ", ".join(notes)))
+    facts.append(Fact(run_words(cache), bytes_text(cache.bytes), ", ".join(notes)))
     return facts
 
 
-def _kept(line: CacheLine, account: Account) -> str:
+def _state(line: CacheLine) -> str:
+    """What equal layers keep at any length."""
+    layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
+    return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
+
+
+def _kept(line: CacheLine, design: AttentionDesign | None) -> str:
     """What equal layers keep of a token, as a product."""
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
-    design = main_attention(account).design
     inner = count(line.per_token)
-    if line.kind == "latent" and design.latent is not None:
+    if design is None:
+        pass
+    elif line.kind == "latent" and design.latent is not None:
         inner = f"({count(design.latent.kv_lora)} + {count(design.latent.rope_dim)})"
     elif line.per_token == design.kv_heads * (design.head_dim + design.value_dim):
         pair = f"({count(design.head_dim)} + {count(design.value_dim)})"

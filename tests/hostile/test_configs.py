@@ -1,0 +1,101 @@
+"""Configs as a stranger might send them, as far as ``params`` reads them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim")
+NO_SIZES = (0, -1, 10**30, 1.5, math.nan, math.inf, True, "x", [], {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model_type": ["llama"]}, "has model_type = ['llama']: expected the name of a model type"),
+        ({"architectures": {"a": 1}}, "expected a list of class names"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers = 0: expected a whole number of 1"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers = -1: expected a whole number of 1"),
+        ({"model_type": "mistral", "sliding_window": -1}, "sliding_window = -1"),
+        (
+            {
+                "model_type": "mistral",
+                "architectures": ["MistralForCausalLM"],
+                "sliding_window": -1,
+            },
+            "sliding_window = -1: expected a whole number of 0",
+        ),
+        ({"dtype": "banana"}, "dtype = 'banana'"),
+    ],
+)
+def test_params_refuses_in_one_line(
+    refused: Callable[..., str], llama: Callable[..., Path], fields: dict[str, Any], said: str
+) -> None:
+    assert said in refused(3, "params", str(llama(**fields)))
+
+
+@pytest.mark.parametrize("field", SIZES)
+@pytest.mark.parametrize("value", NO_SIZES, ids=str)
+def test_a_size_that_is_none_is_refused(
+    refused: Callable[..., str], llama: Callable[..., Path], field: str, value: Any
+) -> None:
+    assert field in refused(3, "params", str(llama(**{field: value})), "--json")
+
+
+@pytest.mark.parametrize("value", [{}, {"AutoModel": None}, {"AutoModel": "x.Y"}])
+def test_code_that_a_config_names_is_not_asked_for(
+    run: Any, llama: Callable[..., Path], value: Any
+) -> None:
+    assert run("params", str(llama(auto_map=value)), "--json").document["total"] > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"num_hidden_layers": -1}, "num_hidden_layers"),
+        ({"num_hidden_layers": 10**9}, "expected at most 10,000"),
+        ({"num_attention_heads": -4}, "num_attention_heads"),
+        ({"hidden_size": 10**18}, "hidden_size"),
+        ({"intermediate_size": "x"}, "intermediate_size"),
+        ({"vocab_size": math.nan}, "vocab_size"),
+    ],
+)
+def test_a_model_that_would_be_built_is_refused_too(
+    refused: Callable[..., str], tmp_path: Path, fields: dict[str, Any], said: str
+) -> None:
+    config = {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], **fields}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert said in refused(3, "params", str(tmp_path), "--json")
+
+
+def test_floats_as_transformers_writes_them(run: Any, tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.Mamba2Config(
+        hidden_size=16, num_heads=4, head_dim=8, state_size=4, n_groups=1, num_hidden_layers=2
+    )
+    config.architectures = ["Mamba2ForCausalLM"]
+    config.save_pretrained(tmp_path)
+    assert "__float__" in (tmp_path / "config.json").read_text()
+    assert run("params", str(tmp_path), "--json").document["total"] > 0
+
+
+def test_a_table_of_each_layer_is_no_number_of_layers(run: Any, tmp_path: Path) -> None:
+    fields = {"vocab_size_per_layer_input": 50_000, "hidden_size": 16, "head_dim": 8}
+    config = {"model_type": "gemma3n_text", "architectures": ["Gemma3nForCausalLM"], **fields}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert run("params", str(tmp_path), "--json").document["total"] > 0
+
+
+def test_a_gate_that_a_t5_names_alone_counts(run: Any, checkpoint: Any, tmp_path: Path) -> None:
+    fields = json.loads((checkpoint("t5") / "config.json").read_text())
+    totals = []
+    for gated in (False, True):
+        (tmp_path / "config.json").write_text(json.dumps(fields | {"is_gated_act": gated}))
+        totals.append(run("params", str(tmp_path), "--json").document["total"])
+    assert totals[1] - totals[0] == 4 * 6 * 7  # a third matrix d_model × d_ff in each layer

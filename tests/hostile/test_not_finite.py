@@ -1,0 +1,115 @@
+"""Weights in a file that are no numbers, or too large for a pass: named, not made use of."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import attnviz
+
+TEXT = "the cat sat on the mat"
+QUERY = "model.layers.1.self_attn.q_proj.weight"
+PLACES = (
+    *("model.embed_tokens.weight", QUERY),
+    *("model.layers.0.input_layernorm.weight", "lm_head.weight"),
+)
+ADVICE = "try --dtype float32"
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "heads": ("heads", TEXT),
+    "patterns": ("patterns", TEXT),
+    "rollout": ("rollout", TEXT),
+    "ablate": ("ablate", TEXT, "--layer", "0"),
+    "prune": ("prune", TEXT, "--heads", "2"),
+    "scaling": ("scaling", TEXT, "--from-model"),
+    "verify": ("verify",),
+}
+
+
+@pytest.fixture
+def broken(llama: Callable[..., Path]) -> Callable[..., str]:
+    """``broken(value, place, dtype)``: a checkpoint with this number in that tensor, or in all."""
+
+    def make(value: float, place: str = "", dtype: str = "float32") -> str:
+        directory = llama(dtype=dtype)
+        file = directory / "model.safetensors"
+        tensors = {name: held.to(getattr(torch, dtype)) for name, held in load_file(file).items()}
+        for name, held in tensors.items():
+            if place in ("", name):
+                held.fill_(value) if math.isfinite(value) else held[..., -1:].fill_(value)
+        save_file(tensors, file, metadata={"format": "pt"})
+        return str(directory)
+
+    return make
+
+
+def said(result: Any) -> str:
+    return " ".join((result.out + result.err).split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_the_tensor_is_named_and_no_advice_given(
+    run: Any, broken: Callable[..., str], command: str, value: float
+) -> None:
+    model = broken(value, QUERY)
+    for extra in ((), ("--json",)):
+        result = run(*COMMANDS[command], "--model", model, *extra)
+        assert result.code in ({1} if command == "verify" else {0, 3}), result
+        assert "unexpected" not in result.err
+        assert f"weights that are not finite: {QUERY}" in said(result)
+        assert ADVICE not in said(result)
+        if extra and result.out:
+            json.loads(result.out, parse_constant=lambda name: pytest.fail(name))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_heads_without_numbers_have_no_trait(
+    run: Any, broken: Callable[..., str], place: str
+) -> None:
+    document = run("heads", TEXT, "--json", "--model", broken(math.nan, place)).document
+    named = {head["layer"]: head["trait"]["name"] for head in document["heads"]}
+    empty = {0, 1} if place in (PLACES[0], PLACES[2]) else {1} if place == QUERY else set()
+    assert {layer for layer, name in named.items() if name == "no numbers"} == empty
+    labels = run("patterns", TEXT, "--json", "--model", broken(math.nan, place)).document["heads"]
+    assert all(head["label"] is None for head in labels if head["layer"] in empty)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("value", "place"), [(0.0, ""), (3e38, ""), (3e38, QUERY)])
+def test_zeros_and_overflow_crash_nothing(
+    run: Any, broken: Callable[..., str], command: str, value: float, place: str
+) -> None:
+    result = run(*COMMANDS[command], "--model", broken(value, place), "--json")
+    assert result.code in (0, 1, 2, 3, 5), result
+    assert "unexpected" not in result.err
+    assert ADVICE not in said(result)  # it is float32 already
+    if result.out:
+        json.loads(result.out, parse_constant=lambda name: pytest.fail(name))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_overflows_in_half_precision_is_advised_to_be_wider(
+    run: Any, broken: Callable[..., str], dtype: str
+) -> None:
+    largest = torch.finfo(getattr(torch, dtype)).max
+    assert ADVICE in said(run(*COMMANDS["heads"], "--model", broken(largest, QUERY, dtype)))
+    assert ADVICE not in said(run(*COMMANDS["heads"], "--model", broken(math.inf, QUERY, dtype)))
+
+
+def test_many_tensors_are_counted(run: Any, broken: Callable[..., str]) -> None:
+    out = said(run("heads", TEXT, "--model", broken(math.nan)))
+    assert "lm_head.weight" in out or "model.embed_tokens.weight" in out
+    assert " more; what they reach has no numbers" in out
+
+
+def test_python_says_the_same(broken: Callable[..., str]) -> None:
+    record = attnviz.capture(broken(math.nan, QUERY), TEXT).report.record
+    assert any(QUERY in note for note in record.model.notes)
