@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from attnviz.ablation import AblationReport, Effect, Metric
-from attnviz.analysis.removal_effects import mean_baseline, removal_effects, spearman
+from attnviz.analysis.removal_effects import (
+    LEAST_TEXTS,
+    mean_baseline,
+    removal_effects,
+    spearman,
+)
 from attnviz.cli.ablate_job import Job
 from attnviz.cli.ablate_scan import Part, ScanRun
 from attnviz.cli.ablate_wish import ScanWish
@@ -63,7 +69,7 @@ class Measured:
             draws=options.draws,
             seed=options.seed,
             seconds=self.seconds,
-            notes=(*job.notes, *self.removals.scan.notes),
+            notes=(*job.notes, *self.removals.scan.notes, *_few_texts(effects)),
             complete=self.complete,
         )
 
@@ -79,6 +85,17 @@ class Measured:
     def _effects(self, part: Part, texts: list[int]) -> tuple[Effect, ...]:
         pieces = [piece for piece in part.pieces if piece.text in texts]
         return removal_effects(pieces, self.job.variants, self.job.options.seed)
+
+
+def _few_texts(effects: Sequence[Effect]) -> tuple[str, ...]:
+    """Why there is no interval, where several texts would let one expect it."""
+    texts = max((effect.texts for effect in effects), default=0)
+    if not 1 < texts < LEAST_TEXTS:
+        return ()
+    return (
+        f"no intervals: {texts} texts tell too little of how much texts differ; give at least "
+        f"{LEAST_TEXTS}",
+    )
 
 
 def measure(

@@ -54,7 +54,7 @@ def _effect(report: AblationReport, view: AblationView, effect: Effect) -> dict[
         "removed": [list(head) for head in heads],
         **_metrics(effect),
     }
-    if effect.ci_low:
+    if effect.texts > 1:  # of few texts there is no interval
         entry["ci_low"] = _number(effect.ci_low.get(report.metric))
         entry["ci_high"] = _number(effect.ci_high.get(report.metric))
         entry["intervals"] = {
