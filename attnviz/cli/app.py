@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Annotated
 
 import typer
@@ -26,8 +28,11 @@ from attnviz.cli.train import EXAMPLES as TRAIN_EXAMPLES
 from attnviz.cli.train import train
 from attnviz.cli.verify import EXAMPLES as VERIFY_EXAMPLES
 from attnviz.cli.verify import verify
+from attnviz.errors import UsageError
 
 __all__ = ["app"]
+
+_LARGEST = 2**63 - 1
 
 app = typer.Typer(
     name="attnviz",
@@ -59,13 +64,26 @@ def _attnviz(
         typer.echo(context.get_help())
 
 
-app.command(epilog=EXAMPLES)(heads)
-app.command(epilog=PATTERNS_EXAMPLES)(patterns)
-app.command(epilog=ROLLOUT_EXAMPLES)(rollout)
-app.command(epilog=ABLATE_EXAMPLES)(ablate)
-app.command(epilog=PRUNE_EXAMPLES)(prune)
-app.command(epilog=PARAMS_EXAMPLES)(params)
-app.command(epilog=SCALING_EXAMPLES)(scaling)
-app.command(epilog=VERIFY_EXAMPLES)(verify)
-app.command(epilog=SWEEP_EXAMPLES)(sweep)
-app.command(epilog=TRAIN_EXAMPLES, cls=ListOptions)(train)
+def _within_range(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, for whole numbers that torch and NumPy take: whatever the option."""
+
+    @wraps(command)
+    def run(**options: object) -> None:
+        for value in options.values():
+            if isinstance(value, int) and abs(value) > _LARGEST:
+                raise UsageError(f"{value} is too large a number: expected at most 2^63 - 1")
+        command(**options)
+
+    return run
+
+
+app.command(epilog=EXAMPLES)(_within_range(heads))
+app.command(epilog=PATTERNS_EXAMPLES)(_within_range(patterns))
+app.command(epilog=ROLLOUT_EXAMPLES)(_within_range(rollout))
+app.command(epilog=ABLATE_EXAMPLES)(_within_range(ablate))
+app.command(epilog=PRUNE_EXAMPLES)(_within_range(prune))
+app.command(epilog=PARAMS_EXAMPLES)(_within_range(params))
+app.command(epilog=SCALING_EXAMPLES)(_within_range(scaling))
+app.command(epilog=VERIFY_EXAMPLES)(_within_range(verify))
+app.command(epilog=SWEEP_EXAMPLES)(_within_range(sweep))
+app.command(epilog=TRAIN_EXAMPLES, cls=ListOptions)(_within_range(train))

@@ -13,6 +13,7 @@ from rich.console import Console
 from attnviz.cli.output import SCREEN_ENDING, Output
 from attnviz.cli.streams import printing
 from attnviz.cli.terminal import messages, open_console
+from attnviz.errors import LoadError
 from attnviz.render.blocks import Block
 from attnviz.render.labels import visible
 from attnviz.render.theme import Theme
@@ -51,25 +52,42 @@ class Outlet:
     notices: Console
 
     def show(self, result: Result) -> None:
-        """Print the result, then write the files.
+        """Write the files, then print the result: neither is lost with the other.
 
+        The files come first, for a reader of standard output may leave, or never read on.
         Raises LoadError for what cannot be written.
         """
-        output, console = self.output, self.console
+        failed: LoadError | None = None
+        saved = []
+        for path in self.output.save:
+            try:
+                self._save(result, path)
+                saved.append(path)
+            except LoadError as error:
+                failed = failed or error
+        try:
+            self._print(result)
+        finally:
+            for path in saved:
+                self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
+            if failed is not None:
+                raise failed
+
+    def _save(self, result: Result, path: Path) -> None:
+        screen_text = ""
+        if self.console is not None and path.suffix.lower() == SCREEN_ENDING:
+            # A file has no colours: glyphs and letters must tell there.
+            theme = Theme(self.output.palette, colour=False, ascii=self.output.ascii)
+            screen_text = result.screen(theme, self.console).plain
+        result.save(path, self.output.palette, screen_text)
+
+    def _print(self, result: Result) -> None:
         with printing():
-            if output.json:
+            if self.output.json:
                 result.write_json(sys.stdout)
-            elif console is not None:
-                theme = Theme.of(console, output.palette, output.ascii)
-                console.print(result.screen(theme, console), end="")
-        for path in output.save:
-            screen_text = ""
-            if console is not None and path.suffix.lower() == SCREEN_ENDING:
-                # A file has no colours: glyphs and letters must tell there.
-                theme = Theme(output.palette, colour=False, ascii=output.ascii)
-                screen_text = result.screen(theme, console).plain
-            result.save(path, output.palette, screen_text)
-            self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
+            elif self.console is not None:
+                theme = Theme.of(self.console, self.output.palette, self.output.ascii)
+                self.console.print(result.screen(theme, self.console), end="")
 
 
 def open_outlet(output: Output, check_path: Callable[[Path], None]) -> Outlet:

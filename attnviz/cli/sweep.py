@@ -57,6 +57,7 @@ def sweep(
         typer.Option(
             metavar="N",
             min=1,
+            max=1000,
             help="Models of each number of heads, to see what chance does.",
             rich_help_panel=_LEARNED,
         ),

@@ -28,7 +28,6 @@ from attnviz.render.export.plot_layout import (
 )
 from attnviz.render.export.words import (
     axis_labels,
-    cut,
     head_name,
     head_words,
     mapped_heads,
@@ -36,6 +35,7 @@ from attnviz.render.export.words import (
     text_lines,
 )
 from attnviz.render.facts import share
+from attnviz.render.labels import cut
 from attnviz.render.maps import cell_steps
 from attnviz.render.palette import colour_table, contrasting, to_hex
 

@@ -11,8 +11,8 @@ from attnviz.render.export.legend_figure import legend_drawing
 from attnviz.render.export.map_figure import map_drawing
 from attnviz.render.export.overview_figure import overview_drawing, pooling_words
 from attnviz.render.export.svg import svg_document
-from attnviz.render.export.words import cut, mapped_heads, run_lines, text_lines
-from attnviz.render.labels import visible
+from attnviz.render.export.words import mapped_heads, run_lines, text_lines
+from attnviz.render.labels import cut, visible
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

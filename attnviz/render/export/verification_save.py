@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnviz.render.export.csv_cells import CsvTable
 from attnviz.render.export.path_check import check_path
 from attnviz.render.export.saved_file import TextWriter, save_page, save_text
 from attnviz.render.export.verification_json import write_verification_json
@@ -35,7 +35,7 @@ def check_save_path(path: Path) -> None:
 
 def _write_csv(found: Verification, stream: SupportsWrite[str]) -> None:
     """A line a measure, or a check that was skipped; what is no number is empty."""
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = CsvTable(stream)
     writer.writerow(_COLUMNS)
     for check in found.checks:
         start = (check.group, check.name, check.against, check.verdict)
