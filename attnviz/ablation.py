@@ -131,7 +131,8 @@ class Effect:
 
     Each metric is None where the model or the text does not have it.
     texts: over how many texts.
-    ci_low, ci_high: ends of the 95 % bootstrap interval of the mean, by metric; empty for one text.
+    ci_low, ci_high: ends of the 95 % bootstrap-t interval of the mean, by metric; empty where there
+        are fewer than five texts.
     errors: standard error over the draws of other texts that stood in, by metric; mostly empty.
     token_losses: for each text (tokens,) as in ``Scores``; empty where it was not asked for.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background, where Ctrl-C is ignored: processes of the tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SENTENCE = "The cat sat on the mat because it was tired."
 _SPEAKING = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "ATTNVIZ_TRACEBACK")

@@ -1,37 +1,97 @@
-"""From the pieces of a scan to one effect a removal: means over texts, with their doubt.
-
-Percentile bootstrap: Efron & Tibshirani 1993, chapter 13; paired, since each text gives a
-difference to its own clean run.
-"""
+"""From the pieces of a scan to one effect a removal: means over texts, with their doubt."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.ablation import METRICS, Effect, Metric, Scores, Variant
 
-__all__ = ["bootstrap_interval", "mean_baseline", "removal_effects", "spearman"]
+__all__ = ["LEAST_TEXTS", "mean_baseline", "mean_interval", "removal_effects", "spearman"]
+
+LEAST_TEXTS = 5
+"""Below it there is no interval: four numbers tell too little of how they are spread."""
 
 _DRAWS = 2000
-_ENDS = (2.5, 97.5)
+_TAIL = 0.025
+_CHUNK = 100
+"""Draws at a time, so that ten thousand texts do not fill the memory."""
+
+_CONSTANT = 1e-6
+"""Of the spread of the texts: a draw of less spread holds one value only, but for rounding."""
 
 
-def bootstrap_interval(
+def mean_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """The 95 % percentile interval of the mean over texts: (text, removal) to two (removal,).
+    """The 95 % bootstrap-t interval of the mean over texts: (text, removal) to two (removal,).
 
-    All removals share the 2,000 draws of texts, so that they can be compared.
+    Efron & Tibshirani 1993, section 12.5: of 2,000 draws of texts the quantiles of
+    (mean of the draw − mean) / standard error of the draw stand in for those of Student's t, so
+    that skewed effects get a skewed interval. An end that the draws leave open, as where nearly
+    all texts have one value, is that of Student's t. The values are paired: each text gives a
+    difference to its own clean run. All removals share the draws, so that they can be compared.
+
+    It supersedes the percentile bootstrap, which covers too little: 84 and 73 % of normal and of
+    lognormal effects of 5 texts where this one covers 95 and 89, 94 and 90 % of those of 50 texts
+    against 95 and 94; Student's t covers 95 and 83, 95 and 90 (tests/benchmarks/bench_intervals.py
+    has the table). Where the values are not finite, no end is.
+    Raises ValueError for fewer than ``LEAST_TEXTS`` texts.
     """
     texts = len(values)
+    if texts < LEAST_TEXTS:
+        raise ValueError(f"an interval needs at least {LEAST_TEXTS} texts, got {texts}")
+    with np.errstate(all="ignore"):
+        mean = values.mean(axis=0)
+        apart = values - mean
+        error = apart.std(axis=0, ddof=1) / np.sqrt(texts)
+        drawn = np.sort(_studentised(apart, error, seed), axis=0)
+        at, far = round(_TAIL * _DRAWS), _student_t(texts - 1)
+        below, above = (
+            np.where(np.isfinite(end), end, far) * error for end in (drawn[-at], -drawn[at - 1])
+        )
+        return mean - below, mean + above
+
+
+def _studentised(
+    apart: NDArray[np.floating], error: NDArray[np.floating], seed: int
+) -> NDArray[np.floating]:
+    """Mean over standard error of each draw: (text, removal) around zero to (draw, removal).
+
+    Infinite for a draw of one value other than zero.
+    """
+    texts = len(apart)
     rng = np.random.default_rng(seed)
-    counts = rng.multinomial(texts, np.full(texts, 1 / texts), size=_DRAWS)
-    means = counts @ values / texts
-    low, high = np.percentile(means, _ENDS, axis=0)
-    return low, high
+    squares = apart**2
+    found = np.empty((_DRAWS, apart.shape[1]))
+    for start in range(0, _DRAWS, _CHUNK):
+        counts = rng.multinomial(texts, np.full(texts, 1 / texts), size=_CHUNK)
+        means = counts @ apart / texts
+        spread = np.sqrt(np.maximum(counts @ squares / texts - means**2, 0) / (texts - 1))
+        constant = spread <= _CONSTANT * error
+        endless = np.where(np.abs(means) <= _CONSTANT * error, 0, np.copysign(np.inf, means))
+        found[start : start + _CHUNK] = np.where(constant, endless, means / spread)
+    return found
+
+
+def _student_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t, within .001 from 4 degrees of freedom on.
+
+    Abramowitz & Stegun 1964, 26.7.5.
+    """
+    z = NormalDist().inv_cdf(1 - _TAIL)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    quantile: float = sum(term / freedom**power for power, term in enumerate(terms))
+    return quantile
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -64,38 +124,63 @@ def removal_effects(
 ) -> tuple[Effect, ...]:
     """One effect for each removal that any piece has, in the order of ``variants``.
 
-    A removal counts over the texts that have it; two or more texts give intervals.
+    A removal counts over the texts that have it; ``LEAST_TEXTS`` or more give intervals.
     """
     found: dict[int, list[tuple[Scores, int]]] = {}
     for piece in sorted(pieces, key=lambda piece: piece.text):
         for place, index in enumerate(piece.variants):
             found.setdefault(index, []).append((piece, place))
-    return tuple(_effect(variants[index], found[index], seed) for index in sorted(found))
+    measured = {
+        (index, name): [piece.metrics[name][at] for piece, at in parts]
+        for index, parts in found.items()
+        for name in METRICS
+        if all(name in piece.metrics for piece, _ in parts)
+    }
+    ends = _intervals(measured, seed)
+    return tuple(
+        _effect(variants[index], index, found[index], measured, ends) for index in sorted(found)
+    )
 
 
-def _effect(variant: Variant, parts: Sequence[tuple[Scores, int]], seed: int) -> Effect:
+_Key = tuple[int, Metric]
+
+
+def _intervals(
+    measured: Mapping[_Key, Sequence[float]], seed: int
+) -> dict[_Key, tuple[float, float]]:
+    """The ends of each removal and metric; those of equally many texts share their draws."""
+    ends: dict[_Key, tuple[float, float]] = {}
+    for texts in {len(values) for values in measured.values()}:
+        if texts >= LEAST_TEXTS:
+            keys = [key for key, values in measured.items() if len(values) == texts]
+            columns = np.array([measured[key] for key in keys]).T
+            low, high = mean_interval(columns, seed)
+            ends |= zip(keys, zip(low.tolist(), high.tolist(), strict=True), strict=True)
+    return ends
+
+
+def _effect(
+    variant: Variant,
+    index: int,
+    parts: Sequence[tuple[Scores, int]],
+    measured: Mapping[_Key, Sequence[float]],
+    ends: Mapping[_Key, tuple[float, float]],
+) -> Effect:
     values: dict[Metric, float] = {}
-    low: dict[Metric, float] = {}
-    high: dict[Metric, float] = {}
     errors: dict[Metric, float] = {}
     for name in METRICS:
-        column = [piece.metrics[name][at] for piece, at in parts if name in piece.metrics]
-        if len(column) < len(parts):
-            continue
-        values[name] = float(np.mean(column))
-        if len(column) > 1:
-            ends = bootstrap_interval(np.array(column)[:, None], seed)
-            low[name], high[name] = (float(end[0]) for end in ends)
+        if (index, name) in measured:
+            values[name] = float(np.mean(measured[index, name]))
         drawn = [piece.errors[name][at] for piece, at in parts if name in piece.errors]
-        if len(drawn) == len(parts):
+        if name in values and len(drawn) == len(parts):
             errors[name] = float(np.sqrt(np.square(drawn).sum()) / len(drawn))
     losses = tuple(piece.token_losses[at] for piece, at in parts if piece.token_losses is not None)
     return Effect(
         variant,
         len(parts),
         **values,
-        ci_low=low,
-        ci_high=high,
+        ci_low={name: ends[index, name][0] for name in values if (index, name) in ends},
+        ci_high={name: ends[index, name][1] for name in values if (index, name) in ends},
         errors=errors,
         token_losses=losses,
     )

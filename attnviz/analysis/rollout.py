@@ -37,7 +37,8 @@ def rolled_out(layers: Iterable[NDArray[np.floating]]) -> Matrix:
 
 
 def _followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
-    mixed = 0.5 * mean.astype(np.float64) + 0.5 * np.eye(len(mean))
+    mixed: Matrix = 0.5 * mean.astype(np.float64)
+    mixed[np.diag_indices_from(mixed)] += 0.5
     return mixed if before is None else mixed @ before
 
 
@@ -47,7 +48,7 @@ def rollout(
     """Follow one kind of self-attention of ``model`` over ``tokens`` through all of its layers.
 
     kind: None for the model's first. target: the decoder's text, for the kind ``decoder``.
-    No more than two matrices of the text are there at once.
+    No more than four matrices of the text are there at once.
 
     Raises UsageError for cross attention, whose queries and keys are different texts, and for a
     decoder without its text; UnsupportedError where the attention cannot be observed.

@@ -40,6 +40,7 @@ def gradient_importance(
     removed: Collection[tuple[int, int]] = (),
     normalise: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> dict[tuple[int, int], float]:
     """|∂loss/∂ξ| of each (layer, head), nats per token.
 
@@ -48,6 +49,7 @@ def gradient_importance(
     removed: (layer, head) pairs whose gates are zero already; their own slope is there as well.
     normalise: divide by the layer's L2 norm, as Molchanov et al. 2017 do.
     on_progress: called as (done, total) in texts.
+    enough: asked after each text; True leaves out those that follow.
 
     The model is left as it was. Raises UsageError where it has no language-model head, or a text
     is too short for a loss.
@@ -55,6 +57,7 @@ def gradient_importance(
     if subject.head is None:
         raise UsageError("this model has no language-model head: there is no loss to differentiate")
     total: Tensor | None = None
+    done = 0
     for done, passage in enumerate(passages, start=1):
         marks = special[done - 1] if special else (False,) * len(passage.predicted)
         gradient = _gradient(subject, passage, marks, stand_ins, removed)
@@ -63,9 +66,11 @@ def gradient_importance(
         total = gradient if total is None else total + gradient
         if on_progress is not None:
             on_progress(done, len(passages))
+        if enough():
+            break
     if total is None:
         raise UsageError("no text to take a gradient over: expected at least one")
-    scores = dict(zip(_places(subject), (total.abs() / len(passages)).tolist(), strict=True))
+    scores = dict(zip(_places(subject), (total.abs() / done).tolist(), strict=True))
     return _normalised(scores) if normalise else scores
 
 

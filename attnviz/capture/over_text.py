@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from attnviz.capture.run import capture
 from attnviz.capture.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.models.memory import byte_text, free_memory
+from attnviz.models.memory import require_room
 from attnviz.models.model import Model, PairModel, TwoStackModel
 from attnviz.records import AttentionRecord, Kind, Tokens
 
@@ -138,10 +138,9 @@ def _require_room(
     heads: int, queries: int, keys: int, chosen: Mapping[int, frozenset[int]] | None
 ) -> None:
     """Refuse maps that the memory cannot hold before the model runs."""
-    needed, free = 4 * heads * queries * keys, free_memory()
-    if free is not None and needed > free:
-        advice = "choose fewer heads" if chosen else "choose some with --layer or --head"
-        raise UsageError(
-            f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take "
-            f"{byte_text(needed)}, {byte_text(free)} are free: {advice}, or shorten the text"
-        )
+    advice = "choose fewer heads" if chosen else "choose some with --layer or --head"
+    require_room(
+        f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take",
+        4 * heads * queries * keys,
+        f"{advice}, or shorten the text",
+    )

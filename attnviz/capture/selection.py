@@ -13,7 +13,7 @@ from attnviz.errors import UsageError
 
 __all__ = ["choose_heads"]
 
-_SPAN = re.compile(r"(-?\d+)(?:-(-?\d+))?")
+_SPAN = re.compile(r"(-?\d{1,18})(?:-(-?\d{1,18}))?")
 _NAMED = re.compile(r"[Ll](.+?)[Hh](.+)")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from attnviz.ablation import Variant
 from attnviz.capture.over_text import Choice, attention_kind, target_tokens
@@ -154,9 +156,20 @@ class Job:
             reference_targets=self.reference_targets,
         )
 
-    def gradients(self, advance: Advance) -> dict[tuple[int, int], float]:
+    def drawn(self) -> list[int]:
+        """The texts in the order in which a time that may not suffice is spent on them.
+
+        The first one stays in front: it is the one that is shown.
+        """
+        rest = np.random.default_rng(self.options.seed).permutation(len(self.texts) - 1) + 1
+        return [0, *rest.tolist()]
+
+    def gradients(
+        self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
+    ) -> dict[tuple[int, int], float]:
         """First-order importance of every head that was asked for, mean over the texts.
 
+        texts: their places. enough: asked after each text; True leaves out those that follow.
         Raises UsageError for a model without a loss.
         """
         if isinstance(self.model, OwnAttention):
@@ -168,12 +181,14 @@ class Job:
         from attnviz.capture.scan_models import open_subject, passages_of
 
         passages = passages_of(self.texts, self.targets)
+        read = self.targets or self.texts
         asked = {head for variant in self.variants for head in variant.heads}
         found = gradient_importance(
             open_subject(self.model, self.kind, passages[0]),
-            passages,
-            special=[tokens.special for tokens in self.targets or self.texts],
+            [passages[text] for text in texts],
+            special=[read[text].special for text in texts],
             on_progress=lambda done, total: advance(done / total),
+            enough=enough,
         )
         return {head: score for head, score in found.items() if head in asked}
 

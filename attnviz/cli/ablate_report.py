@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from attnviz.ablation import AblationReport, Effect, Metric
-from attnviz.analysis.removal_effects import mean_baseline, removal_effects, spearman
+from attnviz.analysis.removal_effects import (
+    LEAST_TEXTS,
+    mean_baseline,
+    removal_effects,
+    spearman,
+)
 from attnviz.cli.ablate_job import Job
 from attnviz.cli.ablate_scan import Part, ScanRun
 from attnviz.cli.ablate_wish import ScanWish
@@ -17,20 +23,26 @@ from attnviz.render.ablation.order import ranked_effects
 
 __all__ = ["Measured", "measure"]
 
-_REMOVALS, _CONTROL = "removals", "control"
+_REMOVALS, _CONTROL, _RANKING = "removals", "control", "ranking"
+_RANKING_SHARE = 0.25
+"""Of a budget in seconds, what ranking by gradient may take."""
 _CONTROL_SHARE = 0.15
 """Of the progress, what the control is taken to need."""
 
 
 @dataclass
 class Measured:
-    """What was found of one job; ``complete`` is False where it was interrupted."""
+    """What was found of one job; ``complete`` is False where it was interrupted.
+
+    ranked_over: of how many texts a budget in seconds had time for the gradient.
+    """
 
     job: Job
     wish: ScanWish
     removals: Part
     control: Part | None = None
     gradients: dict[tuple[int, int], float] = field(default_factory=dict)
+    ranked_over: int | None = None
     seconds: float = 0.0
     complete: bool = True
 
@@ -55,7 +67,7 @@ class Measured:
             method=wish.way,
             positions=options.positions,
             metric=_metric(wish, effects, job),
-            baseline=mean_baseline([p for p in self.removals.pieces if p.text in texts]),
+            baseline=mean_baseline([p for p in self.removals.pieces if p.text in set(texts)]),
             control=self._effects(self.control, texts) if self.control is not None else (),
             gradients=self.gradients,
             rank_correlation=_correlation(effects, self.gradients),
@@ -63,8 +75,23 @@ class Measured:
             draws=options.draws,
             seed=options.seed,
             seconds=self.seconds,
-            notes=(*job.notes, *self.removals.scan.notes),
+            notes=(
+                *job.notes,
+                *self.removals.scan.notes,
+                *self._budget_notes(len(texts)),
+                *_few_texts(effects),
+            ),
             complete=self.complete,
+        )
+
+    def _budget_notes(self, measured: int) -> tuple[str, ...]:
+        """Over which share of the texts, where the time did not allow all."""
+        wanted = len(self.job.texts)
+        if self.ranked_over is None or self.ranked_over == measured == wanted:
+            return ()
+        return (
+            f"budget: of {wanted:,} texts, drawn with seed {self.job.options.seed}, there was time "
+            f"to rank by gradient over {self.ranked_over:,} and to measure over {measured:,}",
         )
 
     def _texts(self) -> list[int]:
@@ -77,8 +104,20 @@ class Measured:
         return whole or [next(text for text, found in enumerate(done) if found)]
 
     def _effects(self, part: Part, texts: list[int]) -> tuple[Effect, ...]:
-        pieces = [piece for piece in part.pieces if piece.text in texts]
+        counted = set(texts)
+        pieces = [piece for piece in part.pieces if piece.text in counted]
         return removal_effects(pieces, self.job.variants, self.job.options.seed)
+
+
+def _few_texts(effects: Sequence[Effect]) -> tuple[str, ...]:
+    """Why there is no interval, where several texts would let one expect it."""
+    texts = max((effect.texts for effect in effects), default=0)
+    if not 1 < texts < LEAST_TEXTS:
+        return ()
+    return (
+        f"no intervals: {texts} texts tell too little of how much texts differ; give at least "
+        f"{LEAST_TEXTS}",
+    )
 
 
 def measure(
@@ -89,7 +128,7 @@ def measure(
     top: how many of the ranking are held against random directions where there are several texts.
     """
     start = time.monotonic()
-    run = ScanRun(job.variants, len(job.texts), file)
+    run = ScanRun(job.variants, file)
     found = Measured(job, wish, run.part(_REMOVALS, job.scan()))
     try:
         _run(found, run, top, advance)
@@ -100,22 +139,53 @@ def measure(
 
 
 def _run(found: Measured, run: ScanRun, top: int, advance: Advance) -> None:
-    job, wish = found.job, found.wish
+    job, wish, texts = found.job, found.wish, range(len(found.job.texts))
+    if wish.amount is not None and wish.amount.seconds is not None:
+        _spend(found, run, wish.amount.seconds, advance)
+        return
     if wish.way != "exact":
-        found.gradients = job.gradients(advance)
+        found.gradients = job.gradients(advance, texts)
     if wish.way == "gradient":
         return
-    if wish.way == "budget":
-        assert wish.amount is not None
-        run.spend(found.removals, _by_gradient(job, found.gradients), wish.amount, advance)
+    if wish.amount is not None:
+        ranked = _by_gradient(job, found.gradients)[: wish.amount.count]
+        run.cover(found.removals, ranked, texts, advance)
         return
     share = 1 - _CONTROL_SHARE if len(job.texts) > 1 else 1.0
     everything = range(len(job.variants))
-    run.cover(found.removals, everything, lambda done: advance(share * done))
+    run.cover(found.removals, everything, texts, lambda done: advance(share * done))
     if len(job.texts) > 1:
         control = found.control = run.part(_CONTROL, job.scan(control=True))
         ranked = _ranked(found, top)
-        run.cover(control, ranked, lambda done: advance(share + (1 - share) * done))
+        run.cover(control, ranked, texts, lambda done: advance(share + (1 - share) * done))
+
+
+def _spend(found: Measured, run: ScanRun, seconds: float, advance: Advance) -> None:
+    """Rank and measure over as many texts as the time allows.
+
+    A run that goes on takes the ranking that it began with, or it would measure other heads.
+    """
+    job, order, start = found.job, found.job.drawn(), time.monotonic()
+
+    def spent() -> float:
+        return min((time.monotonic() - start) / seconds, 1.0)
+
+    known = run.kept(_RANKING)
+    if known is None:
+        count = 0
+
+        def enough() -> bool:
+            nonlocal count
+            count += 1
+            return spent() > _RANKING_SHARE
+
+        gradients = job.gradients(lambda done: advance(spent()), order, enough)
+        known = {"texts": count, "heads": [[*head, score] for head, score in gradients.items()]}
+        run.keep(_RANKING, known)
+    found.ranked_over = known["texts"]
+    found.gradients = {(layer, head): score for layer, head, score in known["heads"]}
+    ranked = _by_gradient(job, found.gradients)
+    run.spend(found.removals, ranked, order, start + seconds, lambda: advance(spent()))
 
 
 def _ranked(found: Measured, top: int) -> list[int]:

@@ -9,7 +9,7 @@ from attnviz.errors import UsageError
 
 __all__ = ["Budget", "read_budget", "read_bytes"]
 
-_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)"
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 _BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BYTES |= {f"{prefix}i": 1024**power for power, prefix in enumerate(("k", "m", "g", "t"), start=1)}
@@ -24,9 +24,10 @@ class Budget:
 
 
 def read_budget(typed: str) -> Budget:
-    """``30s``, ``5m``, ``1h`` or a number of heads such as ``20``; UsageError for anything else."""
-    match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h)?", typed.strip().lower())
-    if match is None or (match[2] is None and not match[1].isdigit()):
+    """``30s``, ``5m``, ``1h``, ``20`` or ``20 heads``; UsageError for anything else."""
+    match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h|heads?)?", typed.strip().lower())
+    unit = match[2] if match is not None else None
+    if match is None or (unit not in _SECONDS and not match[1].isdigit()):
         raise UsageError(
             f"cannot read --budget {typed!r}: expected a time such as 30s or 5m, or a number of "
             "heads such as 20"
@@ -37,9 +38,9 @@ def read_budget(typed: str) -> Budget:
             "--budget 0 leaves nothing to measure: expected a time such as 30s or a number of "
             "heads such as 20; --method gradient measures nothing exactly"
         )
-    if match[2] is None:
-        return Budget(count=int(match[1]))
-    return Budget(seconds=amount * _SECONDS[match[2]])
+    if unit in _SECONDS:
+        return Budget(seconds=amount * _SECONDS[unit])
+    return Budget(count=int(match[1]))
 
 
 def read_bytes(typed: str) -> int:

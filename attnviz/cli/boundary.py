@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import typer
@@ -10,11 +11,17 @@ import typer
 from attnviz.cli.app import app
 from attnviz.cli.streams import discard_output, steady_streams
 from attnviz.errors import AttnvizError
-from attnviz.render.labels import visible
+from attnviz.render.labels import cut, visible, width
 
 __all__ = ["run"]
 
 _INTERRUPTED = 130
+
+_QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"|[^\s'"]+""")
+"""Texts in quotes as ``repr`` writes them, and words, for not all that is quoted is in quotes."""
+
+_LONGEST_QUOTE, _LONGEST_PATH, _LONGEST_LINE = 80, 255, 1000
+"""Columns, and of a path and of the line those that are let through."""
 
 
 def run() -> int:
@@ -28,6 +35,10 @@ def run() -> int:
         return _say(str(error), error.exit_code)
     except typer.TyperException as error:
         return _usage(error)
+    except MemoryError as error:
+        return _say(
+            f"out of memory: {error or 'none is left'}; ask for less, or shorten the text", 2
+        )
     except BrokenPipeError:
         return _reader_gone()
     except SystemExit as end:  # typer and rich end a process whose reader is gone with exit code 1
@@ -51,10 +62,20 @@ def _reader_gone() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    """One line on standard error, harmless whatever it quotes."""
-    line = visible(" ".join(message.split()), sys.stderr.encoding or "ascii")
+    """One line on standard error, harmless and of bounded length whatever it quotes."""
+    encoding = sys.stderr.encoding or "ascii"
+    line = _QUOTED.sub(_cut, visible(" ".join(message.split())))
+    line = visible(cut(line, _LONGEST_LINE), encoding)
     print(f"attnviz: {line}", file=sys.stderr)
     return code
+
+
+def _cut(quoted: re.Match[str]) -> str:
+    """What a message quotes, in 80 columns; a path whole as long as systems make names."""
+    text = quoted[0]
+    mark = text[0] if text[0] in "'\"" else ""
+    longest = _LONGEST_PATH if "/" in text else _LONGEST_QUOTE
+    return text if width(text) <= longest else cut(text, longest - len(mark)) + mark
 
 
 def _usage(error: typer.TyperException) -> int:

@@ -16,8 +16,12 @@ import typer
 from typer.core import TyperCommand
 
 from attnviz.cli.text_input import as_utf8
+from attnviz.errors import UsageError
 
 __all__ = ["SETTINGS", "Options", "argument", "command", "flag", "option"]
+
+_LARGEST = 2**63 - 1
+"""The largest whole number that torch and NumPy take."""
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -126,6 +130,8 @@ def _read(value: Any, one: Field[Any], kind: Any) -> Any:
         return tuple(value or ())
     if value is not None and one.metadata.get("words"):
         return as_utf8(value, _typed(one))
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise UsageError(f"{_typed(one)} {value} is too large a number: expected at most 2^63 - 1")
     return value
 
 

@@ -68,7 +68,7 @@ def _word(record: AttentionRecord, wanted: str) -> tuple[Word | None, Word | Non
 
 def _place(tokens: Tokens, wanted: str) -> Word | None:
     """The token of an index, or the first occurrence of a word."""
-    if re.fullmatch(r"-?\d+", wanted):
+    if re.fullmatch(r"-?\d{1,18}", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
         return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None
     spans = word_spans(tokens, wanted)

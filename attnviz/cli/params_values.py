@@ -12,7 +12,9 @@ __all__ = ["MOST", "parse_choices", "parse_memory"]
 MOST = 10**15
 """The largest number that an option takes: beyond it a slip of the keyboard is likelier."""
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i?)b?|bytes?|b)?", re.IGNORECASE)
+_SIZE = re.compile(
+    r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([kmgtp])(i?)b?|bytes?|b)?", re.IGNORECASE
+)
 _POWERS = " kmgtp"
 
 

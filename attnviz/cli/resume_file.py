@@ -115,7 +115,7 @@ class ResumeFile:
         for number, line in enumerate(lines[1:], start=2):
             entry = _entry(line)
             match entry:
-                case {"part": str(part), "text": int(text), "result": result}:
+                case {"part": str(part), "text": int(text), "result": result} if text is not True:
                     done.append(Piece(part, text, result))
                 case _:
                     raise LoadError(

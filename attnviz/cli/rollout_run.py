@@ -15,6 +15,7 @@ from attnviz.capture.over_text import Choice, attention_kind, encoded, target_to
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
+from attnviz.models.memory import require_room
 from attnviz.models.model import TwoStackModel
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.patterns import Rollout
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from attnviz.render.export.files import Writer
 
 __all__ = ["Followed", "show_rollout"]
+
+_MATRICES = 4
+"""Of the text by itself in float64, that a rollout holds at once."""
 
 
 def show_rollout(
@@ -52,6 +56,12 @@ def show_rollout(
         target = None
         if isinstance(model, TwoStackModel) and kind == "decoder":
             target = target_tokens(model, tokens, choice)
+        length = len(target or tokens)
+        require_room(
+            f"following {length:,} tokens through the layers takes",
+            _MATRICES * 8 * length**2,
+            "shorten the text, or add --truncate",
+        )
         found = rollout(model, tokens, kind=kind, target=target)
 
     decoded = None

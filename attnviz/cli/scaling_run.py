@@ -20,7 +20,7 @@ from attnviz.cli.scaling_wish import ModelWish, RandomWish
 from attnviz.cli.scan_progress import scanning
 from attnviz.cli.texts_input import read_texts
 from attnviz.errors import UsageError
-from attnviz.models.memory import byte_text, free_memory
+from attnviz.models.memory import require_room
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.render.blocks import Block
 from attnviz.render.scaling.screen import scaling_screen
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Softmaxed", "show_model_scaling", "show_random_scaling"]
 
+_WHAT = "the scores and weights take"
+
 
 def show_random_scaling(wish: RandomWish, explain: bool, output: Output) -> None:
     """Measure random queries and keys. What can be refused is refused before any is drawn."""
     outlet = open_outlet(output)
     needed = needed_bytes(wish.sizes, wish.seq, wish.samples)
-    _require_memory(needed, "choose a smaller --d-k, --seq or --samples")
+    require_room(_WHAT, needed, "choose a smaller --d-k, --seq or --samples")
     with scanning("softening scores", outlet.notices) as advance:
         report = random_scaling(wish.sizes, wish.seq, wish.samples, wish.seed, advance)
     hints = ("next: --from-model shows a trained model's own queries and keys",)
@@ -62,7 +64,8 @@ def show_model_scaling(
             raise UsageError(
                 "the text has one token: expected at least two, or there is nothing to choose"
             )
-        _require_memory(needed_text_bytes(len(tokens)), "shorten the text, or add --truncate")
+        room = needed_text_bytes(len(tokens))
+        require_room(_WHAT, room, "shorten the text, or add --truncate")
         report = model_scaling(
             model,
             tokens,
@@ -74,14 +77,6 @@ def show_model_scaling(
     report = replace(report, text=text, source=texts.source)
     hints = () if wish.heads else ("next: --head L0H0 shows one head",)
     outlet.show(Softmaxed(report, explain, _hints(hints, explain, output)))
-
-
-def _require_memory(needed: int, advice: str) -> None:
-    free = free_memory()
-    if free is not None and needed > free:
-        raise UsageError(
-            f"the scores and weights take {byte_text(needed)}, {byte_text(free)} are free: {advice}"
-        )
 
 
 def _hints(first: tuple[str, ...], explain: bool, output: Output) -> tuple[str, ...]:

@@ -46,7 +46,9 @@ def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) ->
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {one: signal.signal(one, handler) for one in signals}
+    # What the caller ignores stays ignored, as Ctrl-C of a job that runs behind a script.
+    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, handler) for one in heeded}
     try:
         yield
     finally:

@@ -38,6 +38,8 @@ def restore_scores(text: int, stored: Any, name: str) -> Scores:
     """
     try:
         losses = stored["token_losses"]
+        if not all(isinstance(note, str) for note in stored.setdefault("notes", [])):
+            raise ValueError("a note is no text")
         return Scores(
             text,
             tuple(stored["variants"]),

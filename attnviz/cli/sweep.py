@@ -43,7 +43,9 @@ class Learned(Options, panel="What is learned"):
         "FILE", "In place of a task: guess the next character of this UTF-8 text."
     )
     steps: int = option("N", "Steps that each model learns.", 500, min=1)
-    seeds: int = option("N", "Models of each number of heads, to see what chance does.", 3, min=1)
+    seeds: int = option(
+        "N", "Models of each number of heads, to see what chance does.", 3, min=1, max=1000
+    )
     seed: int = option(
         "N", "The first of them: of first weights, batches and held-out sequences.", 0, min=0
     )

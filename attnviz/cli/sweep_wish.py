@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ if TYPE_CHECKING:  # brings torch
     from attnviz.training.sweep import SweepPlan
 
 __all__ = ["SweepWish", "read_heads", "sweep_plan"]
+
+_NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ def read_heads(wanted: str) -> tuple[int, ...]:
     found = []
     for part in wanted.split(","):
         number = part.strip()
-        if not (number.isascii() and number.isdigit() and int(number) > 0):
+        if not _NUMBER.fullmatch(number):
             raise UsageError(
                 f"--heads {wanted!r}: {number!r} is no number of heads; expected a list of "
                 "different ones such as 1,2,4,8"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from attnviz.errors import UsageError
-from attnviz.models.memory import byte_text, free_memory
+from attnviz.models.memory import require_room
 from attnviz.models.own import check_sizes
 from attnviz.models.resolve import LoadOptions
 from attnviz.verification import Sizes
@@ -58,7 +58,11 @@ class OwnWish:
         check_sizes(d_model, heads, self.kv_heads, None)
         kv_heads = _shared(heads) if self.kv_heads is None else self.kv_heads
         keys = tokens + _MORE_KEYS
-        _require_memory(d_model, heads, tokens, keys)
+        require_room(
+            "these sizes take about",
+            8 * (_COPIES * _BATCH * heads * tokens * keys + 12 * d_model * d_model),
+            "choose a smaller --seq or --d-model",
+        )
         return Sizes(d_model, heads, kv_heads, tokens, keys, _BATCH, self.seed)
 
 
@@ -66,16 +70,6 @@ def _shared(heads: int) -> int | None:
     """Key/value heads for the grouped case: the fewest above one where that is possible."""
     parts = [part for part in range(1, heads) if heads % part == 0]
     return next((part for part in parts if part > 1), parts[0] if parts else None)
-
-
-def _require_memory(d_model: int, heads: int, tokens: int, keys: int) -> None:
-    needed = 8 * (_COPIES * _BATCH * heads * tokens * keys + 12 * d_model * d_model)
-    free = free_memory()
-    if free is not None and needed > free:
-        raise UsageError(
-            f"these sizes take about {byte_text(needed)}, {byte_text(free)} are free: choose a "
-            "smaller --seq or --d-model"
-        )
 
 
 @dataclass(frozen=True)

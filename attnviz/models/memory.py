@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UsageError
 
 if TYPE_CHECKING:  # the bundled model asks for free memory too, and does without torch
     import torch
 
-__all__ = ["byte_text", "free_memory", "require_memory"]
+__all__ = ["byte_text", "free_memory", "require_memory", "require_room"]
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -33,6 +33,17 @@ def require_memory(name: str, needed: int, device: torch.device) -> None:
             f"the weights of {name!r} need {byte_text(needed)}, and {byte_text(free)} are "
             f"free on {device}: choose a narrower --dtype, another --device or a smaller model"
         )
+
+
+def require_room(what: str, needed: int, advice: str) -> None:
+    """Refuse work on the host that takes more than is free: UsageError.
+
+    what: a sentence's beginning up to the number of bytes, such as ``these sizes take``.
+    advice: what to ask for instead.
+    """
+    free = free_memory()
+    if free is not None and needed > free:
+        raise UsageError(f"{what} {byte_text(needed)}, {byte_text(free)} are free: {advice}")
 
 
 def free_memory(device: torch.device | None = None) -> int | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import Score
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
+from attnviz.models.memory import require_room
 from attnviz.models.model import ObserveBlock
 from attnviz.models.vocabulary import Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -138,6 +139,7 @@ class OwnAttention:
     ) -> None:
         """Hand over the weights (head, query, key) of layer 0 if wanted; see ``NumpyModel``."""
         if wants(0):
+            self._require_room(tokens, tokens)
             _, weights = self._attention(self.embed(tokens.ids))
             observe(0, weights)
 
@@ -160,6 +162,7 @@ class OwnAttention:
     ) -> None:
         """Hand over the weights of one text's words on another's; see ``PairModel``."""
         if wants(0):
+            self._require_room(queries, keys)
             _, weights = self._across(self.embed(queries.ids), self.embed(keys.ids))
             observe(0, weights)
 
@@ -182,12 +185,21 @@ class OwnAttention:
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
         """What each head puts out over one text: (head, token, head_dim)."""
+        self._require_room(tokens, tokens)
         outputs, _ = self._attention.head_outputs(self.embed(tokens.ids))
         return outputs
 
     def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
         """The block's output (..., token, d_model) for its heads' (..., head, token, head_dim)."""
         return self._attention.joined(head_outputs)
+
+    def _require_room(self, queries: Tokens, keys: Tokens) -> None:
+        """Refuse texts whose scores and weights, of all heads at once, the memory does not hold."""
+        require_room(
+            f"all {self._info.heads} heads over {len(queries):,} x {len(keys):,} words take",
+            2 * 4 * self._info.heads * len(queries) * len(keys),
+            "shorten the text",
+        )
 
     def embed(self, ids: tuple[int, ...]) -> NDArray[np.float32]:
         """The embeddings (token, d_model) of numbered words."""
@@ -212,11 +224,14 @@ def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
 
 
 def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
-    """Raise UsageError, with what would fit, where sizes are none or do not divide."""
+    """Raise UsageError, with what would fit, where sizes are none, too large or do not divide."""
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise UsageError(f"{name} must be at least 1, got {size}")
+    across = heads * head_dim if head_dim is not None else d_model
+    advice = "choose a smaller --d-model"
+    require_room(f"the weights of a d_model of {d_model} take", 4 * 4 * d_model * across, advice)
     if head_dim is None and d_model % heads:
         raise UsageError(
             f"a d_model of {d_model} does not divide into {heads} heads; "

@@ -25,7 +25,7 @@ __all__ = ["natural_texts", "read_probe_file", "shipped_sentences"]
 _DIRECTORY = Path(__file__).resolve().parent.parent / "data" / "probes"
 _COLUMNS = ("text", "pairs", "words")
 _NEEDED = ("text", "pairs")
-_PAIR = re.compile(r"([a-z][a-z0-9_-]*):(\d+)>(\d+)")
+_PAIR = re.compile(r"([a-z][a-z0-9_-]*):([0-9]{1,9})>([0-9]{1,9})")
 _TAKEN = (set(LABELS) | set(STATISTICS)) - set(RELATIONS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from attnviz.render.blocks import DIM, Line, text_line
 from attnviz.render.labels import width
@@ -27,7 +28,7 @@ class Axes:
     keys: Sequence[str]
     causal: bool = False
 
-    @property
+    @cached_property  # every row of the map asks for it
     def label_width(self) -> int:
         """The columns that the query labels take, with the blank behind them."""
         return min(max(map(width, self.queries), default=0), _LONGEST_LABEL) + 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # records bring NumPy, which a line about a mistake does not 
 
 __all__ = [
     "at_blanks",
+    "cut",
     "fit",
     "token_label",
     "token_labels",
@@ -114,18 +115,25 @@ def fit(text: str, cells: int, ellipsis: str = "…") -> str:
     return set_cell_size(text, cells)
 
 
+def cut(text: str, cells: int) -> str:
+    """``text`` with an ellipsis where it is longer than ``cells`` terminal cells."""
+    return text if width(text) <= cells else fit(text, cells)
+
+
 def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
     """``text`` broken into at most ``lines`` pieces of at most ``cells`` cells.
 
     The last piece ends in an ellipsis where the text goes on. A character wider than ``cells``
     is shown as an ellipsis.
     """
-    pieces = [""]
+    pieces, taken = [""], 0
     for character in text:
         piece = character if cell_len(character) <= cells else ellipsis
-        if cell_len(pieces[-1] + piece) > cells:
+        if taken + cell_len(piece) > cells:
             pieces.append("")
+            taken = 0
         pieces[-1] += piece
+        taken += cell_len(piece)
     if len(pieces) > lines:
         last = pieces[lines - 1]
         pieces = [*pieces[: lines - 1], set_cell_size(last, cells - cell_len(ellipsis)) + ellipsis]

@@ -17,6 +17,7 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.learning import CurvePoint
+from attnviz.models.memory import require_room
 from attnviz.sweeping import SweepModel
 from attnviz.training.optimisation import learning_rate, make_optimiser, take_step, token_losses
 from attnviz.training.recipe import Optimiser
@@ -34,6 +35,9 @@ _POINTS = 25
 _NARROW = 128
 """Widths up to which the threads of a matrix product wait for one another longer than they work."""
 
+_PER_PARAMETER, _SQUARES = 16, 7
+"""Bytes of a weight, its gradient and AdamW's two means; matrices of a layer, all of the width."""
+
 _AT_ONCE = 128
 """Held-out sequences of one forward pass."""
 
@@ -45,7 +49,8 @@ class SweepPlan:
     task: what is learned. heads: of each layer, rising. seeds: of first weights and batches.
     layers, d_model: of every model; the feed-forward is ``d_model`` wide too.
     steps, batch: of a training. held_out: sequences that are kept for measuring.
-    Raises UsageError for heads that do not divide the width, or into an odd one.
+    Raises UsageError for models that the memory does not hold and for heads that do not divide the
+    width, or into an odd one.
     """
 
     task: Task
@@ -58,6 +63,11 @@ class SweepPlan:
     held_out: int = 512
 
     def __post_init__(self) -> None:
+        require_room(
+            f"{self.layers} layers of a width of {self.d_model} take",
+            _PER_PARAMETER * self.layers * _SQUARES * self.d_model**2,
+            "choose a smaller --d-model or --layers",
+        )
         for heads in self.heads:
             if self.d_model % heads:
                 raise UsageError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -17,6 +18,9 @@ _BEGINNING_TEXT = "<|endoftext|>"
 _USUAL = 4096
 _LEAST_PAIRS = 2
 """How often a pair of tokens must occur to become a token: what occurs once teaches nothing."""
+
+_LONGEST_WORD = 1000
+_LONG_WORD = re.compile(rf"(?<!\S)\S{{{_LONGEST_WORD + 1},}}")
 
 
 def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
@@ -35,10 +39,7 @@ def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
         special_tokens=[AddedToken(_BEGINNING_TEXT, special=True, normalized=False)],
         show_progress=False,
     )
-    # Paragraphs, not files: the trainer splits at white space anyway and reads them in parallel.
-    tokenizer.train_from_iterator(
-        (line for text in texts for line in text.splitlines(True)), trainer
-    )
+    tokenizer.train_from_iterator(_pieces(texts), trainer)
     made = tokenizer.get_vocab_size()
     if vocabulary is not None and made < vocabulary:
         raise UsageError(
@@ -49,3 +50,18 @@ def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
         single=f"{_BEGINNING_TEXT} $A", special_tokens=[(_BEGINNING_TEXT, BEGINNING)]
     )
     return tokenizer
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[str]:
+    """Paragraphs, for the trainer splits at white space anyway and reads them in parallel.
+
+    Longer words are cut: it goes through a whole word again for each pair that it joins there.
+    """
+    for text in texts:
+        for line in text.splitlines(True):
+            start = 0
+            for word in _LONG_WORD.finditer(line) if len(line) > _LONGEST_WORD else ():
+                for end in range(word.start() + _LONGEST_WORD, word.end(), _LONGEST_WORD):
+                    yield line[start:end]
+                    start = end
+            yield line[start:]

@@ -17,6 +17,8 @@ from attnviz.errors import UsageError
         ("5min", Budget(seconds=300)),
         ("1H", Budget(seconds=3600)),
         ("20", Budget(count=20)),
+        ("20 heads", Budget(count=20)),
+        ("1 head", Budget(count=1)),
     ],
 )
 def test_budgets(typed: str, budget: Budget) -> None:
@@ -29,7 +31,9 @@ def test_a_budget_of_nothing(typed: str) -> None:
         read_budget(typed)
 
 
-@pytest.mark.parametrize("typed", ["", "soon", "-3", "2.5", "3 days", "1e3", "20heads"])
+@pytest.mark.parametrize(
+    "typed", ["", "soon", "-3", "2.5", "3 days", "1e3", "20 tails", "2.5 heads", "9" * 5000]
+)
 def test_no_budget(typed: str) -> None:
     with pytest.raises(UsageError, match="cannot read --budget"):
         read_budget(typed)

@@ -173,9 +173,7 @@ def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> 
 
 
 def test_a_text_that_memory_cannot_hold(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz.cli import scaling_run
 
-    assert scaling_run.free_memory is memory.free_memory
-    monkeypatch.setattr(scaling_run, "free_memory", lambda: 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1000)
     line = refused(2, "scaling", "--from-model")
     assert "1.00 kB are free: shorten the text" in line

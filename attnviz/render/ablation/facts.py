@@ -14,8 +14,6 @@ from attnviz.render.theme import Theme
 
 __all__ = ["UNIT_NAMES", "count", "doubts", "scan_provenance", "scan_words"]
 
-_FEW_TEXTS = 10
-
 UNIT_NAMES = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
 
@@ -135,15 +133,11 @@ def doubts(report: AblationReport, view: AblationView) -> list[str]:
             f"rank correlation of gradient and exact, {len(report.effects)} removals: "
             f"{report.rank_correlation:+.2f}; the gradient is a first-order hint, not the answer."
         )
-    if len(report.texts) > 1 and report.effects and report.effects[0].ci_low:
+    if report.effects and report.effects[0].ci_low:
         found.append(
-            f"interval: 95 %, bootstrap over {count(len(report.texts), 'text')}, 2,000 draws; "
+            f"interval: 95 %, bootstrap-t over {count(len(report.texts), 'text')}, 2,000 draws; "
             "paired, so that what texts differ in cancels."
         )
-        if len(report.texts) < _FEW_TEXTS:
-            found.append(
-                "few texts: with so few the interval itself is uncertain, and as a rule too narrow."
-            )
     if report.control:
         found.append(
             "random: what it costs to remove a random direction of equal norm instead of the head."

@@ -49,7 +49,7 @@ def _effect(report: AblationReport, view: AblationView, effect: Effect) -> dict[
         "removed": [list(head) for head in heads],
         **_metrics(effect),
     }
-    if effect.ci_low:
+    if effect.texts > 1:  # of few texts there is no interval
         entry["ci_low"] = json_number(effect.ci_low.get(report.metric))
         entry["ci_high"] = json_number(effect.ci_high.get(report.metric))
         entry["intervals"] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from attnviz.records import HeadsComparison, HeadScores, HeadsReport
+from attnviz.render.export.csv_cells import CsvTable
 from attnviz.render.export.decimals import shortest
 from attnviz.render.export.heads_csv import COLUMNS
 from attnviz.render.export.heads_json import head_entry, run_facts, weight_rows
@@ -91,7 +91,7 @@ def write_comparison_csv(comparison: HeadsComparison, stream: SupportsWrite[str]
 
     Columns: ``variant, kind, causal, score``, then those of a single run.
     """
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = CsvTable(stream)
     writer.writerow(("variant", *_VARIED, *COLUMNS))
     for entry, report, scores in _entries(comparison):
         record = report.record

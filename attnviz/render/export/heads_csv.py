@@ -1,8 +1,8 @@
 """Weights as a long table: one line for each head, query and key.
 
 Columns: ``layer, head, query_index, query_token, key_index, key_token, weight``; indices start
-at 0. Cells that a causal query cannot see are left out. Tokens are always quoted and stand as they
-are, so that a reader gets them back, even where a spreadsheet would take one for a formula.
+at 0. Cells that a causal query cannot see are left out. Tokens are always quoted; what acts on a
+terminal is written out as ``csv_cells`` tells.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnviz.records import HeadsReport
+from attnviz.render.export.csv_cells import csv_text
 from attnviz.render.export.decimals import shortest
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_toke
 
 
 def _quoted(text: str) -> str:
-    doubled = text.replace('"', '""')
+    doubled = csv_text(text).replace('"', '""')
     return f'"{doubled}"'
 
 

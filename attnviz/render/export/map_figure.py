@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from attnviz.records import HeadScores, HeadsReport, Tokens
 from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Style, Tip
-from attnviz.render.export.words import axis_labels, cut, head_name, head_words
+from attnviz.render.export.words import axis_labels, head_name, head_words
 from attnviz.render.facts import share
-from attnviz.render.labels import token_label, width
+from attnviz.render.labels import cut, token_label, width
 from attnviz.render.maps import cell_steps
 from attnviz.render.palette import colour_table, contrasting, to_hex
 

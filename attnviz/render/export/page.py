@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from attnviz.render.export.drawing import Drawing, Item, Label, Style, flow
 from attnviz.render.export.svg import STYLE, safe, svg_element
-from attnviz.render.export.words import cut
-from attnviz.render.labels import visible
+from attnviz.render.labels import cut, visible
 
 __all__ = ["Page", "Section", "Table", "page_drawing", "page_html"]
 

@@ -6,12 +6,12 @@ the section ``parameters`` without ``detail`` add up to its ``total``.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attnviz.accounts.account import Account
 from attnviz.accounts.built import BuiltCount
+from attnviz.render.export.csv_cells import CsvTable
 from attnviz.render.params.metrics import Case
 from attnviz.render.params.parts import part_lines
 
@@ -29,7 +29,7 @@ def write_params_csv(
     options: Sequence[str], cases: Sequence[Case], stream: SupportsWrite[str]
 ) -> None:
     """Write every number of every case; refused cases have one line that says why."""
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = CsvTable(stream)
     writer.writerow([*(option.replace("-", "_") for option in options), *COLUMNS])
     for case in cases:
         if case.account is None:
@@ -41,7 +41,7 @@ def write_params_csv(
 
 def write_built_csv(built: BuiltCount, stream: SupportsWrite[str]) -> None:
     """Write the parts of a model that was counted by building it."""
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = CsvTable(stream)
     writer.writerow(COLUMNS)
     for name, number in built.parts:
         writer.writerow([built.name, "parameters", "", name, "", number, "parameters"])

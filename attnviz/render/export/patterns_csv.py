@@ -6,12 +6,12 @@ score of that name; the statistics stand under their own names.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnviz.patterns import STATISTICS, PatternReport, PatternScores
+from attnviz.render.export.csv_cells import CsvTable
 from attnviz.render.patterns.view import PatternView
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def write_patterns_csv(
     report: PatternReport, view: PatternView, stream: SupportsWrite[str]
 ) -> None:
     """Write a line for each head; where one label is watched, ranked by its score."""
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = CsvTable(stream)
     writer.writerow(pattern_columns(report))
     heads = report.heads if view.watch is None else report.ranked(view.watch)
     writer.writerows(pattern_row(report, entry) for entry in heads)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from typing import TYPE_CHECKING, Any
 
 from attnviz.patterns import Rollout
+from attnviz.render.export.csv_cells import CsvTable
 from attnviz.render.export.heads_json import weight_rows
 from attnviz.render.export.legend_figure import legend_drawing
 from attnviz.render.export.map_figure import matrix_drawing
@@ -47,7 +47,7 @@ def write_rollout_json(rollout: Rollout, text: str, stream: SupportsWrite[str]) 
 
 def write_rollout_csv(rollout: Rollout, stream: SupportsWrite[str]) -> None:
     """A line a pair: query and key with their tokens, the rollout and the last layer's weight."""
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = CsvTable(stream)
     writer.writerow(("query", "key", "query_token", "key_token", "rollout", "last_layer"))
     texts = rollout.tokens.texts
     for query, (row, last) in enumerate(

@@ -6,11 +6,11 @@ from ``bin_from`` to ``bin_to``. What does not apply is empty.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from attnviz.render.export.csv_cells import CsvTable
 from attnviz.scaling import BIN_EDGES, ScalingCase, ScalingReport, Softened
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ COLUMNS = (
 
 def write_scaling_csv(report: ScalingReport, stream: SupportsWrite[str]) -> None:
     """Write the heading and every line."""
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = CsvTable(stream)
     writer.writerow(COLUMNS)
     for case in report.cases:
         for name, side in (("without", case.plain), ("with", case.scaled)):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from typing import TYPE_CHECKING
 
+from attnviz.render.export.csv_cells import CsvTable
 from attnviz.verification import Verification
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _COLUMNS = (
 
 def write_verification_csv(found: Verification, stream: SupportsWrite[str]) -> None:
     """A line a measure, or a check that was skipped; what is no number is empty."""
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = CsvTable(stream)
     writer.writerow(_COLUMNS)
     for check in found.checks:
         start = (check.group, check.name, check.against, check.verdict)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from attnviz.records import HeadScores, HeadsReport, Tokens
 from attnviz.render.facts import size_words, trait_words
 from attnviz.render.kind_words import kind_words
-from attnviz.render.labels import fit, token_labels, width
+from attnviz.render.labels import cut, token_labels
 
 __all__ = [
     "axis_labels",
-    "cut",
     "head_name",
     "head_words",
     "mapped_heads",
@@ -19,11 +18,6 @@ __all__ = [
 ]
 
 _LONGEST_LABEL = 16
-
-
-def cut(text: str, cells: int) -> str:
-    """``text`` with an ellipsis where it is longer than ``cells`` terminal cells."""
-    return text if width(text) <= cells else fit(text, cells)
 
 
 def axis_labels(tokens: Tokens) -> list[str]:

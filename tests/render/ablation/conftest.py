@@ -64,8 +64,8 @@ def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: in
         texts,
         loss_delta=delta,
         **values,
-        ci_low=interval if texts > 1 else {},
-        ci_high=upper if texts > 1 else {},
+        ci_low=interval if texts >= 5 else {},
+        ci_high=upper if texts >= 5 else {},
         token_losses=(by_token,) * texts,
     )
 

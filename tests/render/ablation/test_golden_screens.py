@@ -28,10 +28,10 @@ CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
     "explained_100": ({"view": {"explain": True, "hints": ("next: --by-token",)}}, 100, PLAIN),
     "many_texts_120": (
         {
-            "texts": 4,
+            "texts": 6,
             "mode": "mean",
-            "reference": "the 4 measured texts",
-            "view": {"source": "four.txt"},
+            "reference": "the 6 measured texts",
+            "view": {"source": "six.txt"},
         },
         120,
         PLAIN,
@@ -76,7 +76,7 @@ def test_no_line_is_too_wide(scans: Callable[..., Any], room: int, colour: bool)
     theme = Theme("viridis", colour=colour)
     scan = scans(
         variants=[Variant(((0, head),)) for head in range(5)] + [JOINT],
-        texts=2,
+        texts=5,
         view={"by_token": True, "explain": True, "source": "a/very/long/path/of/texts.jsonl"},
         notes=("a note of some length that has to be broken where the screen ends",),
     )

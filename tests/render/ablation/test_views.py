@@ -162,7 +162,7 @@ def written(write: Callable[[io.StringIO], None]) -> str:
 
 def test_json_is_the_document(scans: Scans) -> None:
     scan = scans(
-        variants=[Variant(((0, 3),)), Variant(((1, 3),)), JOINT], texts=2, gradients={(0, 3): 0.5}
+        variants=[Variant(((0, 3),)), Variant(((1, 3),)), JOINT], texts=5, gradients={(0, 3): 0.5}
     )
     text = written(lambda stream: write_ablation_json(scan.report, scan.view, stream))
     assert text.isascii()
@@ -170,7 +170,7 @@ def test_json_is_the_document(scans: Scans) -> None:
 
 
 def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
-    scan = scans(texts=2)
+    scan = scans(texts=5)
     document = ablation_document(scan.report, scan.view)
     assert next(iter(document)) == "schema"
     assert document["schema"] == "attnviz.ablate/1"
@@ -187,6 +187,9 @@ def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
         assert entry["ci_high"] == effect.ci_high["loss_delta"] > entry["loss_delta"]
         assert entry["token_loss_deltas"][0][0] is None
         assert entry["trait"]["score"] <= 1
+    few = scans(texts=4)
+    for entry in ablation_document(few.report, few.view)["heads"]:
+        assert (entry["ci_low"], entry["ci_high"], entry["intervals"]) == (None, None, {})
 
 
 def test_json_has_no_infinity(scans: Scans) -> None:
@@ -236,7 +239,7 @@ def test_what_is_no_number_stays_blank_and_is_told(scans: Scans) -> None:
 
 def test_csv_reads_back(scans: Scans) -> None:
     scan = scans(
-        variants=[Variant(((0, 3),)), JOINT], texts=2, gradients={(0, 3): 0.5, (1, 1): 2.0}
+        variants=[Variant(((0, 3),)), JOINT], texts=5, gradients={(0, 3): 0.5, (1, 1): 2.0}
     )
     text = written(lambda stream: write_ablation_csv(scan.report, stream))
     single, joint, hint = csv.DictReader(io.StringIO(text))
@@ -252,7 +255,7 @@ def test_csv_reads_back(scans: Scans) -> None:
 
 @pytest.mark.parametrize("ending", [".csv", ".svg", ".html", ".png", ".pdf"])
 def test_every_format_is_written(scans: Scans, tmp_path: Path, ending: str) -> None:
-    scan = scans(texts=2, view={"text": "</svg><script>alert(1)</script>"})
+    scan = scans(texts=5, view={"text": "</svg><script>alert(1)</script>"})
     path = tmp_path / f"scan{ending}"
     save(path, Scanned(scan.report, scan.view).files("viridis"))
     if ending in (".png", ".pdf"):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import numpy as np
 
@@ -38,6 +39,15 @@ def test_cross_attention_is_whole(make):
 
 
 def test_hostile_tokens_come_back(make, hostile):
+    """Read as the format says: backslash, u and four hex digits are a character."""
+
+    def meant(text):
+        return re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
+
+    hostile = (*hostile, "\x1b[31m", "a\rb", "\\u001b", "\\\\u001b", "\\n", "\u202e")
     rows = _rows(make(texts=hostile, layers=1, heads=1, causal=False))
-    assert [row["key_token"] for row in rows[: len(hostile)]] == list(hostile)
-    assert [row["query_token"] for row in rows[:: len(hostile)]] == list(hostile)
+    written = [row["key_token"] for row in rows[: len(hostile)]]
+    assert [meant(token) for token in written] == list(hostile)
+    assert [meant(row["query_token"]) for row in rows[:: len(hostile)]] == list(hostile)
+    assert not {"\x1b", "\r", "\x9b", "\u202e"} & set("".join(written))
+    assert written[-2] == "\\n"  # what acts on nothing stands as it is

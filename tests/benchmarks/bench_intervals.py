@@ -1,0 +1,86 @@
+"""How often an interval of nominal 95 % holds the true mean, and how wide it is, by its method.
+
+Of effects that are spread normally, and lognormally as those of heads that matter in few texts.
+Run with ``python -m pytest tests/benchmarks/bench_intervals.py -s``: two minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from attnviz.analysis.removal_effects import LEAST_TEXTS, mean_interval
+
+pytestmark = pytest.mark.benchmark
+
+TRIALS, DRAWS = 2000, 2000
+STUDENT_T = {2: 12.706, 5: 2.776, 10: 2.262, 20: 2.093, 50: 2.010}
+"""97.5 % quantiles for so many texts, from a printed table."""
+
+Ends = tuple[NDArray[np.floating], NDArray[np.floating]]
+Sample = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.floating]]
+SAMPLES: dict[str, tuple[Sample, float]] = {
+    "normal": (lambda rng, shape: rng.standard_normal(shape), 0.0),
+    "lognormal": (lambda rng, shape: rng.lognormal(0, 1, shape), float(np.exp(0.5))),
+}
+
+
+def drawn_means(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    texts = len(values)
+    counts = np.random.default_rng(0).multinomial(texts, np.full(texts, 1 / texts), size=DRAWS)
+    return counts @ values / texts
+
+
+def percentile(values: NDArray[np.floating]) -> Ends:
+    low, high = np.percentile(drawn_means(values), (2.5, 97.5), axis=0)
+    return low, high
+
+
+def student_t(values: NDArray[np.floating]) -> Ends:
+    reach = STUDENT_T[len(values)] * values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    return values.mean(axis=0) - reach, values.mean(axis=0) + reach
+
+
+def bca(values: NDArray[np.floating]) -> Ends:
+    """Bias-corrected and accelerated: Efron & Tibshirani 1993, section 14.3."""
+    normal, means = NormalDist(), drawn_means(values)
+    left_out = (values.sum(axis=0) - values) / (len(values) - 1)
+    apart = left_out.mean(axis=0) - left_out
+    skew = (apart**3).sum(axis=0) / (6 * (apart**2).sum(axis=0) ** 1.5)
+    below = (means < values.mean(axis=0)).mean(axis=0)
+    ends = []
+    for tail in (0.025, 0.975):
+        column = []
+        for place, share in enumerate(np.clip(below, 1 / DRAWS, 1 - 1 / DRAWS)):
+            bias = normal.inv_cdf(share)
+            moved = bias + normal.inv_cdf(tail)
+            level = normal.cdf(bias + moved / (1 - skew[place] * moved))
+            column.append(np.quantile(means[:, place], level))
+        ends.append(np.array(column))
+    return ends[0], ends[1]
+
+
+def bootstrap_t(values: NDArray[np.floating]) -> Ends:
+    if len(values) >= LEAST_TEXTS:
+        return mean_interval(values, 0)
+    return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
+
+
+def test_coverage() -> None:
+    methods = {"percentile": percentile, "BCa": bca, "Student's t": student_t}
+    methods["bootstrap-t (attnviz)"] = bootstrap_t
+    print(f"\n{TRIALS:,} samples; share that holds the mean, median width")
+    for name, (sample, mean) in SAMPLES.items():
+        for texts in STUDENT_T:
+            values = sample(np.random.default_rng(texts), (texts, TRIALS))
+            cells = []
+            for method, interval in methods.items():
+                low, high = interval(values)
+                held = float(((low <= mean) & (mean <= high)).mean())
+                wide = float(np.median(high - low))
+                cells.append(f"{method} {held:.3f} {wide:5.2f}" if wide == wide else f"{method} –")
+            print(f"{name:>9} {texts:>2} texts  " + "   ".join(cells))

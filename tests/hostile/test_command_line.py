@@ -1,0 +1,261 @@
+"""Options, streams and files of a command line that nobody meant well."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LONG = "x" * 20_000
+HUGE = "9" * 30
+Refused = Callable[..., str]
+
+
+@pytest.mark.parametrize("option", [("--save", "a.json"), ("--json", "--save", "a.txt")])
+@pytest.mark.parametrize("reader", ["true", "head -c 5"])
+def test_files_are_written_though_nobody_reads(
+    program: Sequence[str],
+    environment: dict[str, str],
+    tmp_path: Path,
+    option: tuple[str, ...],
+    reader: str,
+) -> None:
+    words = "cat " * 300  # more than a pipe holds
+    line = f'"$@" | {reader} > /dev/null; exit "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(
+        ["bash", "-c", line, "bash", *program, "heads", words, *option],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert (tmp_path / option[-1]).stat().st_size > 1000
+    said = "" if "--json" in option else "saved a.json\n"
+    assert done.stderr.decode() == said
+
+
+def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnviz.cli.heads_result import Single
+    from attnviz.errors import LoadError
+
+    save = Single.save
+
+    def fail(self: Single, path: Path, palette: str, screen_text: str) -> None:
+        if path.name == "a.csv":
+            raise LoadError("cannot write a.csv: No space left on device")
+        save(self, path, palette, screen_text)
+
+    monkeypatch.setattr(Single, "save", fail)
+    done = run("heads", "the cat", "--save", "a.csv", "--save", "b.csv")
+    assert done.code == 3
+    assert done.out.startswith("tiny")
+    assert done.err == "saved b.csv\nattnviz: cannot write a.csv: No space left on device\n"
+    assert (tmp_path / "b.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("heads", "abc", "--token", LONG),
+        ("heads", "abc", "--model", LONG),
+        ("heads", "abc", "--layer", f"0-{LONG}"),
+        ("heads", "abc", "--kind", LONG),
+        ("heads", "abc", f"--{LONG}"),
+        ("ablate", "abc", "--answer", LONG, "--foil", "a"),
+        ("ablate", "abc", "--budget", LONG),
+        ("params", "--compare", f"heads={LONG}"),
+        ("sweep", "--heads", LONG),
+    ],
+)
+def test_what_a_message_quotes_is_cut(refused: Refused, arguments: tuple[str, ...]) -> None:
+    code = 3 if "--model" in arguments else 2
+    line = refused(code, *arguments)
+    assert len(line) < 400
+    assert "x" * 60 in line
+    assert "x" * 81 not in line
+    assert "…" in line
+
+
+def test_a_path_stays_whole_and_a_longer_one_is_cut(refused: Refused) -> None:
+    path = "/" + "/".join(["directory"] * 20)
+    assert path in refused(3, "heads", "--file", path)
+    assert len(refused(3, "heads", "--file", path * 20)) < 400
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("sweep", "--seed", HUGE), "too large a number: expected at most 2^63 - 1"),
+        (("heads", "a b", "--top", HUGE), "too large a number"),
+        (("prune", "--draws", HUGE), "too large a number"),
+        (("ablate", "--draws", HUGE, "--mode", "resample"), "too large a number"),
+        (("heads", "a b", "--layer", "0-" + "9" * 5000), "cannot read '0-999"),
+        (("heads", "a b", "--head", "9" * 5000), "cannot read '999"),
+        (("heads", "a b", "--token", "9" * 5000), "no token '999"),
+        (("sweep", "--heads", "9" * 5000), "is no number of heads"),
+        (("ablate", "--budget", "9" * 5000), "cannot read --budget '999"),
+        (("ablate", "--max-memory", "9" * 5000), "cannot read --max-memory '999"),
+        (("params", "llama-2-7b", "--memory", "9" * 5000), "cannot read --memory '999"),
+        (("heads", "a b", "--model", "mha", "--d-model", "1000000000000"), "smaller --d-model"),
+        (("sweep", "--d-model", "100000000001", "--heads", "3"), "smaller --d-model or --layers"),
+        (("sweep", "--layers", "99999999999"), "smaller --d-model or --layers"),
+        (("sweep", "--seeds", "999999999"), "less than or equal to 1000"),
+    ],
+)
+def test_numbers_beyond_all_measure(
+    refused: Refused, arguments: tuple[str, ...], says: str
+) -> None:
+    line = refused(2, *arguments)
+    assert says in line
+    assert len(line) < 400
+
+
+@pytest.mark.parametrize("command", ["heads", "rollout", "ablate", "scaling"])
+def test_a_text_whose_maps_no_memory_holds(refused: Refused, tmp_path: Path, command: str) -> None:
+    (tmp_path / "long.txt").write_text("the cat sat on the mat " * 100_000)
+    more = ("--from-model",) if command == "scaling" else ()
+    line = refused(2, command, *more, "--model", "mha", "--file", "long.txt")
+    assert "GB are free" in line
+    assert "shorten the text" in line
+
+
+def test_memory_that_runs_out_on_the_way(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise MemoryError("Unable to allocate 107. GiB")
+
+    monkeypatch.setattr("attnviz.cli.heads_run._reports", full)
+    line = refused(2, "heads", "abc")
+    assert line == ("out of memory: Unable to allocate 107. GiB; ask for less, or shorten the text")
+
+
+TEXTS = "".join(f"the cat sat on the mat and the cat number {n}\n" for n in range(40))
+
+
+def finished(run: Any, tmp_path: Path, *more: str) -> tuple[dict[str, Any], list[str]]:
+    """A finished scan and the lines of its resume file."""
+    (tmp_path / "t.txt").write_text(TEXTS[:200])
+    arguments = ("ablate", "--texts", "t.txt", "--head", "L0H0,1", "--resume", "r.jsonl", *more)
+    document = run(*arguments, "--json").document
+    return document, (tmp_path / "r.jsonl").read_text().splitlines(True)
+
+
+@pytest.mark.parametrize("change", ["twice", "true"])
+def test_a_resume_file_that_counts_a_text_twice(
+    run: Any, refused: Refused, tmp_path: Path, change: str
+) -> None:
+    _, lines = finished(run, tmp_path)
+    if change == "true":
+        second = next(n for n, line in enumerate(lines) if '"text": 1' in line)
+        lines[second] = lines[second].replace('"text": 1', '"text": true')
+    else:
+        lines.append(lines[1])
+    (tmp_path / "r.jsonl").write_text("".join(lines))
+    line = refused(
+        3, "ablate", "--texts", "t.txt", "--head", "L0H0,1", "--resume", "r.jsonl", "--json"
+    )
+    assert "is damaged" in line
+    assert "remove" in line
+
+
+def test_a_resumed_resample_says_what_it_was_done_with(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("the cat sat on the mat and " * 9 + "\n")
+    more = ("--mode", "resample", "--reference", "long.txt")
+    first, _ = finished(run, tmp_path, *more)
+    again, _ = finished(run, tmp_path, *more)
+    assert any("were cut to its length" in note for note in first["notes"])
+    for document in (first, again):
+        document.pop("seconds")
+    assert again == first
+
+
+def test_a_budget_in_seconds_is_kept_over_many_texts(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text(TEXTS * 40)
+    arguments = ("ablate", "--texts", "many.txt", "--budget", "1s", "--resume", "r.jsonl", "--json")
+    document = run(*arguments).document
+    assert document["seconds"] < 4  # of ranking alone it took 100
+    assert 1 <= document["text_count"] < 1600
+    assert any("of 1,600 texts, drawn with seed 0" in note for note in document["notes"])
+    measured = [head for head in document["heads"] if "loss_delta" in head]
+    assert len(measured) >= 4
+    again = run(*arguments).document
+    assert again["text_count"] >= document["text_count"]
+    whole = [head["gradient"] for head in document["heads"]]
+    assert sorted(head["gradient"] for head in again["heads"]) == sorted(whole)
+
+
+def test_a_budget_that_suffices_measures_what_the_exact_scan_does(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text(TEXTS[:300])
+    spent = run("ablate", "--texts", "t.txt", "--budget", "10m", "--json").document
+    exact = run("ablate", "--texts", "t.txt", "--json").document
+    assert not any("budget" in note for note in spent["notes"])
+    places = {(head["layer"], head["head"]): head for head in exact["heads"]}
+    assert len(spent["heads"]) == len(places)
+    for head in spent["heads"]:
+        known = places[head["layer"], head["head"]]
+        assert head["loss_delta"] == pytest.approx(known["loss_delta"], abs=1e-6)
+        assert head["ci_low"] == pytest.approx(known["ci_low"], abs=1e-5)
+
+
+def test_a_label_of_many_marks(run: Any, tmp_path: Path) -> None:
+    """Without the mending two minutes for ten times as many."""
+    (tmp_path / "marks.txt").write_text("a" + "\u0301" * 40_000 + " b")
+    assert run("heads", "--model", "mha", "--file", "marks.txt").code == 0
+
+
+def test_a_target_of_many_words(run: Any) -> None:
+    target = "the cat " * 1500
+    options = ("--model", "mha", "--kind", "cross", "--target", target)
+    assert run("heads", "the cat", *options).code == 0
+
+
+def test_a_word_of_a_megabyte_trains_no_tokenizer_for_minutes() -> None:
+    import random
+
+    from attnviz.training.vocabulary import make_tokenizer
+
+    word = "".join(random.Random(1).choices("abcdefghij", k=200_000))
+    tokenizer = make_tokenizer([word], 400)
+    assert tokenizer.decode(tokenizer.encode(word).ids, skip_special_tokens=True) == word
+
+
+def test_a_model_directory_with_a_carriage_return(
+    run: Any, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    import csv
+
+    (tmp_path / "a\rb").symlink_to(checkpoint("llama"))
+    assert run("params", "./a\rb", "--save", "p.csv").code == 0
+    text = (tmp_path / "p.csv").read_bytes().decode()
+    assert "\r" not in text
+    assert "a\\u000db" in text
+    assert len({len(row) for row in csv.reader(text.splitlines(True))}) == 1
+
+
+IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+
+
+def test_an_ignored_ctrl_c_stays_ignored(
+    program: Sequence[str], environment: dict[str, str]
+) -> None:
+    """As in ``nohup attnviz train … &`` of a script: a Ctrl-C of another job is not for it."""
+    code = IGNORED + (
+        "from attnviz.cli.signals import between_steps\n"
+        "with between_steps() as stopped:\n"
+        "    signal.raise_signal(signal.SIGINT); assert not stopped()\n"
+        "    signal.raise_signal(signal.SIGTERM); assert stopped()\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
+    )
+    done = subprocess.run([program[0], "-c", code], env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_tests_heed_ctrl_c_wherever_they_run() -> None:
+    """Under ``nohup`` in the background they would wait for what never comes."""
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
