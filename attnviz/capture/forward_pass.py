@@ -30,6 +30,7 @@ class ForwardPass:
     inputs: what it is called with.
     kinds: the kinds of attention that it computes.
     queries, keys: the number of tokens on each axis of each kind.
+    compare: whether what is observed may be held against a plain pass first.
     """
 
     model: PreTrainedModel
@@ -38,6 +39,7 @@ class ForwardPass:
     kinds: tuple[Kind, ...]
     queries: dict[Kind, int]
     keys: dict[Kind, int]
+    compare: bool = True
 
     @property
     def batch(self) -> int:

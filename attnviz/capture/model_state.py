@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,16 @@ _locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _locks_guard = Lock()
 
 
+_PLAIN = ("eager", "sdpa", None)
+"""Implementations whose masks can be told; what others make can be had from eager as well."""
+
+
 @contextmanager
-def borrowed(model: PreTrainedModel, implementation: str | None) -> Iterator[Mapping[int, str]]:
-    """Set every config of ``model`` to ``implementation`` and every module to evaluation.
+def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Iterator[None]:
+    """Set every module of ``model`` to evaluation, and every config to ``implementation``.
 
-    None leaves the implementations as they are.
-
-    Yields the implementation that each config had, by the config's ``id``. At exit, also after an
-    exception, configs and modules are as they were.
+    None leaves each config its own where that is eager or sdpa, and makes it eager elsewhere.
+    At exit, also after an exception, configs and modules are as they were.
     """
     modules = list(model.modules())
     configs = {id(config): config for config in map(_config, modules) if config is not None}
@@ -37,10 +39,11 @@ def borrowed(model: PreTrainedModel, implementation: str | None) -> Iterator[Map
         try:
             for module in training:
                 module.training = False
-            for config in configs.values() if implementation is not None else ():
+            for key, config in configs.items():
+                own = found[key] if found[key] in _PLAIN else "eager"
                 # The public setter would pass the name on to sub-configs, here and when restoring.
-                config._attn_implementation_internal = implementation
-            yield found
+                config._attn_implementation_internal = implementation or own
+            yield
         finally:
             for key, config in configs.items():
                 config._attn_implementation_internal = found[key]
