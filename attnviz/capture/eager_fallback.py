@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.forward_pass import ForwardPass, wants_any
-from attnviz.capture.model_state import borrowed
+from attnviz.capture.model_state import borrowed, implementations
 from attnviz.capture.observer import Observer
 from attnviz.capture.plain_pass import PlainCheck
 from attnviz.errors import UnsupportedError
@@ -37,12 +37,13 @@ def observe_reported(forward: ForwardPass, observer: Observer) -> None:
     name = type(forward.model).__name__
     if not forward.takes("output_attentions"):
         raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
+    exact = implementations(forward.model) <= {"eager", None}
+    with borrowed(forward.model):
+        check = PlainCheck(forward, "reported", exact=exact)
     with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
         outputs = forward.run(output_attentions=True)
+    check.end(outputs)
     reported = _reported(forward, observer, outputs)
-    own = forward.model.config._attn_implementation
-    with borrowed(forward.model):
-        PlainCheck(forward, "reported", exact=own == "eager").end(outputs)
     del outputs
     for kind, layers in reported.items():
         if not layers:

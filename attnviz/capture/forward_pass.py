@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from torch import Tensor, nn
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
 __all__ = ["ForwardPass", "plan_pass", "wants_any"]
+
+
+_uncached: WeakSet[nn.Module] = WeakSet()
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,14 @@ class ForwardPass:
         Its key/value cache stays on: without it the same numbers are laid out differently in
         memory, and matrix products of another layout round differently.
         """
+        if self.module in _uncached:
+            options |= {"use_cache": False}
         with _short_vocabulary(self.module):
             return self.call(**options)
+
+    def leave_cache_out(self) -> None:
+        """From now on ``run`` the module without a cache."""
+        _uncached.add(self.module)
 
     def call(self, **options: Any) -> Any:
         """Call the module as its user would; options that its signature lacks are left out."""

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
-__all__ = ["borrowed"]
+__all__ = ["borrowed", "implementations"]
 
 # Threads that share a model, or models that share a config, take turns; all others run at once.
 _locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
@@ -29,8 +29,7 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
     None leaves each config its own where that is eager or sdpa, and makes it eager elsewhere.
     At exit, also after an exception, configs and modules are as they were.
     """
-    modules = list(model.modules())
-    configs = {id(config): config for config in map(_config, modules) if config is not None}
+    modules, configs = list(model.modules()), _configs(model)
     with ExitStack() as held:
         for lock in _locks_of(sorted(configs)):
             held.enter_context(lock)
@@ -51,9 +50,16 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
                 module.training = True
 
 
-def _config(module: Any) -> Any:
-    config = getattr(module, "config", None)
-    return config if hasattr(config, "_attn_implementation_internal") else None
+def implementations(model: PreTrainedModel) -> set[str | None]:
+    """What the configs of the model and of its parts name."""
+    return {config._attn_implementation for config in _configs(model).values()}
+
+
+def _configs(model: PreTrainedModel) -> dict[int, Any]:
+    """By ``id`` every config that some module of the model has."""
+    found = [getattr(module, "config", None) for module in model.modules()]
+    named = [config for config in found if hasattr(config, "_attn_implementation_internal")]
+    return {id(config): config for config in named}
 
 
 def _locks_of(keys: list[int]) -> list[Any]:

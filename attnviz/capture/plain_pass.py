@@ -17,14 +17,18 @@ from torch import Tensor, nn
 
 from attnviz.capture.forward_pass import ForwardPass
 from attnviz.errors import UnsupportedError
+from attnviz.models.foreign import foreign
 
 if TYPE_CHECKING:
     from attnviz.capture.registered_attention import AttentionCall
 
-__all__ = ["PlainCheck"]
+__all__ = ["PlainCheck", "ends_alike", "length_class", "not_its_own"]
 
 _STORED = 4
 """Results of one attention that are rounded one after another: scores, exponents, weights, sums."""
+
+_CACHE_ERRORS = (RuntimeError, ValueError, IndexError, KeyError, TypeError, AttributeError)
+"""What the code of a model raises where the library's cache is not made for its layers."""
 
 _known: WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = WeakKeyDictionary()
 """By model what was compared already: kinds of attention, way of observing, length class."""
@@ -32,6 +36,8 @@ _known: WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = WeakKeyDictionary()
 
 class PlainCheck:
     """Compares one pass with a plain one, if none of this length class was compared before.
+
+    The plain pass runs first, in the model as it is borrowed now.
 
     forward: the pass. way: how it is observed. exact: whether it takes the model's own steps, so
         that it ends in the same bits.
@@ -41,12 +47,12 @@ class PlainCheck:
     def __init__(self, forward: ForwardPass, way: str, *, exact: bool = True) -> None:
         self._forward = forward
         longest = max(*forward.queries.values(), *forward.keys.values())
-        self._place = (forward.kinds, way, (longest - 1).bit_length())
+        self._place = (forward.kinds, way, length_class(longest))
         known = _known.setdefault(forward.model, set())
         padded = "attention_mask" in forward.inputs
         self._is_due = forward.compare and not padded and self._place not in known
-        # Elsewhere than on a CPU sums may change their order from run to run.
-        self._exact = exact and forward.model.device.type == "cpu"
+        self._exact = exact
+        self._plain = _last_hidden(_run(forward)) if self._is_due else None
 
     def call(self, call: AttentionCall, output: Tensor) -> None:
         """Hold one call's output (batch, query, heads, dims) against that of the own function."""
@@ -63,48 +69,71 @@ class PlainCheck:
         if not self._is_due:
             return
         rows, seen = weights.shape[-2:]
-        value = call.value[:, :, :seen].repeat_interleave(weights.shape[1] // call.value.shape[1], 1)
+        value = call.value[:, :, :seen].repeat_interleave(
+            weights.shape[1] // call.value.shape[1], 1
+        )
         mean = (weights @ value.to(weights.dtype)).transpose(1, 2)
         if not _agree(call, mean, output[:, start : start + rows]):
             raise self._refused("its weights are no plain softmax")
 
     def end(self, output: Any) -> None:
-        """Hold what the pass returned against a plain pass of the borrowed model."""
-        if not self._is_due:
+        """Hold what the pass returned against what the plain one did."""
+        if self._plain is None:
             return
-        found, plain = (_last_hidden(each) for each in (output, self._forward.run()))
-        if not (_equal(found, plain) or (not self._exact and self._is_near(found, plain))):
+        found, plain = _last_hidden(output), self._plain
+        if not ends_alike(self._forward.module, found, plain, exact=self._exact):
             raise self._refused("it ends in other numbers")
         _known[self._forward.model].add(self._place)
 
-    def _is_near(self, found: Tensor, plain: Tensor) -> bool:
-        """Whether the middle one of the tokens differs by no more than rounding.
-
-        A router may send single tokens to other experts for the last bit of a number.
-        """
-        epsilon = _epsilon(plain)
-        weights = [
-            weight
-            for module in self._forward.module.modules()
-            for weight in module.parameters(recurse=False)
-        ]
-        # Half precision sums in float32: there only what is stored counts.
-        wide = plain.dtype in (torch.float32, torch.float64)
-        roundings = sum(_STORED + (weight.shape[-1] if wide else 0) for weight in weights)
-        apart = (found - plain).double().norm(dim=-1) / plain.double().norm(dim=-1)
-        return bool(apart.nan_to_num(nan=0.0).median() <= epsilon * math.sqrt(roundings))
-
     def _refused(self, why: str) -> UnsupportedError:
-        return UnsupportedError(
-            f"{type(self._forward.model).__name__} computes something else while it is observed "
-            f"than when it runs plainly ({why}): nothing of it can be shown, choose another model"
-        )
+        return not_its_own(self._forward.model, why)
 
 
-def _equal(found: Tensor, plain: Tensor) -> bool:
-    return found.shape == plain.shape and bool(
-        ((found == plain) | (found.isnan() & plain.isnan())).all()
+def length_class(tokens: int) -> int:
+    """Which of the classes up to 1, 2, 4, 8 … tokens a length falls into."""
+    return (tokens - 1).bit_length()
+
+
+def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
+    """The refusal of a model that does not run plainly while it is observed."""
+    return UnsupportedError(
+        f"{type(model).__name__} computes something else while it is observed than when it runs "
+        f"plainly ({why}): nothing of it can be shown, choose another model"
     )
+
+
+def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) -> bool:
+    """Whether two passes of ``module`` over one text end in the same hidden states.
+
+    exact: bit for bit, at least on a CPU: elsewhere sums change their order from run to run.
+    Otherwise the middle one of the tokens may differ by rounding; for a router may send single
+    tokens to other experts for the last bit of a number.
+    """
+    if found.shape != plain.shape:
+        return False
+    same = (found == plain) | (found.isnan() & plain.isnan())
+    if bool(same.all()) or (exact and plain.device.type == "cpu"):
+        return bool(same.all())
+    # Half precision sums in float32: there only what is stored counts.
+    wide = plain.dtype in (torch.float32, torch.float64)
+    roundings = sum(
+        _STORED + (weight.shape[-1] if wide and weight.ndim else 0)
+        for part in module.modules()
+        for weight in part.parameters(recurse=False)
+    )
+    apart = (found - plain).masked_fill(same, 0).double().norm(dim=-1)
+    allowed = _epsilon(plain) * math.sqrt(roundings) * plain.nan_to_num().double().norm(dim=-1)
+    return int((apart <= allowed).sum()) * 2 >= apart.numel()
+
+
+def _run(forward: ForwardPass) -> Any:
+    """A plain pass; from now on without a cache of keys and values where it fails with one."""
+    try:
+        return forward.run()
+    except _CACHE_ERRORS:
+        forward.leave_cache_out()
+    with foreign(f"{type(forward.model).__name__} cannot be run over this text"):
+        return forward.run()
 
 
 def _last_hidden(output: Any) -> Tensor:
@@ -121,7 +150,8 @@ def _epsilon(tensor: Tensor) -> float:
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
     """Whether two outputs of a call differ by rounding; also where the model has overflowed."""
     allowed = _rounding_of(call)
-    return not math.isfinite(allowed) or bool(((found - own).abs() <= allowed).all())
+    near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
+    return not math.isfinite(allowed) or bool(near.all())
 
 
 def _rounding_of(call: AttentionCall) -> float:

@@ -40,8 +40,8 @@ def observe_transformers(
     model is left exactly as it was, also after an exception. The first text of a length class runs
     a second time, plainly, and both must end alike; not so without ``compare``.
 
-    Raises UnsupportedError where the weights cannot be had or are not the model's own, UsageError where the decoder text is
-    missing.
+    Raises UnsupportedError where the weights cannot be had or are not the model's own, UsageError
+    where the decoder text is missing.
     """
     planned = plan_pass(model, observer, input_ids, attention_mask, decoder_input_ids)
     forward = replace(planned, compare=compare)

@@ -18,7 +18,7 @@ from attnviz.cli.stored_scores import digest, texts_digest
 from attnviz.cli.texts_input import Texts, read_texts_file
 from attnviz.errors import UsageError
 from attnviz.models.fingerprint import weights_fingerprint
-from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.model import Model, NumpyModel, TwoStackModel
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, Tokens
 
@@ -123,16 +123,24 @@ class Job:
             token_losses=token_losses,
             max_memory=wish.memory,
         )
+        tokens = tuple(tokens[place] for place in kept)
+        targets = tuple(targets[place] for place in kept) if targets else ()
+        heads = _heads(model, kind, tokens, targets)
+        if len(heads) < model.info.layers and kind == "self":
+            notes += (
+                f"{len(heads)} of {model.info.layers} layers have attention heads: the others have "
+                "none to remove",
+            )
         return cls(
             model,
             kind,
             tuple(texts.texts[place] for place in kept),
-            tuple(tokens[place] for place in kept),
-            tuple(targets[place] for place in kept) if targets else (),
+            tokens,
+            targets,
             references,
             reference_targets,
             words,
-            choose_removals(wish.choice, model.info),
+            choose_removals(wish.choice, model.info, heads),
             pair,
             options,
             notes,
@@ -197,6 +205,15 @@ class Job:
             "token_losses": options.token_losses,
             "method": wish.way,
         }
+
+
+def _heads(
+    model: Model, kind: Kind, texts: Sequence[Tokens], targets: Sequence[Tokens]
+) -> Mapping[int, int]:
+    """The number of heads of each layer that has any of this kind."""
+    if isinstance(model, NumpyModel):  # each layer has; to open a scan would bring torch
+        return dict.fromkeys(range(model.info.layers), model.info.heads)
+    return open_scan(model, texts[:1], kind=kind, targets=targets[:1]).heads
 
 
 def _references(

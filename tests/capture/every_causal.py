@@ -14,7 +14,7 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-__all__ = ["causal_classes", "small_causal"]
+__all__ = ["WORDS", "causal_classes", "small_causal"]
 
 LAYERS, HEADS, KV_HEADS, WORDS = 4, 4, 2, 97
 
@@ -24,7 +24,8 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"index(er)?_n_heads|index(er)?_num_heads|index_num_attention_heads", 2),
     (r"sparse_block_size|index_block_size|block_size", 4),
     (r"q_lora_rank|kv_lora_rank|o_lora_rank|.*_lora_rank|.*lora_dim.*", 12),
-    (r"qk_rope_head_dim", 4),
+    (r"qk_rope_head_dim|rotary_dim", 4),
+    (r"qk_head_dim", 12),
     (r"(.*_)?(head_dim|head_size|d_kv|kv_channels|attention_head_dim)", 8),
     (r"(.*_)?(n_routed_experts|num_(local_)?experts|n_experts|moe_num_experts|num_experts)", 4),
     (r"(.*_)?(num_experts_per_tok(en)?|moe_topk|moe_k|top_k_experts|num_selected_experts)", 2),
@@ -38,7 +39,9 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"(.*_)?(hidden_size|d_model|n_embd|dim|d_embed|embedding_size|word_embed_proj_dim|emb_dim)", 32),
     (r"hidden_size_per_layer_input|lru_width|attention_hidden_size|embed_dim|num_embeds", 32),
     (r"sliding_window(_size)?|attention_chunk_size|attention_window(_size)?|local_window.*", 6),
-    (r"mamba_d_state|state_size|ssm_state_size|mamba_d_ssm|d_state", 8),
+    (r"mamba_d_state|state_size|ssm_state_size|d_state", 8),
+    (r"mamba_d_ssm", 64),
+
     (r"mamba_(n|num)_heads|mamba_n_heads|n_mamba_heads", 4),
     (r"mamba_d_head|mamba_head_dim", 16),
     (r"mamba_chunk_size|chunk_size", 8),
@@ -55,7 +58,23 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"attn_layer_offset", 1),
 )  # fmt: skip
 
-_SPECIAL: dict[str, dict[str, Any]] = {}
+_UNSET = r"head_dim|num_key_value_heads|n_routed_experts|n_shared_experts|num_experts_per_tok"
+_LATENT = {"head_dim": 4, "num_key_value_heads": HEADS}
+_WIDE = {"attention_hidden_size": 64, "attention_head_dim": 16}
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "dbrx": {"attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0}},
+    "mamba2": {"num_heads": 4, "head_dim": 16},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "zamba": _WIDE,
+    "zamba2": _WIDE,
+    "zaya": {"num_experts_per_tok": 1},
+    "reformer": {"is_decoder": True, "axial_pos_embds_dim": [8, 24], "axial_pos_shape": [8, 8]},
+    "xmod": {"default_language": "en_XX"},
+    "bamba": {"attn_layer_indices": [1, 3]},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2},
+    "cohere_compass_text": {"layer_types": ["full_attention"] * 4},
+    "xlm": {"causal": True},
+}
 
 
 def causal_classes() -> dict[str, str]:
@@ -93,7 +112,11 @@ def _small(fields: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     layers = next((v for k, v in fields.items() if re.fullmatch(r"num_hidden_layers|n_layers?|num_layers", k)), None)
     for name, value in fields.items():
-        if isinstance(value, dict) and "model_type" in value:
+        if value is None and re.fullmatch(_UNSET, name):
+            value = 1
+        if name == "is_decoder":
+            found[name] = True  # a text predictor of this class is one
+        elif isinstance(value, dict) and "model_type" in value:
             found[name] = _small(value) | {"model_type": value["model_type"]}
         elif isinstance(value, dict) and name in ("attn_config", "ffn_config"):
             found[name] = _small(value)
@@ -105,7 +128,7 @@ def _small(fields: dict[str, Any]) -> dict[str, Any]:
             size = next((size for pattern, size in _SIZES if re.fullmatch(pattern, name)), None)
             if size is not None:
                 found[name] = size
-    return found
+    return found | (_LATENT if "qk_rope_head_dim" in found else {})
 
 
 def _kinds_of(values: list[Any]) -> list[Any]:
