@@ -39,7 +39,7 @@ def observe_reported(forward: ForwardPass, observer: Observer) -> None:
         raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
     exact = implementations(forward.model) <= {"eager", None}
     with borrowed(forward.model):
-        check = PlainCheck(forward, "reported", exact=exact)
+        check = PlainCheck(forward, "reported", exact=exact).begin()
     with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
         outputs = forward.run(output_attentions=True)
     check.end(outputs)

@@ -8,6 +8,8 @@ from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import torch
+
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
@@ -26,6 +28,7 @@ _PLAIN = ("eager", "sdpa", None)
 def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Iterator[None]:
     """Set every module of ``model`` to evaluation, and every config to ``implementation``.
 
+    Experts in float64 run one by one, which alone has that type.
     None leaves each config its own where that is eager or sdpa, and makes it eager elsewhere.
     At exit, also after an exception, configs and modules are as they were.
     """
@@ -33,19 +36,20 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
     with ExitStack() as held:
         for lock in _locks_of(sorted(configs)):
             held.enter_context(lock)
-        found = {key: config._attn_implementation for key, config in configs.items()}
+        found = {key: _implementations(config) for key, config in configs.items()}
         training = [module for module in modules if module.training]
         try:
             for module in training:
                 module.training = False
             for key, config in configs.items():
-                own = found[key] if found[key] in _PLAIN else "eager"
-                # The public setter would pass the name on to sub-configs, here and when restoring.
-                config._attn_implementation_internal = implementation or own
+                attention, experts = found[key]
+                own = attention if attention in _PLAIN else "eager"
+                wide = model.dtype == torch.float64  # grouped matrix products do not have it
+                _set(config, implementation or own, "eager" if wide and experts else experts)
             yield
         finally:
             for key, config in configs.items():
-                config._attn_implementation_internal = found[key]
+                _set(config, *found[key])
             for module in training:
                 module.training = True
 
@@ -53,6 +57,18 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
 def implementations(model: PreTrainedModel) -> set[str | None]:
     """What the configs of the model and of its parts name."""
     return {config._attn_implementation for config in _configs(model).values()}
+
+
+def _implementations(config: Any) -> tuple[str | None, str | None]:
+    """Of attention and of experts."""
+    return config._attn_implementation, getattr(config, "_experts_implementation", None)
+
+
+def _set(config: Any, attention: str | None, experts: str | None) -> None:
+    # The public setters would pass the names on to sub-configs, here and when restoring.
+    config._attn_implementation_internal = attention
+    if experts is not None:
+        config._experts_implementation_internal = experts
 
 
 def _configs(model: PreTrainedModel) -> dict[int, Any]:

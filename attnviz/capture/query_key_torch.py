@@ -87,7 +87,7 @@ class _Run:
         self._name = name
         self._kind, self._wants = wanted
         self._observe = observe
-        self.check = PlainCheck(forward, "eager")
+        self.check = PlainCheck(forward, "eager").begin()
         self.stray = StrayAttention(
             forward.batch, {*forward.queries.values(), *forward.keys.values()}
         )

@@ -141,7 +141,7 @@ class _Run:
         self._forward = forward
         self._observer = observer
         self._places = places
-        self._check = PlainCheck(forward, "eager")
+        self._check = PlainCheck(forward, "eager").begin()
         self._stray = StrayAttention(
             forward.batch, {*forward.queries.values(), *forward.keys.values()}
         )

@@ -139,7 +139,10 @@ class _RowRun:
         self._hands = hands
         self._places = places
         self._in_blocks = in_blocks
+        # In blocks the model may turn out to have no fused attention while it is observed.
         self.check = PlainCheck(forward, "blocks" if in_blocks else "eager")
+        if not in_blocks:
+            self.check.begin()
 
     @property
     def missed(self) -> tuple[Kind, ...]:

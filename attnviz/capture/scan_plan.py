@@ -45,6 +45,9 @@ ENDING = 2
 _UNLIKE = 8.0
 """What stands in for a removed head in a trial: far from anything that a head puts out."""
 
+_FAR = 1_000.0
+"""A logit beyond every soft cap that could be felt."""
+
 _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
 _HALF_ROUNDING = 5e-2
 
@@ -222,10 +225,14 @@ def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
     plain = Readout(head.weight, head.bias)
     if subject.ours:
         return plain
-    for readout in (plain, replace(plain, own=own)):
-        if _equal(readout.logits(rows[0]), logits[0].float()):
-            return readout
-    return None
+    whole = replace(plain, own=own)
+    # Where the logits are small a soft cap on them hides in rounding: try the same rows far up.
+    far = rows[0] * (_FAR / logits.abs().max())
+    if _equal(plain.logits(rows[0]), logits[0].float()) and _equal(
+        plain.logits(far), whole.logits(far)
+    ):
+        return plain
+    return whole if _equal(whole.logits(rows[0]), logits[0].float()) else None
 
 
 def is_causal(subject: Subject, probe: Passage) -> bool:

@@ -125,12 +125,14 @@ class Job:
         )
         tokens = tuple(tokens[place] for place in kept)
         targets = tuple(targets[place] for place in kept) if targets else ()
-        heads = _heads(model, kind, tokens, targets)
-        if len(heads) < model.info.layers and kind == "self":
-            notes += (
-                f"{len(heads)} of {model.info.layers} layers have attention heads: the others have "
-                "none to remove",
-            )
+        heads = None
+        if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
+            heads = open_scan(model, tokens[:1], kind=kind, targets=targets[:1]).heads
+            if len(heads) < model.info.layers and kind == "self":
+                notes += (
+                    f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
+                    "have none to remove",
+                )
         return cls(
             model,
             kind,
@@ -205,15 +207,6 @@ class Job:
             "token_losses": options.token_losses,
             "method": wish.way,
         }
-
-
-def _heads(
-    model: Model, kind: Kind, texts: Sequence[Tokens], targets: Sequence[Tokens]
-) -> Mapping[int, int]:
-    """The number of heads of each layer that has any of this kind."""
-    if isinstance(model, NumpyModel):  # each layer has; to open a scan would bring torch
-        return dict.fromkeys(range(model.info.layers), model.info.heads)
-    return open_scan(model, texts[:1], kind=kind, targets=targets[:1]).heads
 
 
 def _references(

@@ -28,14 +28,15 @@ class RemovalChoice:
 
 
 def choose_removals(
-    choice: RemovalChoice, info: ModelInfo, heads: Mapping[int, int]
+    choice: RemovalChoice, info: ModelInfo, found: Mapping[int, int] | None = None
 ) -> tuple[Variant, ...]:
     """The removals: one a head, key/value head or layer, or all that were chosen at once.
 
-    heads: how many each layer has that has attention; in a hybrid model some have none.
+    found: the number of heads of each layer that has any; None where all have.
     A bare ``--head 3`` names a head of every layer: these are also removed together.
     Raises UsageError for a head that the model does not have.
     """
+    heads = dict.fromkeys(range(info.layers), info.heads) if found is None else found
     chosen = _chosen(choice, choice.heads, info, heads)
     if chosen is None:
         if choice.together:

@@ -14,7 +14,7 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-__all__ = ["WORDS", "causal_classes", "small_causal"]
+__all__ = ["WORDS", "causal_kinds", "small_causal"]
 
 LAYERS, HEADS, KV_HEADS, WORDS = 4, 4, 2, 97
 
@@ -34,9 +34,10 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"(.*_)?(num_attention_heads|n_heads?|num_heads|attention_heads)", HEADS),
     (r"linear_num_(key|value)_heads|lightning_nope_num_heads", HEADS),
     (r"(.*_)?(num_hidden_layers|n_layers?|num_layers|encoder_layers|decoder_layers)", LAYERS),
-    (r"(.*_)?(intermediate_size|ffn_dim|n_inner|d_ff|d_inner|feed_forward_size|ffn_hidden_size)", 48),
+    (r"(.*_)?(intermediate_size|ffn_dim|n_inner|d_ff|d_inner|feed_forward_size)", 48),
     (r".*(intermediate|ffn|mlp|expert)_(size|dim)|(.*_)?ffn_hidden_size.*", 48),
-    (r"(.*_)?(hidden_size|d_model|n_embd|dim|d_embed|embedding_size|word_embed_proj_dim|emb_dim)", 32),
+    (r"(.*_)?(hidden_size|d_model|n_embd|dim|d_embed|embedding_size|emb_dim)", 32),
+    (r"word_embed_proj_dim", 32),
     (r"hidden_size_per_layer_input|lru_width|attention_hidden_size|embed_dim|num_embeds", 32),
     (r"sliding_window(_size)?|attention_chunk_size|attention_window(_size)?|local_window.*", 6),
     (r"mamba_d_state|state_size|ssm_state_size|d_state", 8),
@@ -58,6 +59,7 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"attn_layer_offset", 1),
 )  # fmt: skip
 
+_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _UNSET = r"head_dim|num_key_value_heads|n_routed_experts|n_shared_experts|num_experts_per_tok"
 _LATENT = {"head_dim": 4, "num_key_value_heads": HEADS}
 _WIDE = {"attention_hidden_size": 64, "attention_head_dim": 16}
@@ -77,14 +79,9 @@ _SPECIAL: dict[str, dict[str, Any]] = {
 }
 
 
-def causal_classes() -> dict[str, str]:
-    """The model type of each causal class, one a class."""
-    first: dict[str, str] = {}
-    for kind, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items():
-        name = name[0] if isinstance(name, (tuple, list)) else name
-        if kind in CONFIG_MAPPING_NAMES and name not in first.values():
-            first[kind] = name
-    return first
+def causal_kinds() -> list[str]:
+    """Every model type that has a causal class."""
+    return [kind for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if kind in CONFIG_MAPPING_NAMES]
 
 
 def small_config(kind: str) -> Any:
@@ -110,7 +107,14 @@ def small_causal(kind: str, attention: str | None = None) -> Any:
 def _small(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields whose names tell that they are sizes, small."""
     found: dict[str, Any] = {}
-    layers = next((v for k, v in fields.items() if re.fullmatch(r"num_hidden_layers|n_layers?|num_layers", k)), None)
+    layers = next(
+        (
+            v
+            for k, v in fields.items()
+            if re.fullmatch(r"num_hidden_layers|n_layers?|num_layers", k)
+        ),
+        None,
+    )
     for name, value in fields.items():
         if value is None and re.fullmatch(_UNSET, name):
             value = 1
@@ -122,7 +126,9 @@ def _small(fields: dict[str, Any]) -> dict[str, Any]:
             found[name] = _small(value)
         elif isinstance(value, list) and layers and len(value) == layers and layers > LAYERS:
             found[name] = _kinds_of(value)
-        elif re.fullmatch(r"(pad|bos|eos|decoder_start|sep|cls|mask|unk|image|boi|eoi|audio|video)_token_id", name):
+        elif re.fullmatch(
+            r"(pad|bos|eos|decoder_start|sep|cls|mask|unk|image|boi|eoi|audio|video)_token_id", name
+        ):
             found[name] = {"pad": 0, "bos": 1, "eos": 2}.get(name[:3], 3)
         elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
             size = next((size for pattern, size in _SIZES if re.fullmatch(pattern, name)), None)
