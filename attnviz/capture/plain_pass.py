@@ -9,18 +9,16 @@ Error Analysis").
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from attnviz.capture.attention_call import AttentionCall
 from attnviz.capture.forward_pass import ForwardPass
 from attnviz.errors import UnsupportedError
 from attnviz.models.foreign import foreign
-
-if TYPE_CHECKING:
-    from attnviz.capture.registered_attention import AttentionCall
 
 __all__ = ["PlainCheck", "ends_alike", "length_class", "not_its_own"]
 

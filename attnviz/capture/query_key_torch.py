@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.forward_pass import ForwardPass, plan_pass
 from attnviz.capture.model_state import borrowed
 from attnviz.capture.observer import to_numpy
 from attnviz.capture.plain_pass import PlainCheck
 from attnviz.capture.queries_keys import ObserveHeads, QueriesKeys, products, softened
-from attnviz.capture.registered_attention import AttentionCall, active, cross_attention
+from attnviz.capture.registered_attention import cross_attention
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError, StrayAttention
 from attnviz.errors import UnsupportedError

@@ -6,31 +6,22 @@ weights are bit for bit those that ``output_attentions`` reports.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from weakref import WeakSet
 
-import torch
 from torch import Tensor, nn
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.forward_pass import ForwardPass, wants_any
 from attnviz.capture.model_state import borrowed
 from attnviz.capture.observer import Observer
 from attnviz.capture.plain_pass import PlainCheck
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError, StrayAttention
-from attnviz.models.attention_interface import FoundAttention, answering
 
-__all__ = [
-    "AttentionCall",
-    "AttentionRun",
-    "active",
-    "cross_attention",
-    "observe_registered",
-]
+__all__ = ["cross_attention", "observe_registered"]
 
 # Up to this many cells per head eager attention costs at most a twentieth of a forward pass more
 # than the fused one. Unwanted layers take it too, so that the numbers of a layer do not depend on
@@ -54,84 +45,6 @@ def observe_registered(forward: ForwardPass, observer: Observer) -> bool:
         except IncompleteError:
             return False
     return True
-
-
-class AttentionRun(Protocol):
-    """What takes the attention calls of this thread while it is ``active``."""
-
-    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        """The call's output (batch, query, heads, dims) and weights, or None for these."""
-        ...
-
-
-@contextmanager
-def active(run: AttentionRun) -> Iterator[None]:
-    """Let ``run`` take the attention calls that this thread makes."""
-    with answering(lambda found: partial(_attend, run, found)):
-        yield
-
-
-def _attend(
-    run: AttentionRun,
-    found: FoundAttention,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None = None,
-    **options: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """An attention function: query (batch, heads, query, dims) to (batch, query, heads, dims)."""
-    return run.attend(AttentionCall(module, query, key, value, attention_mask, options, found))
-
-
-@dataclass(frozen=True)
-class AttentionCall:
-    """One call of an attention function, as transformers makes it.
-
-    found: the functions that could answer it.
-    """
-
-    module: nn.Module
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
-    options: dict[str, Any]
-    found: FoundAttention
-
-    def own(self) -> tuple[Tensor, Tensor | None]:
-        """As the model itself computes it."""
-        return self._by(self.found.own, self.mask)
-
-    def eager(self) -> tuple[Tensor, Tensor | None]:
-        """The same by the function that computes weights."""
-        return self._by(self.found.eager, self.additive_mask())
-
-    def _by(self, function: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        output: tuple[Tensor, Tensor | None] = function(
-            self.module, self.query, self.key, self.value, mask, **self.options
-        )
-        return output
-
-    @property
-    def is_causal(self) -> bool:
-        """The rule of transformers' fused function: without a mask the module itself says it."""
-        said = self.options.get("is_causal")
-        own = getattr(self.module, "is_causal", True) if said is None else said
-        alone = self.found.is_fused and self.mask is None
-        return alone and self.query.shape[2] > 1 and bool(own)
-
-    def additive_mask(self) -> Tensor | None:
-        """The mask as eager attention takes it: what is added to the scores."""
-        seen = self.mask
-        if self.is_causal:
-            size = self.query.shape[2], self.key.shape[2]
-            seen = torch.ones(size, dtype=torch.bool, device=self.query.device).tril()[None, None]
-        if seen is None or seen.dtype != torch.bool:
-            return seen
-        nothing = torch.zeros((), dtype=self.query.dtype, device=seen.device)
-        return torch.where(seen, nothing, torch.finfo(self.query.dtype).min)
 
 
 class _Run:

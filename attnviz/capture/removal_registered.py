@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.forward_pass import ForwardPass
 from attnviz.capture.model_state import borrowed
-from attnviz.capture.registered_attention import AttentionCall, active
 from attnviz.capture.removal_sites import HeadEditor, Site, SiteCounter
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError, StrayAttention

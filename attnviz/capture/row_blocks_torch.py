@@ -15,12 +15,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.forward_pass import ForwardPass, plan_pass, wants_any
 from attnviz.capture.model_state import borrowed
 from attnviz.capture.moved_norms import MovedNorms
 from attnviz.capture.observer import to_numpy
 from attnviz.capture.plain_pass import PlainCheck
-from attnviz.capture.registered_attention import AttentionCall, active, cross_attention
+from attnviz.capture.registered_attention import cross_attention
 from attnviz.capture.row_observer import RowObserver, hand_over, rows_of_a_block
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError

@@ -13,7 +13,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from attnviz.ablation import Variant
-from attnviz.capture.registered_attention import AttentionCall
+from attnviz.capture.attention_call import AttentionCall
 from attnviz.capture.removal_subject import Passage, transformers_subject
 from attnviz.capture.scan_options import ScanOptions
 from attnviz.capture.scan_torch import TorchScan

@@ -12,15 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.eager_fallback import observe_reported, without_recording_hooks
 from attnviz.capture.forward_pass import ForwardPass, plan_pass
 from attnviz.capture.model_state import borrowed
-from attnviz.capture.registered_attention import (
-    AttentionCall,
-    active,
-    cross_attention,
-    observe_registered,
-)
+from attnviz.capture.registered_attention import cross_attention, observe_registered
 from attnviz.capture.removal_subject import Passage
 from attnviz.capture.stacks import Places
 from attnviz.capture.verification.maps import KeepAll, Maps

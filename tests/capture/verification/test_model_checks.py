@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnviz.capture import registered_attention, transformers_interface
-from attnviz.capture.registered_attention import AttentionCall
+from attnviz.capture.attention_call import AttentionCall
 from attnviz.capture.verification import transformers_examinee
 from attnviz.capture.verification.model_checks import (
     model_checks,
