@@ -135,7 +135,7 @@ def environment() -> dict[str, str]:
 _WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "because", "tired")
 
 
-def _save_tokenizer(directory: Path) -> None:
+def save_tokenizer(directory: Path) -> None:
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
@@ -222,7 +222,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
             logging.disable_progress_bar()
             made[kind] = tmp_path_factory.mktemp("checkpoints") / kind
             _random_model(kind).save_pretrained(made[kind])
-            _save_tokenizer(made[kind])
+            save_tokenizer(made[kind])
         return made[kind]
 
     return get

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.forward_pass import ForwardPass, wants_any
-from attnviz.capture.model_state import borrowed
+from attnviz.capture.model_state import borrowed, implementations
 from attnviz.capture.observer import Observer
+from attnviz.capture.plain_pass import PlainCheck
 from attnviz.errors import UnsupportedError
 from attnviz.records import Kind
 
@@ -36,8 +37,14 @@ def observe_reported(forward: ForwardPass, observer: Observer) -> None:
     name = type(forward.model).__name__
     if not forward.takes("output_attentions"):
         raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
+    exact = implementations(forward.model) <= {"eager", None}
+    with borrowed(forward.model):
+        check = PlainCheck(forward, "reported", exact=exact).begin()
     with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
-        reported = _reported(forward, observer)
+        outputs = forward.run(output_attentions=True)
+    check.end(outputs)
+    reported = _reported(forward, observer, outputs)
+    del outputs
     for kind, layers in reported.items():
         if not layers:
             raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
@@ -57,8 +64,7 @@ def observe_reported(forward: ForwardPass, observer: Observer) -> None:
                 observer.observe(kind, layer, weights)
 
 
-def _reported(forward: ForwardPass, observer: Observer) -> dict[Kind, list[Any]]:
-    outputs = forward.run(output_attentions=True)
+def _reported(forward: ForwardPass, observer: Observer, outputs: Any) -> dict[Kind, list[Any]]:
     field = "attentions" if len(forward.kinds) == 1 else "{}_attentions"
     return {
         kind: list(getattr(outputs, field.format(kind), None) or ())

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["ForwardPass", "plan_pass", "wants_any"]
 
 
+_uncached: WeakSet[nn.Module] = WeakSet()
+
+
 @dataclass(frozen=True)
 class ForwardPass:
     """One run over one batch.
@@ -32,6 +36,7 @@ class ForwardPass:
     inputs: what it is called with.
     kinds: the kinds of attention that it computes.
     queries, keys: the number of tokens on each axis of each kind.
+    compare: whether what is observed may be held against a plain pass first.
     """
 
     model: PreTrainedModel
@@ -40,6 +45,7 @@ class ForwardPass:
     kinds: tuple[Kind, ...]
     queries: dict[Kind, int]
     keys: dict[Kind, int]
+    compare: bool = True
 
     @property
     def batch(self) -> int:
@@ -51,8 +57,14 @@ class ForwardPass:
         Its key/value cache stays on: without it the same numbers are laid out differently in
         memory, and matrix products of another layout round differently.
         """
+        if self.module in _uncached:
+            options |= {"use_cache": False}
         with _short_vocabulary(self.module):
             return self.call(**options)
+
+    def leave_cache_out(self) -> None:
+        """From now on ``run`` the module without a cache."""
+        _uncached.add(self.module)
 
     def call(self, **options: Any) -> Any:
         """Call the module as its user would; options that its signature lacks are left out."""

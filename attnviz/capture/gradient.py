@@ -18,7 +18,7 @@ from attnviz.capture.removal import StandIns
 from attnviz.capture.removal_sites import Site
 from attnviz.capture.removal_subject import Passage, Subject
 from attnviz.capture.scan_activation import fused_activations
-from attnviz.capture.scan_plan import is_causal
+from attnviz.capture.scan_plan import is_causal, require_own
 from attnviz.errors import UsageError
 
 __all__ = ["Reduction", "gradient_importance"]
@@ -59,6 +59,9 @@ def gradient_importance(
     total: Tensor | None = None
     done = 0
     for done, passage in enumerate(passages, start=1):
+        if not subject.ours:
+            with torch.inference_mode(), subject.sites.borrowed():
+                require_own(subject, passage)
         marks = special[done - 1] if special else (False,) * len(passage.predicted)
         gradient = _gradient(subject, passage, marks, stand_ins, removed)
         if reduction == "text":

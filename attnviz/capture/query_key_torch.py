@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.forward_pass import ForwardPass, plan_pass
+from attnviz.capture.model_state import borrowed
 from attnviz.capture.observer import to_numpy
+from attnviz.capture.plain_pass import PlainCheck
 from attnviz.capture.queries_keys import ObserveHeads, QueriesKeys, products, softened
-from attnviz.capture.registered_attention import AttentionCall, active, cross_attention, registered
+from attnviz.capture.registered_attention import cross_attention
 from attnviz.capture.run import no_numbers
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError, StrayAttention
@@ -47,14 +50,15 @@ def observe_torch(
     forward = plan_pass(model.model, _Wants(kind, wants), ids, None, None)
     if not uses_interface(model.model):
         raise _not_shown(name)
-    with registered(model.model):
+    with borrowed(model.model):
         cross = cross_attention(forward) if Places.ambiguous(forward) else {}
         run = _Run(forward, Places(forward, cross), model.info, (kind, wants), observe)
         try:
             with active(run), run.stray:
-                forward.run()
+                output = forward.run()
         except IncompleteError:
             raise _not_shown(name) from None
+        run.check.end(output)
 
 
 class _Wants:
@@ -86,6 +90,7 @@ class _Run:
         self._info = info
         self._kind, self._wants = wanted
         self._observe = observe
+        self.check = PlainCheck(forward, "eager").begin()
         self.stray = StrayAttention(
             forward.batch, {*forward.queries.values(), *forward.keys.values()}
         )
@@ -94,6 +99,7 @@ class _Run:
         self.stray.allowed = True
         kind, layer = self._places.next(call.module, call.key.shape[-2])
         output, weights = call.eager()
+        self.check.call(call, output)
         if kind == self._kind and self._wants(layer):
             if call.query.ndim != 4 or call.query.shape[1] % call.key.shape[1]:
                 raise IncompleteError
@@ -133,11 +139,10 @@ def _queries_keys(layer: int, call: AttentionCall) -> QueriesKeys:
 
 def _bias(call: AttentionCall) -> Any:
     """The mask as (1 or heads, query, key), -inf where it hides."""
-    if call.mask is None:
+    mask = call.additive_mask()
+    if mask is None:
         return None
-    mask = call.mask[0, ..., : call.key.shape[-2]]
-    if mask.dtype == torch.bool:
-        return _wide(torch.zeros(mask.shape).masked_fill(~mask.cpu(), -math.inf))
+    mask = mask[0, ..., : call.key.shape[-2]]
     lowest = torch.finfo(mask.dtype).min
     return _wide(mask.float().masked_fill(mask <= lowest / 2, -math.inf))
 

@@ -30,7 +30,7 @@ def find_projections(probe: ForwardPass) -> ProjectionSites:
     probe: a short pass over one text, whose lengths differ and are above one.
     Raises UnsupportedError where they cannot be found, or are laid out otherwise.
     """
-    with borrowed(probe.model, None):
+    with borrowed(probe.model):
         run = _Find(probe)
         with run.watching(), run:
             probe.call(use_cache=False)
@@ -62,7 +62,7 @@ class ProjectionSites:
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
-        with borrowed(self._probe.model, None):
+        with borrowed(self._probe.model):
             yield
 
     @contextmanager

@@ -1,14 +1,15 @@
-"""Change the heads' outputs of a transformers model in our registered attention function."""
+"""Change the heads' outputs of a transformers model where it looks its attention function up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.forward_pass import ForwardPass
-from attnviz.capture.registered_attention import AttentionCall, active, registered
+from attnviz.capture.model_state import borrowed
 from attnviz.capture.removal_sites import HeadEditor, Site, SiteCounter
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError, StrayAttention
@@ -21,8 +22,8 @@ def find_registered(probe: ForwardPass) -> RegisteredSites | None:
 
     probe: a short pass whose texts differ in length, so that cross attention can be told.
     """
-    with registered(probe.model) as implementations:
-        run = _Find(probe, implementations)
+    with borrowed(probe.model):
+        run = _Find(probe)
         try:
             with active(run), run.stray:
                 probe.call(use_cache=False)
@@ -32,51 +33,47 @@ def find_registered(probe: ForwardPass) -> RegisteredSites | None:
 
 
 class RegisteredSites:
-    """Every call of the registered attention function in a pass of ``probe``'s module."""
+    """Every call of an attention function in a pass of ``probe``'s module."""
 
     def __init__(self, probe: ForwardPass, found: tuple[Site, ...]) -> None:
         self._probe = probe
-        self._implementations: Mapping[int, str] = {}
         self.found = found
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
-        with registered(self._probe.model) as implementations:
-            self._implementations = implementations
+        with borrowed(self._probe.model):
             yield
 
     @contextmanager
     def editing(self, editor: HeadEditor, order: Sequence[int] | None = None) -> Iterator[None]:
         counter = SiteCounter(self._probe.module, self.found, editor, order)
-        with counter.counting(), active(_Edit(counter, self._implementations)):
+        with counter.counting(), active(_Edit(counter)):
             yield
 
 
 class _Edit:
     """Answers each attention call as the model itself would, and has its output edited."""
 
-    def __init__(self, counter: SiteCounter, implementations: Mapping[int, str]) -> None:
+    def __init__(self, counter: SiteCounter) -> None:
         self._counter = counter
-        self._implementations = implementations
 
     def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        output, weights = call.fused() if call.is_fused(self._implementations) else call.eager()
+        output, weights = call.own()
         return self._counter.edit(call.module, output), weights
 
 
 class _Find:
     """Takes down the calls of a pass."""
 
-    def __init__(self, probe: ForwardPass, implementations: Mapping[int, str]) -> None:
+    def __init__(self, probe: ForwardPass) -> None:
         self._places = Places(probe)
-        self._implementations = implementations
         self.stray = StrayAttention(probe.batch, {*probe.queries.values(), *probe.keys.values()})
         self.found: list[Site] = []
 
     def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         self.stray.allowed = True
         kind, layer = self._places.next(call.module, call.key.shape[-2])
-        output, weights = call.fused() if call.is_fused(self._implementations) else call.eager()
+        output, weights = call.own()
         self.stray.allowed = False
         if output.ndim != 4:
             raise IncompleteError

@@ -149,7 +149,9 @@ def transformers_subject(
     options = {"use_cache": False, "return_dict": True}
     return Subject(
         root=probe.module,
-        stack=stack if called else _inner_stack(stack, probe, sites),
+        stack=stack
+        if called and not _holds(stack, head)
+        else _inner_stack(stack, probe, sites, head),
         head=head,
         kind=kind,
         sites=sites,
@@ -215,14 +217,24 @@ def _unasked(head: nn.Linear | None) -> Iterator[None]:
         hook.remove()
 
 
-def _inner_stack(stack: nn.Module, probe: ForwardPass, sites: Sites) -> nn.Module:
-    """The outermost module that runs, of those in ``stack`` that hold all attention.
+def _holds(module: nn.Module, part: nn.Module | None) -> bool:
+    return any(inner is part for inner in module.modules())
 
-    Some models call the inner part of their own trunk.
+
+def _inner_stack(
+    stack: nn.Module, probe: ForwardPass, sites: Sites, head: nn.Module | None
+) -> nn.Module:
+    """The outermost module that runs, of those in ``stack`` that hold all attention but no head.
+
+    Some models call the inner part of their own trunk, or have their head within it.
     """
     attention = {id(site.module) for site in sites.found}
     for module in stack.modules():
-        if module is not stack and attention <= {id(part) for part in module.modules()}:
+        if (
+            module is not stack
+            and not _holds(module, head)
+            and attention <= {id(part) for part in module.modules()}
+        ):
             with torch.inference_mode(), sites.borrowed(), _noting_call(module) as called:
                 probe.call(use_cache=False)
             if called:

@@ -15,15 +15,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.forward_pass import ForwardPass, plan_pass, wants_any
+from attnviz.capture.model_state import borrowed
 from attnviz.capture.moved_norms import MovedNorms
 from attnviz.capture.observer import to_numpy
-from attnviz.capture.registered_attention import (
-    AttentionCall,
-    active,
-    cross_attention,
-    registered,
-)
+from attnviz.capture.plain_pass import PlainCheck
+from attnviz.capture.registered_attention import cross_attention
 from attnviz.capture.row_observer import RowObserver, hand_over, rows_of_a_block
 from attnviz.capture.stacks import Places
 from attnviz.capture.stray_attention import IncompleteError
@@ -118,14 +116,16 @@ def _run(forward: ForwardPass, hands: _Hands, *, in_blocks: bool) -> None:
     name = type(forward.model).__name__
     if not uses_interface(forward.model):
         raise UnsupportedError(f"{name} computes attention by itself: its values cannot be seen.")
-    with registered(forward.model, fused_mask=in_blocks):
+    # In blocks the output is that of the fused function, under its masks, whatever the model's own.
+    with borrowed(forward.model, "sdpa" if in_blocks else None):
         cross = cross_attention(forward) if Places.ambiguous(forward) else {}
         run = _RowRun(forward, hands, Places(forward, cross), in_blocks)
         try:
             with active(run):
-                forward.run()
+                output = forward.run()
         except IncompleteError as error:
             raise UnsupportedError(f"{name} has attention that cannot be observed.") from error
+        run.check.end(output)
         if any(wants_any(hands, kind, forward.module) for kind in run.missed):
             raise UnsupportedError(f"{name} has attention that cannot be observed.")
 
@@ -140,6 +140,10 @@ class _RowRun:
         self._hands = hands
         self._places = places
         self._in_blocks = in_blocks
+        # In blocks the model may turn out to have no fused attention while it is observed.
+        self.check = PlainCheck(forward, "blocks" if in_blocks else "eager")
+        if not in_blocks:
+            self.check.begin()
 
     @property
     def missed(self) -> tuple[Kind, ...]:
@@ -152,11 +156,15 @@ class _RowRun:
         if wanted and self._hands.norms is not None:
             norms = self._hands.norms.of(kind, layer, call.query.shape[1], call.value)
         if self._in_blocks:
-            if wanted:
-                for start, weights in _plain_blocks(call, self._hands.cells):
-                    self._hands.block(kind, layer, start, weights, norms)
-            return call.fused_as_masked(), None
+            last = None
+            for last in _plain_blocks(call, self._hands.cells) if wanted else ():
+                self._hands.block(kind, layer, *last, norms)
+            output, _ = call.own()
+            if last is not None:
+                self.check.weights(call, *last, output)
+            return output, None
         result = call.eager()
+        self.check.call(call, result[0])
         if wanted:
             self._forward.check(kind, result[1])
             self._hands.observe(kind, layer, result[1], norms)
@@ -176,7 +184,7 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
     scale = call.options.get("scaling")
     query = (call.query * (width**-0.5 if scale is None else scale)).unflatten(1, (shared, -1))
     key = call.key[:, :, None].transpose(-1, -2)
-    causal = _is_causal(call)
+    causal = call.is_causal
     rows = rows_of_a_block(texts, heads, keys, cells)
     for start in range(0, queries, rows):
         stop = min(start + rows, queries)
@@ -194,13 +202,6 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
             else:
                 scores += mask
         yield start, scores.softmax(-1)
-
-
-def _is_causal(call: AttentionCall) -> bool:
-    """The rule of transformers' fused function: without a mask the module itself says it."""
-    said = call.options.get("is_causal")
-    own = getattr(call.module, "is_causal", True) if said is None else said
-    return call.mask is None and call.query.shape[2] > 1 and bool(own)
 
 
 _plain: WeakKeyDictionary[nn.Module, dict[tuple[Kind, ...], bool]] = WeakKeyDictionary()

@@ -7,7 +7,7 @@ logits over all removals would fill the memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,13 +36,14 @@ class Answer:
 def run_pass(
     subject: Subject,
     passage: Passage,
-    editor: HeadEditor,
+    editor: HeadEditor | None,
     *more: Passage,
     project_all: bool = False,
     order: Sequence[int] | None = None,
 ) -> Answer:
     """Run the borrowed ``subject`` once.
 
+    editor: None runs it plainly, watched by nobody.
     more: other texts of the same length, in rows of their own.
     project_all: let the projection see every position.
     order: in which the sites run, as ``Sites.editing`` takes it.
@@ -60,7 +61,7 @@ def run_pass(
         hooks.callback(subject.stack.register_forward_hook(keep_hidden).remove)
         if subject.head is not None:
             hooks.callback(subject.head.register_forward_pre_hook(shorten).remove)
-        with subject.sites.editing(editor, order):
+        with nullcontext() if editor is None else subject.sites.editing(editor, order):
             logits = subject.run(passage, *more)
     if "hidden" not in seen or seen["hidden"].ndim != 3:
         raise LostTrackError("the final hidden states were not found")

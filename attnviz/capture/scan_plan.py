@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnviz.ablation import Positions, Variant
+from attnviz.capture.plain_pass import ends_alike, length_class, not_its_own
 from attnviz.capture.removal import RowRemoval, StandIns
 from attnviz.capture.removal_sites import LostTrackError
 from attnviz.capture.removal_subject import Passage, Subject
@@ -20,17 +22,32 @@ from attnviz.capture.scan_growth import WAYS, Growth, Way
 from attnviz.capture.scan_pass import Answer, replaced_head_input, run_pass
 from attnviz.capture.scan_readout import Readout
 from attnviz.errors import LoadError
+from attnviz.records import Kind
 
-__all__ = ["ENDING", "ScanPlan", "is_causal", "is_void", "make_plan", "ordered", "run_grown"]
+__all__ = [
+    "ENDING",
+    "MISFITS",
+    "ScanPlan",
+    "compared",
+    "is_causal",
+    "is_void",
+    "make_plan",
+    "ordered",
+    "require_own",
+    "run_grown",
+]
 
 # What a batch of another shape may raise in a model that is not made for it.
-_MISFITS = (LostTrackError, LoadError, RuntimeError, ValueError, IndexError, TypeError)
+MISFITS = (LostTrackError, LoadError, RuntimeError, ValueError, IndexError, TypeError)
 
 ENDING = 2
 """Tokens at a text's end that predict: its last token, and what follows it."""
 
 _UNLIKE = 8.0
 """What stands in for a removed head in a trial: far from anything that a head puts out."""
+
+_FAR = 1_000.0
+"""A logit beyond every soft cap that could be felt."""
 
 _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
 _HALF_ROUNDING = 5e-2
@@ -86,6 +103,55 @@ def make_plan(subject: Subject, passage: Passage, positions: Positions = "all") 
             if _works(subject, plan, way, trials, plainly[:-1], kept):
                 return replace(plan, way=way, ends_short=kept is not None)
     return plan
+
+
+def compared(
+    subject: Subject, plan: ScanPlan, passage: Passage, variants: Sequence[Variant]
+) -> ScanPlan:
+    """The plan once it is held against plain runs over a whole text, without its way if that fails.
+
+    The clean row of a grown batch must end as the model does when nobody watches it, and one of
+    the ``ordered`` variants as it does alone.
+    Raises UnsupportedError where the model ends otherwise although nothing is removed.
+    """
+    root, kept = subject.root, ENDING if plan.ends_short else None
+    read = slice(None if kept is None else -kept, None)
+    plain = run_pass(subject, passage, None).hidden
+    if plan.way is not None:
+        middle = len(variants) // 2
+        some = [variants[at] for at in sorted({0, middle, len(variants) - 1})]
+        shown = some.index(variants[middle])
+        rows = RowRemoval(subject.kind, dict(enumerate(some, start=1)), _unlike(subject))
+        alone = RowRemoval(subject.kind, {0: variants[middle]}, _unlike(subject))
+        try:
+            found = run_grown(subject, plan, plan.way, passage, some, rows, 2, kept).hidden[:, read]
+            expected = run_pass(subject, passage, alone).hidden[0, read]
+            clean = ends_alike(root, found[0], plain[0, read], exact=False)
+            if clean and _equal(found[1 + shown], expected):
+                return plan
+        except MISFITS:
+            pass
+    require_own(subject, passage)
+    return replace(plan, way=None, ends_short=False)
+
+
+def require_own(subject: Subject, passage: Passage) -> None:
+    """UnsupportedError where the borrowed ``subject`` ends in other numbers once it is watched.
+
+    Tried once for each length class.
+    """
+    place = subject.kind, length_class(max(len(passage.ids), len(passage.target or ())))
+    known = _own.setdefault(subject.root, set())
+    if place in known:
+        return
+    plain, untouched = (run_pass(subject, passage, each).hidden for each in (None, _Untouched()))
+    if not ends_alike(subject.root, untouched, plain, exact=True):
+        raise not_its_own(subject.root, "it ends in other numbers")
+    known.add(place)
+
+
+_own: WeakKeyDictionary[nn.Module, set[tuple[Kind, int]]] = WeakKeyDictionary()
+"""By model the kinds and length classes that were tried."""
 
 
 def ordered(subject: Subject, variants: Sequence[Variant]) -> list[int]:
@@ -160,10 +226,14 @@ def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
     plain = Readout(head.weight, head.bias)
     if subject.ours:
         return plain
-    if _equal(plain.logits(rows[0]), logits[0].float()):
+    whole = replace(plain, own=own)
+    # Where the logits are small a soft cap on them hides in rounding: try the same rows far up.
+    far = rows[0] * (_FAR / logits.abs().max())
+    if _equal(plain.logits(rows[0]), logits[0].float()) and _equal(
+        plain.logits(far), whole.logits(far)
+    ):
         return plain
-    asked = replace(plain, own=own)
-    return asked if _alike(asked.logits(rows[0]), logits[0].float()) else None
+    return whole if _alike(whole.logits(rows[0]), logits[0].float()) else None
 
 
 def is_causal(subject: Subject, probe: Passage) -> bool:
@@ -201,7 +271,7 @@ def _works(
     rows = RowRemoval(subject.kind, dict(enumerate(trials, start=1)), _unlike(subject))
     try:
         found = run_grown(subject, plan, way, plan.probe, trials, rows, 2, kept).hidden
-    except _MISFITS:
+    except MISFITS:
         return False
     read = slice(None if kept is None else -kept, None)
     return found.shape[0] == 1 + len(trials) and _equal(found[1:, read], expected[:, read])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,13 +13,14 @@ from torch import nn
 
 from attnviz.ablation import Metric, Scores, Variant
 from attnviz.capture.gradient import gradient_importance
+from attnviz.capture.plain_pass import length_class
 from attnviz.capture.removal import StandIns, check_heads
 from attnviz.capture.removal_subject import Passage, Subject
 from attnviz.capture.scan_activation import fused_activations
 from attnviz.capture.scan_memory import Room, peak_bytes, room_for
 from attnviz.capture.scan_options import ScanOptions
 from attnviz.capture.scan_pass import run_pass
-from attnviz.capture.scan_plan import ScanPlan, make_plan, ordered
+from attnviz.capture.scan_plan import MISFITS, ScanPlan, compared, make_plan, ordered
 from attnviz.capture.scan_reference import mean_outputs, resampled
 from attnviz.capture.scan_text import Band, Question, score_band
 from attnviz.errors import UsageError
@@ -31,6 +33,8 @@ _TOKENS_ON_CPU = 1 << 15
 
 _ALIVE = 3
 """No pass holds more at once than so many times what ``_numbers`` counts."""
+
+_ONE_BY_ONE = "this model cannot carry all removals in one pass: they ran one at a time"
 
 
 class TorchScan:
@@ -57,6 +61,7 @@ class TorchScan:
         self._reference = reference
         self._plan: ScanPlan | None = None
         self._mean: StandIns | None = None
+        self._compared: set[int] = set()
         self._rooms: dict[tuple[int, int], Room] = {}
         self.notes: list[str] = []
 
@@ -86,6 +91,7 @@ class TorchScan:
             self._options.seed if self._options.control else None,
         )
         order = [wanted[at] for at in ordered(self._subject, [variants[at] for at in wanted])]
+        self._compare(question.passage, [variants[at] for at in order])
         with self._open() as plan:
             stand_ins = self._stand_ins(question.passage)
             size = self._band_size(plan, question.passage, len(wanted))
@@ -130,11 +136,18 @@ class TorchScan:
             opened.enter_context(fused_activations(subject.root))
             if self._plan is None:
                 self._plan = make_plan(subject, self._passages[0], self._options.positions)
-                if self._plan.way is None:
-                    self.notes.append(
-                        "this model cannot carry all removals in one pass: they ran one at a time"
-                    )
             yield self._plan
+
+    def _compare(self, passage: Passage, variants: Sequence[Variant]) -> None:
+        """Hold the plan against plain runs, with the first text of each length class."""
+        length = length_class(max(len(passage.ids), len(passage.target or ())))
+        if self._subject.ours or length in self._compared or not variants:
+            return
+        with self._open() as plan:
+            self._plan = compared(self._subject, plan, passage, variants)
+        self._compared.add(length)
+        if self._plan.way is None:
+            self._note(_ONE_BY_ONE)
 
     def _band_size(self, plan: ScanPlan, passage: Passage, wanted: int) -> int:
         tokens = len(passage.ids), len(passage.target or ())
@@ -206,6 +219,12 @@ class TorchScan:
                 f"{self._subject.device} has no memory left for {len(variants)} removals at once; "
                 f"{advice}"
             ) from error
+        except MISFITS:
+            if plan.way is None:
+                raise
+            self._plan = replace(plan, way=None, ends_short=False)
+            self._note(_ONE_BY_ONE)
+            return self._score(self._plan, question, variants, stand_ins)
 
     def _piece(self, text: int, variants: tuple[int, ...], bands: Sequence[Band]) -> Scores:
         """The mean over the draws, with its standard error."""

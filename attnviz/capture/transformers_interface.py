@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ def observe_transformers(
     *,
     attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None,
+    compare: bool = True,
 ) -> None:
     """Run ``model`` once in evaluation mode and hand ``observer`` each wanted layer's weights.
 
@@ -35,12 +37,14 @@ def observe_transformers(
     columns of padding mean nothing. Layers are numbered as the model numbers them.
 
     The vocabulary projection does not run, nor does a decoder of which nothing is wanted. The
-    model is left exactly as it was, also after an exception.
+    model is left exactly as it was, also after an exception. The first text of a length class runs
+    a second time, plainly, and both must end alike; not so without ``compare``.
 
-    Raises UnsupportedError where the weights cannot be had, UsageError where the decoder text is
-    missing.
+    Raises UnsupportedError where the weights cannot be had or are not the model's own, UsageError
+    where the decoder text is missing.
     """
-    forward = plan_pass(model, observer, input_ids, attention_mask, decoder_input_ids)
+    planned = plan_pass(model, observer, input_ids, attention_mask, decoder_input_ids)
+    forward = replace(planned, compare=compare)
     once = _Once(observer)
     if not (uses_interface(model) and observe_registered(forward, once)):
         observe_reported(forward, once)

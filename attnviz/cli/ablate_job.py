@@ -20,7 +20,7 @@ from attnviz.cli.stored_scores import digest, texts_digest
 from attnviz.cli.texts_input import Texts, read_texts_file
 from attnviz.errors import UsageError
 from attnviz.models.fingerprint import weights_fingerprint
-from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.model import Model, NumpyModel, TwoStackModel
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, Tokens
 
@@ -125,16 +125,26 @@ class Job:
             token_losses=token_losses,
             max_memory=wish.memory,
         )
+        tokens = tuple(tokens[place] for place in kept)
+        targets = tuple(targets[place] for place in kept) if targets else ()
+        heads = None
+        if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
+            heads = open_scan(model, tokens[:1], kind=kind, targets=targets[:1]).heads
+            if len(heads) < model.info.layers and kind == "self":
+                notes += (
+                    f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
+                    "have none to remove",
+                )
         return cls(
             model,
             kind,
             tuple(texts.texts[place] for place in kept),
-            tuple(tokens[place] for place in kept),
-            tuple(targets[place] for place in kept) if targets else (),
+            tokens,
+            targets,
             references,
             reference_targets,
             words,
-            choose_removals(wish.choice, model.info),
+            choose_removals(wish.choice, model.info, heads),
             pair,
             options,
             notes,

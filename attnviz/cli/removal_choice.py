@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attnviz.ablation import Unit, Variant
@@ -27,22 +27,39 @@ class RemovalChoice:
     together: bool = False
 
 
-def choose_removals(choice: RemovalChoice, info: ModelInfo) -> tuple[Variant, ...]:
+def choose_removals(
+    choice: RemovalChoice, info: ModelInfo, found: Mapping[int, int] | None = None
+) -> tuple[Variant, ...]:
     """The removals: one a head, key/value head or layer, or all that were chosen at once.
 
+    found: the number of heads of each layer that has any; None where all have.
     A bare ``--head 3`` names a head of every layer: these are also removed together.
     Raises UsageError for a head that the model does not have.
     """
-    chosen = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
+    heads = dict.fromkeys(range(info.layers), info.heads) if found is None else found
+    chosen = _chosen(choice, choice.heads, info, heads)
     if chosen is None:
         if choice.together:
             raise UsageError("--together removes the chosen heads at once: add --head or --layer")
-        chosen = {layer: frozenset(range(info.heads)) for layer in range(info.layers)}
+        chosen = {layer: frozenset(range(count)) for layer, count in heads.items()}
     units = _units(chosen, choice.unit, info)
     if choice.together:
         return (Variant(tuple(sorted({head for unit in units for head in unit}))),)
     singles = tuple(Variant(unit) for unit in units)
-    return (*singles, *_across_layers(choice, info))
+    return (*singles, *_across_layers(choice, info, heads))
+
+
+def _chosen(
+    choice: RemovalChoice, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
+) -> Mapping[int, frozenset[int]] | None:
+    """The heads of each layer that ``typed`` names, or None where nothing is chosen.
+
+    What is said of every layer holds for those that have heads.
+    """
+    chosen = choose_heads(choice.layers, typed, info.layers, info.heads, choice.index_base)
+    if chosen is None or choice.layers is not None or not all(map(_BARE.fullmatch, typed)):
+        return chosen
+    return {layer: some for layer, some in chosen.items() if layer in heads}
 
 
 def _units(
@@ -65,22 +82,24 @@ def _units(
     return list(found.values())
 
 
-def _across_layers(choice: RemovalChoice, info: ModelInfo) -> list[Variant]:
+def _across_layers(
+    choice: RemovalChoice, info: ModelInfo, heads: Mapping[int, int]
+) -> list[Variant]:
     """For each head that was named without a layer, that head of all layers at once."""
     if choice.unit != "head":
         return []
     bare = [typed for typed in choice.heads if _BARE.fullmatch(typed) and "*" not in typed]
     if not bare:
         return []
-    chosen = choose_heads(choice.layers, bare, info.layers, info.heads, choice.index_base) or {}
+    chosen = _chosen(choice, bare, info, heads) or {}
     if len(chosen) < 2:
         return []
-    where = "every layer" if len(chosen) == info.layers else f"layers {choice.layers}"
-    heads = sorted(frozenset[int]().union(*chosen.values()))
+    where = "every layer" if len(chosen) == len(heads) else f"layers {choice.layers}"
+    named = sorted(frozenset[int]().union(*chosen.values()))
     return [
         Variant(
             tuple((layer, head) for layer in sorted(chosen)),
             f"head {head + choice.index_base} of {where}",
         )
-        for head in heads
+        for head in named
     ]

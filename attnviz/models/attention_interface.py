@@ -1,31 +1,28 @@
 """The little of transformers that observing attention needs, kept apart from loading models.
 
 A modeling file calls ``ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)`` with
-the name in its config, so a function registered under a new name is called in place of its own.
+the name in its config. While a run is observed, that one question is answered by us, in its thread
+alone: the name stays what it is, and with it all that a file or a mask decides by the name.
 """
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig
-from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
-from transformers.modeling_utils import (
-    ALL_ATTENTION_FUNCTIONS,
-    AttentionInterface,
-    PreTrainedModel,
-)
+from transformers.modeling_utils import AttentionInterface, PreTrainedModel
 
 __all__ = [
     "AttentionFunction",
+    "FoundAttention",
     "PreTrainedModel",
-    "eager_attention",
-    "register_attention",
-    "sdpa_attention",
+    "answering",
     "uses_interface",
     "without_choices",
 ]
@@ -41,20 +38,74 @@ _CHOICES = {
 }
 """Fields by which a config could name code for the library to fetch, or another file of weights."""
 
-_EAGER = "eager_attention_forward"
-_FUNCTIONS = "ALL_ATTENTION_FUNCTIONS"
 
+@dataclass(frozen=True)
+class FoundAttention:
+    """What a modeling file is given when it looks its attention function up.
 
-def register_attention(name: str, function: AttentionFunction, *, fused_mask: bool = False) -> None:
-    """Make ``function`` the attention of every config that names the implementation ``name``.
-
-    fused_mask: give it the masks of fused attention: boolean, or none at all where the module's
-        own ``is_causal`` says enough, so that a long text needs no matrix for it.
+    own: the function that its config names.
+    eager: the one of its own file that computes weights. The bodies of these differ (softcap,
+        sinks, position bias), so it must be that file's and no other.
     """
-    AttentionInterface.register(name, function)
-    # A name without a mask function of its own gets no mask at all, not even a causal one. The
-    # eager mask is additive (batch, 1, query, key), which sdpa takes as well.
-    AttentionMaskInterface.register(name, sdpa_mask if fused_mask else eager_mask)
+
+    own: AttentionFunction
+    eager: AttentionFunction
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the own function computes no weights, and reads the masks of such."""
+        return self.own is not self.eager
+
+
+Answer = Callable[[FoundAttention], AttentionFunction]
+
+_answer: ContextVar[Answer | None] = ContextVar("attnviz attention", default=None)
+
+
+class _Lookup:
+    """``AttentionInterface.get_interface``, exchanged for ours while any thread is answered."""
+
+    def __init__(self) -> None:
+        self._interface: Any = AttentionInterface
+        self._plain: Any = AttentionInterface.get_interface
+        self._open = 0
+        self._guard = Lock()
+
+    def enter(self) -> None:
+        with self._guard:
+            self._open += 1
+            if self._open > 1:
+                return
+            plain = self._plain = self._interface.get_interface
+
+            def get_interface(
+                functions: AttentionInterface, attn_implementation: str, default: Any
+            ) -> Any:
+                own, answer = plain(functions, attn_implementation, default), _answer.get()
+                return own if answer is None else answer(FoundAttention(own, default))
+
+            self._interface.get_interface = get_interface
+
+    def leave(self) -> None:
+        with self._guard:
+            self._open -= 1
+            if not self._open:
+                self._interface.get_interface = self._plain
+
+
+_lookup = _Lookup()
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[None]:
+    """Let ``answer`` say which attention function the modules get that this thread runs."""
+    token = _answer.set(answer)
+    _lookup.enter()
+    try:
+        yield
+    finally:
+        _lookup.leave()
+        _answer.reset(token)
 
 
 def uses_interface(model: PreTrainedModel) -> bool:
@@ -84,36 +135,3 @@ def without_choices(config: Any) -> Any:
         for part in config:
             without_choices(part)
     return config
-
-
-def eager_attention(module: nn.Module) -> AttentionFunction | None:
-    """The function that computes this attention module's weights in its own file, or None.
-
-    Their bodies differ (softcap, sinks, position bias), so it must be that file's and no other.
-    """
-    for cls in type(module).__mro__:
-        forward = inspect.unwrap(cls.__dict__.get("forward", object()))
-        if inspect.isfunction(forward):
-            # A file with several such functions gives the others a prefix.
-            for name in forward.__code__.co_names:
-                if name.endswith(_EAGER) and callable(forward.__globals__.get(name)):
-                    return _as_attention(forward.__globals__[name])
-    for cls in type(module).__mro__:
-        function = getattr(sys.modules.get(cls.__module__), _EAGER, None)
-        if callable(function):
-            return _as_attention(function)
-    return None
-
-
-def sdpa_attention(module: nn.Module) -> AttentionFunction:
-    """The fused function of this module; its file may replace the common one by its own."""
-    for cls in type(module).__mro__:
-        functions = getattr(sys.modules.get(cls.__module__), _FUNCTIONS, None)
-        if functions is not None:
-            return _as_attention(functions["sdpa"])
-    return _as_attention(ALL_ATTENTION_FUNCTIONS["sdpa"])
-
-
-def _as_attention(function: Any) -> AttentionFunction:
-    typed: AttentionFunction = function
-    return typed

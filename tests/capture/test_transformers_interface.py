@@ -21,13 +21,16 @@ from transformers import (
     SwinModel,
     T5EncoderModel,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 from attnviz.capture import registered_attention
 from attnviz.capture.transformers_interface import observe_transformers
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models import attention_interface
 
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
+
+LOOK_UP = AttentionInterface.get_interface
 
 
 class StopError(Exception):
@@ -57,7 +60,8 @@ def test_a_raising_observer_leaves_the_model_as_it_was(name):
     assert [parameter.requires_grad for parameter in model.parameters()] == gradients
     assert model.config._attn_implementation == named
     assert not any(module._forward_hooks for module in model.modules())
-    assert registered_attention._current.get() is None
+    assert attention_interface._answer.get() is None
+    assert AttentionInterface.get_interface is LOOK_UP
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gptj"])
@@ -138,12 +142,13 @@ def test_unwanted_layers_of_a_long_text_run_fused(name, recorder, monkeypatch):
         fused.append(module)
         return original(module, *args, **kwargs)
 
-    monkeypatch.setattr(registered_attention, "sdpa_attention", lambda module: counted)
     inputs = inputs_of(name)
     expected = eager_attentions(name, **inputs)
     wanted = list(expected)[-1]
-    observer = recorder({wanted})
-    observe_transformers(small_model(name), observer, **inputs)
+    model, observer = small_model(name), recorder({wanted})
+    observe_transformers(model, recorder(), **inputs)  # so that no plain pass comes with it
+    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", counted)
+    observe_transformers(model, observer, **inputs)
     assert len(fused) == len(expected) - 1
     assert observer.seen.keys() == {wanted}
     # The causal and window masks must have reached the fused layers: their error is rounding.
@@ -158,6 +163,9 @@ def test_neither_vocabulary_nor_unwanted_decoder_runs(recorder):
     observe_transformers(model, recorder({("encoder", 1)}), inputs["input_ids"])
     assert ran == []
     # T5's trunk does not run by itself: its projection gets a single token.
+    observe_transformers(model, recorder({("cross", 1)}), **inputs)
+    assert ran == ["decoder", (1, 1, 97)] * 2  # once more plainly, for the first text so long
+    ran.clear()
     observe_transformers(model, recorder({("cross", 1)}), **inputs)
     assert ran == ["decoder", (1, 1, 97)]
     assert not model.lm_head._forward_pre_hooks

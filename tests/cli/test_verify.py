@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.capture.registered_attention import AttentionCall
+from attnviz.capture.attention_call import AttentionCall
 from attnviz.cli.verify import EXAMPLES
 
 CASES = ["self", "cross", "causal", "padding", "grouped"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnviz.capture.attention_call import AttentionCall, active
 from attnviz.capture.eager_fallback import observe_reported, without_recording_hooks
 from attnviz.capture.forward_pass import ForwardPass, plan_pass
 from attnviz.capture.model_state import borrowed
-from attnviz.capture.registered_attention import (
-    AttentionCall,
-    active,
-    cross_attention,
-    observe_registered,
-    registered,
-)
+from attnviz.capture.registered_attention import cross_attention, observe_registered
 from attnviz.capture.removal_subject import Passage
 from attnviz.capture.stacks import Places
 from attnviz.capture.verification.maps import KeepAll, Maps
@@ -33,7 +29,8 @@ __all__ = ["eager_maps", "last_hidden", "observed_maps", "plan", "sink_shares"]
 def plan(whole: Any, passage: Passage, attention_mask: Tensor | None = None) -> ForwardPass:
     """A run over one text that computes every kind of attention."""
     target = None if passage.target is None else torch.tensor([passage.target])
-    return plan_pass(whole, KeepAll(), torch.tensor([passage.ids]), attention_mask, target)
+    planned = plan_pass(whole, KeepAll(), torch.tensor([passage.ids]), attention_mask, target)
+    return replace(planned, compare=False)
 
 
 @torch.inference_mode()
@@ -86,7 +83,7 @@ def sink_shares(forward: ForwardPass) -> Maps:
     """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys."""
     if not uses_interface(forward.model):
         return {}
-    with registered(forward.model):
+    with borrowed(forward.model):
         cross = cross_attention(forward) if Places.ambiguous(forward) else {}
         watch = _Sinks(Places(forward, cross))
         with active(watch):
@@ -117,8 +114,9 @@ def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:
     query, key = call.query[0].double(), call.key[0].double()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     scores = query @ key.transpose(-1, -2) * call.options["scaling"]
-    if call.mask is not None:
-        scores = scores + call.mask[0, :, :, : key.shape[-2]].double()
+    mask = call.additive_mask()
+    if mask is not None:
+        scores = scores + mask[0, :, :, : key.shape[-2]].double()
     sink = sinks.double().reshape(-1, 1, 1).expand(-1, scores.shape[1], 1)
     shares: NDArray[np.floating] = (
         torch.softmax(torch.cat([scores, sink], -1), -1)[..., -1:].cpu().numpy()

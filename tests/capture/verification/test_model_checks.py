@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnviz.capture import registered_attention, transformers_interface
-from attnviz.capture.registered_attention import AttentionCall
+from attnviz.capture.attention_call import AttentionCall
 from attnviz.capture.verification import transformers_examinee
 from attnviz.capture.verification.model_checks import (
     model_checks,
@@ -128,16 +128,13 @@ def _outputs_scaled(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
 
 
 def _no_mask(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
-    """A function registered without its mask: transformers then hides nothing, silently."""
-    right = AttentionCall.eager
+    """A fused mask of None taken for an eager one, which hides nothing then."""
 
     def eager(self: AttentionCall) -> Any:
-        return right(AttentionCall(*(getattr(self, name) for name in _FIELDS), None, self.options))
+        given = (self.module, self.query, self.key, self.value)
+        return self.found.eager(*given, None, **self.options)
 
     monkeypatch.setattr(AttentionCall, "eager", eager)
-
-
-_FIELDS = ("module", "query", "key", "value")
 
 
 def _not_put_back(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
@@ -156,9 +153,9 @@ def _in_training_mode(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
     """Observing without switching dropout off."""
     right = registered_attention.borrowed
 
-    def borrowed(whole: Any, implementation: str | None) -> Any:
+    def borrowed(whole: Any) -> Any:
         modes = [module.training for module in whole.modules()]
-        manager = right(whole, implementation)
+        manager = right(whole)
         enter = manager.__enter__
 
         class Left:

@@ -1,0 +1,141 @@
+"""What is shown of every causal class is the model's own, or it is refused in one line."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.ablation import Variant
+from attnviz.capture import row_blocks_torch
+from attnviz.capture.row_blocks import observe_rows
+from attnviz.capture.run import capture
+from attnviz.capture.scan import open_scan
+from attnviz.errors import AttnvizError, LoadError, UnsupportedError
+from attnviz.models.foreign import foreign
+from attnviz.models.ready import made_ready
+from attnviz.records import Tokens
+
+from .causal_oracle import loss_of, removed, reported, runs
+from .every_causal import WORDS, causal_kinds, small_causal
+
+LENGTH = 13
+"""Beyond every window, chunk and top-k of these models, and beyond the texts they are tried on."""
+
+IDS = torch.randint(4, WORDS, (1, LENGTH), generator=torch.Generator().manual_seed(3))
+TOKENS = Tokens(
+    tuple(IDS[0].tolist()), tuple(f"w{word}" for word in IDS[0].tolist()), (False,) * LENGTH
+)
+TOLERANCE = 1e-4
+
+CRASHES = (RuntimeError, ValueError, LookupError, TypeError, AttributeError)
+
+INDEXED = ("deepseek_v32", "glm_moe_dsa", "hy_v4", "axk2", "minimax_m3_vl_text")
+HYBRID = ("jamba", "kimi_linear", "qwen3_next")
+OTHERS = ("llama4_text", "hrm_text", "xlstm", "gemma2", "gpt_oss", "gptj")
+
+
+class Rows:
+    """Gathers the weights (head, query, key) of each layer from blocks of rows."""
+
+    norms = False
+
+    def __init__(self) -> None:
+        self.layers: dict[int, np.ndarray] = {}
+
+    def wants(self, kind: str, layer: int) -> bool:
+        return True
+
+    def observe(self, text, kind, layer, start, weights, norms) -> None:
+        heads, rows, keys = weights.shape
+        whole = self.layers.setdefault(layer, np.zeros((heads, LENGTH, LENGTH)))
+        whole[:, start : start + rows, :keys] = weights
+
+
+def outcome(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """``right``, what is refused, or what the library itself cannot make; else an assertion."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with foreign("cannot be made"):
+                plain, eager = small_causal(kind), small_causal(kind, "eager")
+                runs(plain, IDS)
+        except LoadError as error:
+            return str(error)
+        refusals = []
+        for check in (heads, patterns, ablate):
+            try:
+                opened = made_ready(kind, plain, None, torch.device("cpu"), seed=0)
+                check(opened, eager, monkeypatch)
+            except UnsupportedError as error:
+                refusals.append(f"{check.__name__} refused: {error}")
+    assert not any("\n" in refusal for refusal in refusals)
+    return "; ".join(refusals) or "right"
+
+
+def heads(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = capture(opened, TOKENS, kind="self").layers
+    expected = reported(eager, IDS)
+    if len(expected) == opened.info.layers:  # linear attention reports as well
+        expected = [expected[layer.layer] for layer in layers]
+    assert len(expected) in (0, len(layers))
+    for layer, weights in zip(layers, expected, strict=False):
+        assert np.array_equal(layer.weights, weights.float().numpy()), layer.layer
+
+
+def patterns(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = capture(opened, TOKENS, kind="self").layers
+    for long in (10**6, 2):  # whole matrices, then in blocks where that is possible
+        monkeypatch.setattr(row_blocks_torch, "LONG", long)
+        rows = Rows()
+        observe_rows(opened, rows, [TOKENS])
+        for layer in layers:
+            apart = abs(rows.layers[layer.layer] - layer.weights).max()
+            assert apart <= TOLERANCE, (long, layer.layer, apart)
+
+
+def ablate(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan: Any = open_scan(opened, [TOKENS])
+    sites = scan._subject.sites.found
+    chosen = sorted({0, len(sites) // 2, len(sites) - 1})
+    variants = [Variant(((sites[at].layer, sites[at].heads - 1),)) for at in chosen]
+    clean = loss_of(eager, IDS)
+    for piece in scan.scan(0, variants, range(len(variants))):
+        assert piece.baseline["loss"] == pytest.approx(clean, abs=TOLERANCE)
+        for place, index in enumerate(piece.variants):
+            site = sites[chosen[index]]
+            with removed(eager, chosen[index], len(sites), site.heads - 1, site.heads):
+                expected = loss_of(eager, IDS) - clean
+            found = piece.metrics["loss_delta"][place]
+            assert found == pytest.approx(expected, abs=TOLERANCE), variants[index]
+
+
+@pytest.mark.parametrize("kind", [*INDEXED, *HYBRID, *OTHERS])
+def test_what_is_shown_is_the_models_own(kind, monkeypatch):
+    refused = {"xlstm": "heads refused: xLSTMForCausalLM computes no attention weights"}
+    assert outcome(kind, monkeypatch).startswith(refused.get(kind, "right"))
+
+
+@pytest.mark.long
+def test_every_causal_class_is_right_or_refused(monkeypatch, capsys):
+    found, wrong = {}, {}
+    for kind in causal_kinds():
+        try:
+            found[kind] = outcome(kind, monkeypatch)
+        except (*CRASHES, AttnvizError, AssertionError) as error:  # one run tells all
+            wrong[kind] = f"{type(error).__name__} {' '.join(str(error).split())[:200]}"
+    counts = Counter(
+        "right" if said == "right" else "refused" if "refused:" in said else "cannot be made"
+        for said in found.values()
+    )
+    with capsys.disabled():
+        print(f"\n{dict(counts)}")
+        for kind, said in found.items():
+            if said != "right":
+                print(f"{kind}: {' '.join(said.split())[:240]}")
+    assert wrong == {}
+    assert counts["right"] + counts["refused"] >= 120

@@ -1,0 +1,152 @@
+"""What is observed is the model's own forward pass, or the run ends with exit 5 and a sentence."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from attnviz.ablation import Variant
+from attnviz.capture.attention_call import AttentionCall
+from attnviz.capture.removal_subject import Passage, transformers_subject
+from attnviz.capture.scan_options import ScanOptions
+from attnviz.capture.scan_torch import TorchScan
+from attnviz.capture.transformers_interface import observe_transformers
+
+from ..capture.causal_oracle import loss_of, removed
+from ..capture.every_causal import small_causal
+from ..conftest import save_tokenizer
+
+TEXT = "the cat sat on the mat because the cat sat on the mat"
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[[str], str]:
+    """The directory of a small random model of a type."""
+
+    def make(kind: str) -> str:
+        directory = tmp_path / kind
+        small_causal(kind).save_pretrained(directory)
+        save_tokenizer(directory)
+        return str(directory)
+
+    return make
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("jamba", {1, 3}), ("llama4_text", {0, 1, 2, 3})])
+def test_ablate_takes_the_layers_that_have_heads(kind, layers, saved, run):
+    model = saved(kind)
+    found = run("ablate", TEXT, "--model", model, "--json")
+    assert {head["layer"] for head in found.document["heads"]} == layers
+
+
+def test_a_head_of_every_layer_is_one_of_those_that_have_heads(saved, run, refused):
+    model = saved("jamba")
+    assert run("ablate", TEXT, "--model", model, "--head", "1").code == 0
+    line = refused(2, "ablate", TEXT, "--model", model, "--layer", "0")
+    assert "no layer 0 with heads: expected 1, 3" in line
+
+
+def test_two_streams_that_cannot_grow_together_run_one_at_a_time(saved, run):
+    found = run("ablate", "the cat sat", "--model", saved("hrm_text"))
+    assert found.code == 0, found
+    assert "one at a time" in " ".join(found.out.split())
+
+
+@pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
+def test_experts_run_in_float64(command, saved, run):
+    assert run(command, TEXT, "--model", saved("mixtral"), "--dtype", "float64").code == 0
+
+
+def scaled(way: str) -> Any:
+    right = getattr(AttentionCall, way)
+
+    def wrong(call: AttentionCall) -> Any:
+        output, weights = right(call)
+        return output * 1.001, weights
+
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("way", "command"),
+    [
+        ("eager", ["heads", TEXT]),
+        ("eager", ["rollout", TEXT]),
+        ("eager", ["patterns", TEXT]),
+        ("own", ["ablate", TEXT]),
+        ("own", ["ablate", TEXT, "--method", "gradient"]),
+        ("own", ["prune", TEXT, "--fraction", ".3"]),
+    ],
+)
+def test_a_pass_that_is_not_the_models_own_is_refused(way, command, llama, refused, monkeypatch):
+    monkeypatch.setattr(AttentionCall, way, scaled(way))
+    line = refused(5, *command, "--model", str(llama()))
+    assert "LlamaForCausalLM computes something else while it is observed" in line
+    assert "choose another model" in line
+
+
+def test_the_plain_pass_runs_once_for_a_length_class():
+    model, passes = small_causal("llama"), []
+    model.model.register_forward_hook(lambda *call: passes.append(1))
+
+    class Nothing:
+        def wants(self, kind, layer):
+            return True
+
+        def observe(self, kind, layer, weights):
+            return
+
+    for length, expected in ((9, 2), (9, 1), (16, 1), (5, 2), (17, 2), (32, 1)):
+        passes.clear()
+        observe_transformers(model, Nothing(), torch.arange(3, 3 + length)[None])
+        assert len(passes) == expected, length
+
+
+def test_another_thread_looks_up_what_it_always_did():
+    model, met = small_causal("llama"), []
+
+    def look_up() -> None:
+        met.append(ALL_ATTENTION_FUNCTIONS.get_interface("eager", "its own"))
+        met.append(ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", "its own"))
+
+    class Meets:
+        def wants(self, kind, layer):
+            return layer == 0
+
+        def observe(self, kind, layer, weights):
+            thread = threading.Thread(target=look_up)
+            thread.start()
+            thread.join()
+
+    observe_transformers(model, Meets(), torch.arange(3, 12)[None])
+    assert met == ["its own", ALL_ATTENTION_FUNCTIONS["sdpa"]]
+
+
+def test_a_soft_cap_holds_where_the_logits_are_small():
+    sizes = {"hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 3, "head_dim": 8}
+    heads = {"num_attention_heads": 3, "num_key_value_heads": 3}
+    config = Gemma2Config(vocab_size=97, final_logit_softcapping=30.0, **sizes, **heads)
+    torch.manual_seed(0)
+    model = Gemma2ForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.model.layers.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+        model.model.embed_tokens.weight.mul_(3)
+    ids = torch.randint(4, 97, (1, 13), generator=torch.Generator().manual_seed(3))
+    assert 0.5 < model(ids).logits.abs().max() < 1.5
+    passage = Passage(tuple(ids[0].tolist()))
+    subject = transformers_subject(model, "self", passage)
+    scan = TorchScan(subject, [passage], [(False,) * 13], ScanOptions(), [])
+    (piece,) = scan.scan(0, [Variant(((1, 2),))], [0])
+    clean = loss_of(model, ids)
+    with removed(model, 1, 3, 2, 3):
+        expected = loss_of(model, ids) - clean
+    assert piece.baseline["loss"] == pytest.approx(clean, abs=2e-6)
+    assert piece.metrics["loss_delta"][0] == pytest.approx(expected, abs=2e-6)
