@@ -82,7 +82,6 @@ def _refuse_paths(answer: Any) -> None:
             raise StrangeAnswerError(f"the {header} {text[:80]!r}")
 
 
-@_plain_names()
 def download(
     name: str,
     revision: str | None,
@@ -112,7 +111,6 @@ def download(
     return directory
 
 
-@_plain_names()
 def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
     """Fetch a model's config.json alone into the local cache; its directory, named by the commit.
 
@@ -140,6 +138,7 @@ def _fetch(
 ) -> Path:
     """The local path of one file; ``about`` it where that was asked for just now."""
 
+    @_plain_names()
     def get() -> Path:
         bar = progress_bar(file, progress)
         return Path(hf_hub_download(name, file, revision=revision, tqdm_class=bar))
@@ -208,6 +207,7 @@ def _tried(name: str, commit: str) -> set[str]:
     return found
 
 
+@_plain_names()
 def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
     """Ask for a file's metadata once, before the client would ask again and again."""
     url = hf_hub_url(name, file, revision=revision)

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.errors import UsageError
 from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Style, Tip
-from attnviz.render.export.heads_plot import require_matplotlib
+from attnviz.render.export.heads_plot import matplotlib_defaults, require_matplotlib
 from attnviz.render.export.plot_fonts import Pen
 from attnviz.render.palette import colour_table
 
@@ -42,13 +42,11 @@ def write_drawing_png(
             f"a picture of {drawing.width:,.0f} x {drawing.height:,.0f} points is too large: "
             "choose fewer heads, or save as .svg or .html"
         )
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     undated = {"CreationDate": None} if form == "pdf" else {"Software": "attnviz"}
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # a reader's own matplotlibrc may draw grids over the cells
+    with matplotlib_defaults():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
         size = (drawing.width / _PIXELS, drawing.height / _PIXELS)
         figure = Figure(figsize=size, dpi=_DPI, facecolor="white")
         FigureCanvasAgg(figure)

@@ -5,9 +5,15 @@ Drawn with matplotlib's objects alone: pyplot would keep global state and choose
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import os
+import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["require_matplotlib", "write_heads_plot"]
+__all__ = ["matplotlib_defaults", "require_matplotlib", "write_heads_plot"]
 
 _INK = "#1f2328"
 _FAINT = "#667080"
@@ -63,6 +69,35 @@ def require_matplotlib() -> None:
             "PNG and PDF are drawn by matplotlib, which is not installed: "
             "pip install 'attnviz[plot]', or save as .svg or .html"
         )
+
+
+@contextmanager
+def matplotlib_defaults() -> Iterator[None]:
+    """matplotlib as it comes, whatever a matplotlibrc or MPLBACKEND says; LoadError without it.
+
+    A reader's own settings may draw grids over the cells; no window is opened here, so that a
+    backend that is none does no harm.
+    """
+    require_matplotlib()
+    matplotlib = (
+        _without_backend() if "matplotlib" not in sys.modules else sys.modules["matplotlib"]
+    )
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
+
+
+def _without_backend() -> ModuleType:
+    """matplotlib imported; MPLBACKEND is heeded after it, for those who go on with pyplot."""
+    named = os.environ.pop("MPLBACKEND", None)
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+    finally:
+        if named is not None:
+            os.environ["MPLBACKEND"] = named
+    with suppress(ValueError):  # a backend that is none
+        matplotlib.rcParams.update({"backend": named} if named else {})
+    return matplotlib
 
 
 def _cells(axes: Axes, weights: NDArray[np.floating], causal: bool, palette: str, pen: Pen) -> None:
@@ -194,11 +229,7 @@ def write_heads_plot(
     Values stand in the cells up to 20 tokens; the same report gives the same bytes. LoadError
     without matplotlib; UsageError where the heads are too many for one picture.
     """
-    require_matplotlib()
-    import matplotlib
-
     undated = {"CreationDate": None} if form == "pdf" else {"Software": "attnviz"}
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # a reader's own matplotlibrc may draw grids over the cells
+    with matplotlib_defaults():
         figure = _figure(report, text, target, palette)
         figure.savefig(stream, format=form, dpi=figure.dpi, metadata=undated)
