@@ -36,8 +36,8 @@ def test_the_command() -> None:
 
 def test_the_promised_ranges() -> None:
     needed = project()["dependencies"]
-    assert "torch>=2.6,<2.14" in needed
-    assert "transformers>=5.0,<6" in needed
+    assert "torch>=2.6" in needed
+    assert "transformers>=5.20,<6" in needed
     assert project()["requires-python"] == ">=3.11"
     assert set(project()["optional-dependencies"]) == {"plot", "test"}
 

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import typer
 
 from attnviz.cli.app import app
 from attnviz.cli.streams import discard_output, steady_streams
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, LoadError
 from attnviz.render.labels import cut, visible, width
 
 __all__ = ["run"]
 
 _INTERRUPTED = 130
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+_TORCH_SPACE = 10**9
+"""Bytes of address space below which torch and transformers do not start; torch then ends the
+process itself, without a word that could be caught. Measured: 0.7 GB never do, 0.8 often."""
+
+_READ_BY = {
+    "huggingface_hub": ("HF_",),
+    "keras": ("KERAS_",),
+    "torch": ("TORCH", "PYTORCH"),
+    "transformers": ("TRANSFORMERS_",),
+}
+"""How the variables begin that a library reads while it is imported."""
 
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"|[^\s'"]+""")
 """Texts in quotes as ``repr`` writes them, and words, for not all that is quoted is in quotes."""
@@ -27,6 +44,7 @@ _LONGEST_QUOTE, _LONGEST_PATH, _LONGEST_LINE = 80, 255, 1000
 def run() -> int:
     """Run the command line; the documented exit code. Ctrl-C passes as KeyboardInterrupt."""
     steady_streams()
+    _guard_torch()
     try:
         command = typer.main.get_command(app)
         code = command.main(prog_name="attnviz", standalone_mode=False)
@@ -46,6 +64,13 @@ def run() -> int:
             return _reader_gone()
         raise
     except Exception as error:  # the boundary: whatever happens, a person gets a line
+        if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
+            discard_output()
+            return _say(f"cannot write to standard output: {error.strerror}", LoadError.exit_code)
+        if isinstance(error, MemoryError):
+            return _say(f"not enough free memory ({error}): choose less", LoadError.exit_code)
+        if (library := _importing(error)) is not None:
+            return _say(_unusable(library, error), LoadError.exit_code)
         if os.environ.get("ATTNVIZ_TRACEBACK"):
             raise
         kind = type(error).__name__
@@ -53,6 +78,62 @@ def run() -> int:
     if code == _INTERRUPTED:  # typer's own reading of Ctrl-C
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
+
+
+def _importing(error: BaseException) -> str | None:
+    """The library that could not be imported, or None for an error of another kind."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        top = str(step.tb_frame.f_globals.get("__name__")).partition(".")[0]
+        if step.tb_frame.f_code.co_name == "<module>" and top != "attnviz":
+            found = top
+        step = step.tb_next
+    return found
+
+
+def _unusable(library: str, error: Exception) -> str:
+    """One line about a library that does not start, with what in the environment it reads."""
+    reason = f"{library} cannot be imported: {' '.join(str(error).split())[:300]}"
+    read = {
+        name: text
+        for name, text in sorted(os.environ.items())
+        if name.startswith(_READ_BY.get(library, ("?",)))
+    }
+    # Without their values: one of them may be a token.
+    blamed = [name for name, text in read.items() if text and text in str(error)] or list(read)
+    if sys.flags.optimize > 1:
+        return f"{reason}; it needs its docstrings: unset PYTHONOPTIMIZE, run Python without -OO"
+    if blamed:
+        return f"{reason}; correct or unset what it reads here: {', '.join(blamed)}"
+    return f"{reason}; install it anew, or see where with ATTNVIZ_TRACEBACK=1"
+
+
+class _TorchGuard:
+    """Refuses to import torch; Python asks it before it looks for a module."""
+
+    def __init__(self, allowed: int) -> None:
+        self.allowed = allowed
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name == "torch":
+            raise LoadError(
+                f"torch needs {_TORCH_SPACE / 1e9:g} GB of address space, and this shell allows "
+                f"{self.allowed / 1e9:.2g} GB: raise the limit (ulimit -v)"
+            )
+        return None
+
+
+def _guard_torch() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    guarded = any(isinstance(finder, _TorchGuard) for finder in sys.meta_path)
+    if allowed != resource.RLIM_INFINITY and allowed < _TORCH_SPACE and not guarded:
+        sys.meta_path.insert(0, _TorchGuard(allowed))
 
 
 def _reader_gone() -> int:

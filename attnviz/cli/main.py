@@ -22,8 +22,10 @@ def main() -> None:
     """Run the command line and leave with the documented exit code."""
     try:
         from attnviz.cli.boundary import run  # takes long enough to be interrupted
+        from attnviz.cli.signals import as_interrupt
 
-        code = run()
+        with as_interrupt():  # a file that was begun is thrown away
+            code = run()
     except KeyboardInterrupt:
         print("attnviz: interrupted", file=sys.stderr)
         code = _INTERRUPTED

@@ -32,12 +32,15 @@ def between_steps() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def as_interrupt() -> Iterator[None]:
-    """SIGTERM interrupts the block with KeyboardInterrupt, as Ctrl-C does."""
+    """SIGTERM, and a terminal that closes, interrupt the block as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handled(interrupt, signal.SIGTERM):
+    endings = (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+    # What is ignored stays ignored: nohup asks for that.
+    heeded = {one for one in endings if signal.getsignal(one) is not signal.SIG_IGN}
+    with _handled(interrupt, *heeded):
         yield
 
 

@@ -1,25 +1,37 @@
-"""Fetches a model's files from the hub, config first and weights last, and never waits for long."""
+"""Fetches a model's files from the hub, config first and weights last, and never waits for long.
+
+What a server says may not choose where a file is written: the client makes names of its cache out
+of two headers without looking at them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from huggingface_hub import (
     HfApi,
     HfFileMetadata,
+    close_session,
+    constants,
     get_hf_file_metadata,
+    get_session,
     hf_hub_download,
     hf_hub_url,
 )
 from huggingface_hub.errors import EntryNotFoundError
 
+from attnviz.errors import LoadError
 from attnviz.models.checkpoint_files import side_files, weight_files
-from attnviz.models.hub_errors import HttpError, contact_error, transfer_error
+from attnviz.models.foreign import foreign
+from attnviz.models.hub_errors import StrangeAnswerError, contact_error, transfer_error
 from attnviz.models.transfer import Progress, progress_bar
 
 __all__ = ["download", "download_config"]
@@ -27,6 +39,17 @@ __all__ = ["download", "download_config"]
 _PATIENCE = float(os.environ.get("HF_HUB_ETAG_TIMEOUT", "5"))
 """Seconds for the first answer. The client alone would retry for half a minute and more, and no
 time-out of its own covers the look-up of a name."""
+
+_SMALL_FILE = 6.0 * constants.HF_HUB_DOWNLOAD_TIMEOUT
+_SLOWEST = 100_000
+"""Seconds for a file that holds no weights, and bytes a second beyond them. The client's time-out
+starts anew at every byte, so that a server that drips would be waited for without end."""
+
+_NAMING = ("ETag", "X-Linked-ETag", "X-Repo-Commit")
+"""The headers that the client takes for names of files and directories."""
+
+_PLAIN = re.compile(r'(?:W/)?"?[0-9A-Za-z_-](?:[0-9A-Za-z_-]|\.(?!\.)){0,127}"?')
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _USUAL_FILES = (
     *("model.safetensors", "model.safetensors.index.json"),
@@ -38,6 +61,25 @@ _USUAL_FILES = (
 """What is tried where a server offers files but no list of them, as plain mirrors do."""
 
 _Answer = TypeVar("_Answer")
+
+
+@contextmanager
+def _plain_names() -> Iterator[None]:
+    """Refuse every answer to the client that would name a file as no plain name does."""
+    session = get_session()
+    before = session.event_hooks
+    session.event_hooks = {**before, "response": [*before["response"], _refuse_paths]}
+    try:
+        yield
+    finally:
+        session.event_hooks = before
+
+
+def _refuse_paths(answer: Any) -> None:
+    for header in _NAMING if answer.request.method == "HEAD" else ():
+        text = answer.headers.get(header)
+        if text is not None and _PLAIN.fullmatch(text) is None:
+            raise StrangeAnswerError(f"the {header} {text[:80]!r}")
 
 
 def download(
@@ -56,15 +98,16 @@ def download(
     directory = download_config(name, revision, progress)
     commit = directory.name
 
-    def fetch(file: str) -> Path:
-        return _fetch(name, file, commit, progress)
+    def fetch(file: str, weights: bool = False) -> Path:
+        here = directory / file
+        return here if here.is_file() else _fetch(name, file, commit, progress, weights=weights)
 
     names = _listed(name, commit) or _tried(name, commit)
     # Weights come last: where they are in the cache, the rest is too.
     for file in side_files(names, with_code):
         fetch(file)
     for file in weight_files(name, names, fetch, allow_pickle):
-        fetch(file)
+        fetch(file, weights=True)
     return directory
 
 
@@ -80,32 +123,75 @@ def download_config(name: str, revision: str | None, progress: Progress | None =
         raise contact_error(error, name, revision) from error
     if first.commit_hash is None:
         raise contact_error(TimeoutError("the answer is not a model hub's"), name, revision)
-    # By its branch, which the cache notes down; it was asked for just now.
-    return _fetch(name, "config.json", revision, progress, asked=True).parent
+    # By its branch, which the cache notes down.
+    return _fetch(name, "config.json", revision, progress, about=first).parent
 
 
 def _fetch(
-    name: str, file: str, revision: str | None, progress: Progress | None, *, asked: bool = False
+    name: str,
+    file: str,
+    revision: str | None,
+    progress: Progress | None,
+    *,
+    about: HfFileMetadata | None = None,
+    weights: bool = False,
 ) -> Path:
+    """The local path of one file; ``about`` it where that was asked for just now."""
+
+    @_plain_names()
+    def get() -> Path:
+        bar = progress_bar(file, progress)
+        return Path(hf_hub_download(name, file, revision=revision, tqdm_class=bar))
+
     try:
-        if not asked:
-            _probe(name, file, revision)
-        return Path(
-            hf_hub_download(name, file, revision=revision, tqdm_class=progress_bar(file, progress))
-        )
+        about = about or _probe(name, file, revision)
+        seconds = _SMALL_FILE + (about.size or 0) / _SLOWEST
+        # Weights take what they take, and in this thread: Ctrl-C throws their beginning away.
+        path = get() if weights else _within(seconds, get)
     except Exception as error:
         raise transfer_error(error, name, file) from error
+    _check_place(name, file, path)
+    _check_content(name, file, path, about.etag or "")
+    return path
+
+
+def _check_place(name: str, file: str, path: Path) -> None:
+    """A second lock: a server may have told the client another name than it told us."""
+    found, home = path.resolve(), path.parents[file.count("/") + 2]
+    places = (Path(constants.HF_HUB_CACHE), home, home / "blobs")
+    if not any(found.is_relative_to(place.resolve()) for place in places):
+        raise LoadError(
+            f"{file} of {name!r} was put outside the cache, at {str(found)!r}: it is not used; "
+            f"delete it, and use another HF_ENDPOINT than {constants.ENDPOINT}"
+        )
+
+
+def _check_content(name: str, file: str, path: Path, tag: str) -> None:
+    """The hub names large files by their SHA-256; what does not match is thrown away."""
+    if _SHA256.fullmatch(tag) is None:
+        return
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != tag:
+        for damaged in (path.resolve(), path):
+            damaged.unlink(missing_ok=True)
+        raise LoadError(
+            f"{file} of {name!r} arrived damaged: expected the SHA-256 {tag}, got {found}; "
+            f"run again to fetch it anew"
+        )
 
 
 def _listed(name: str, commit: str) -> set[str]:
     try:
-        info = _within(
-            2 * _PATIENCE,
-            lambda: HfApi().model_info(name, revision=commit, timeout=_PATIENCE),
-        )
-    except (HttpError, OSError, ValueError, KeyError, TypeError):
+        with foreign(f"the list of the files of {name!r} cannot be read"):
+            info = _within(
+                2 * _PATIENCE,
+                lambda: HfApi().model_info(name, revision=commit, timeout=_PATIENCE),
+            )
+    except LoadError:
         return set()  # no list, or none that can be read: the files are tried one by one
-    return {sibling.rfilename for sibling in info.siblings or ()}
+    names = {sibling.rfilename for sibling in info.siblings or ()}
+    return names if all(isinstance(one, str) for one in names) else set()
 
 
 def _tried(name: str, commit: str) -> set[str]:
@@ -121,6 +207,7 @@ def _tried(name: str, commit: str) -> set[str]:
     return found
 
 
+@_plain_names()
 def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
     """Ask for a file's metadata once, before the client would ask again and again."""
     url = hf_hub_url(name, file, revision=revision)
@@ -139,5 +226,7 @@ def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
 
     threading.Thread(target=run, daemon=True).start()
     if not wait([answer], timeout=seconds).done:
+        close_session()  # ends a transfer, which then throws its beginning away
+        wait([answer], timeout=1)
         raise TimeoutError(f"no answer in {seconds:g} s")
     return answer.result()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
-from attnviz.errors import LoadError, OfflineError
+from attnviz.errors import LoadError, OfflineError, UsageError
 from attnviz.models.checkpoint_files import (
     PickleError,
     check_weights,
@@ -38,6 +39,9 @@ class Snapshot:
     revision: str | None
 
 
+_REVISION = re.compile(r"(?!.*\.\.)[^\s/~^:?*\[\\\x00-\x1f\x7f][^\s~^:?*\[\\\x00-\x1f\x7f]*")
+"""What git takes for the name of a branch or tag, or nearly so: it becomes a path in the cache."""
+
 _NOT_CACHED = LoadError("it is not in the local cache")
 
 
@@ -59,7 +63,7 @@ def find_checkpoint(
     Raises:
         LoadError: no such model, no access to it, or a transfer that failed.
         OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UsageError: a revision of a directory.
+        UsageError: a revision of a directory, or one that cannot be one.
     """
     if (directory := local_directory(name, revision)) is not None:
         return Snapshot(directory, None)
@@ -83,6 +87,7 @@ def find_config(name: str, *, revision: str | None = None, offline: bool = False
     Raises:
         LoadError: no such model, no access to it, or a transfer that failed.
         OfflineError: not in the cache, and the network is not to be used or does not answer.
+        UsageError: a revision that cannot be one.
     """
     cached = _cached(name, revision)
     if cached is not None:
@@ -95,6 +100,8 @@ def find_config(name: str, *, revision: str | None = None, offline: bool = False
 
 
 def _cached(name: str, revision: str | None) -> Snapshot | None:
+    if revision is not None and _REVISION.fullmatch(revision) is None:
+        raise UsageError(f"--revision {revision!r} is no branch, tag or commit: give one")
     try:
         config = try_to_load_from_cache(name, "config.json", revision=revision)
     except HFValidationError as error:

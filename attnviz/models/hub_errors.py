@@ -21,10 +21,15 @@ from attnviz.errors import LoadError, OfflineError
 from attnviz.models.foreign import one_line
 from attnviz.models.shapes import hint
 
-__all__ = ["HttpError", "contact_error", "transfer_error"]
+__all__ = ["StrangeAnswerError", "contact_error", "transfer_error"]
 
-HttpError: Any = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+_HttpError: Any = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
 """Base of the HTTP client's own errors: httpx in huggingface_hub 1, httpx2 in 2."""
+
+
+class StrangeAnswerError(Exception):
+    """A server's answer names a file as no plain name does."""
+
 
 _LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
 
@@ -34,6 +39,11 @@ def contact_error(error: Exception, name: str, revision: str | None) -> LoadErro
     match error:
         case HFValidationError():
             return LoadError(f"{name!r} is neither a directory nor a model id{hint(name)}")
+        case StrangeAnswerError():
+            return LoadError(
+                f"{name!r} cannot be fetched: {constants.ENDPOINT} sends {error}, which is no "
+                f"plain name and could place files outside the cache; use another HF_ENDPOINT"
+            )
         case GatedRepoError():
             return LoadError(
                 f"{name!r} is gated: accept its terms at {constants.ENDPOINT}/{name}, "
@@ -49,7 +59,7 @@ def contact_error(error: Exception, name: str, revision: str | None) -> LoadErro
             return LoadError(f"{name!r} has no config.json, so it is no transformers checkpoint")
         case HfHubHTTPError():
             return _refusal(error, name)
-        case OfflineModeIsEnabled() | TimeoutError() | ConnectionError() | HttpError():
+        case OfflineModeIsEnabled() | TimeoutError() | ConnectionError() | _HttpError():
             return _unreachable(name, error)
     return LoadError(f"{name!r} cannot be fetched: {one_line(error)}")
 
@@ -84,7 +94,7 @@ def _unreachable(name: str, error: BaseException) -> OfflineError:
 
 def transfer_error(error: Exception, name: str, file: str) -> LoadError:
     """Why a file of a model did not arrive whole; what arrived of it was thrown away."""
-    if isinstance(error, GatedRepoError):
+    if isinstance(error, (GatedRepoError, StrangeAnswerError)):
         return contact_error(error, name, None)
     reason = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
     return LoadError(

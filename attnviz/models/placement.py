@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from attnviz.errors import UsageError
+from attnviz.models.foreign import quietly
 
 __all__ = ["find_device", "find_dtype"]
 
@@ -18,12 +19,16 @@ _DTYPES = {
 
 def find_device(name: str) -> torch.device:
     """The device, once a tensor was made on it; UsageError where this machine has none such."""
+    missing = UsageError(f"no device {name!r} here: expected {' or '.join(_devices())}")
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    # An unknown name, a build without this accelerator, an accelerator that is not there.
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(f"no device {name!r} here: expected {' or '.join(_devices())}") from error
+        with quietly():  # torch warns of names that it is about to give up
+            device = torch.device(name)
+            torch.empty(0, device=device)
+    # An unknown name, a build without this accelerator, an accelerator or its module not there.
+    except (RuntimeError, AssertionError, ImportError) as error:
+        raise missing from error
+    if device.type == "cpu" and device.index:  # torch takes any number, and wraps it at 128
+        raise missing
     if device.type == "meta":
         raise UsageError("the device 'meta' holds no numbers: expected " + " or ".join(_devices()))
     return device

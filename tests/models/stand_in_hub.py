@@ -1,18 +1,76 @@
-"""A model hub of a few directories, served on loopback for the real client to talk to."""
+"""A model hub of a few directories, served on loopback, and the real client that talks to it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+# The client reads its settings when it is imported, so each run is a process.
+_SCRIPT = """
+import json, sys, time
+from attnviz.errors import AttnvizError
+{imports}
+said = []
+def progress(file, done, total):
+    said.append([file, done, total])
+start = time.monotonic()
+try:
+    {call}
+except AttnvizError as error:
+    found = {{"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
+print(json.dumps(found | {{"progress": said, "seconds": time.monotonic() - start}}))
+"""
+FIND = _SCRIPT.format(
+    imports="from attnviz.models.hub import find_checkpoint",
+    call="""found = find_checkpoint(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
+    found = {"directory": str(found.directory), "revision": found.revision}""",
+)
+LOAD = _SCRIPT.format(
+    imports="from attnviz.models.huggingface import load_transformers",
+    call="""found = load_transformers(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
+    found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
+)
+DESIGN = _SCRIPT.format(
+    imports="from attnviz.models.find_design import find_design",
+    call="""options = json.loads(sys.argv[2])
+    design = find_design(sys.argv[1], **options)
+    heavy = {"torch", "transformers", "numpy"} & set(sys.modules)
+    found = {"revision": design.revision, "source": design.source, "heavy": sorted(heavy),
+             "layers": design.design.main.depth}""",
+)
+
+
+def ask(script: str, name: str, env: dict[str, str], **options: Any) -> dict[str, Any]:
+    """What a script answers about a model, with nothing but ``env`` said of hubs."""
+    kept = {key: text for key, text in os.environ.items() if not key.startswith(("HF_", "HUG"))}
+    done = subprocess.run(
+        [sys.executable, "-c", script, name, json.dumps(options)],
+        env=kept | {"NO_PROXY": "127.0.0.1"} | env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert "\n" not in answer.get("error", "")
+    return answer
 
 
 @dataclass
@@ -22,7 +80,10 @@ class StandInHub:
     models: directory of each model id.
     gated, private, down: ids that are refused with 403, 401 and 503.
     broken: file names whose transfer stops midway.
+    dripping: file names that come at ten bytes a second.
     listed: whether the server tells the files of a model, as mirrors may not.
+    listing: what it answers instead of the list of them.
+    headers: what stands in the place of the true headers, by the name of the file.
     """
 
     models: dict[str, Path] = field(default_factory=dict)
@@ -30,7 +91,10 @@ class StandInHub:
     private: set[str] = field(default_factory=set)
     down: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
+    dripping: set[str] = field(default_factory=set)
     listed: bool = True
+    listing: bytes = b""
+    headers: dict[str, dict[str, str]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     endpoint: str = ""
 
@@ -82,6 +146,8 @@ class _Handler(BaseHTTPRequestHandler):
         directory = self.hub.models.get(name)
         if directory is None or not self.hub.listed:
             return self._refuse(404, "RepoNotFound")
+        if self.hub.listing:
+            return self._send(self.hub.listing)
         files = [{"rfilename": path.name} for path in sorted(directory.iterdir())]
         return self._send(json.dumps({"id": name, "sha": COMMIT, "siblings": files}).encode())
 
@@ -98,12 +164,26 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(404, "RevisionNotFound")
         path = self.hub.models[name] / file
         if not path.is_file():
-            return self._refuse(404, "EntryNotFound")
+            return self._refuse(404, "EntryNotFound", self.hub.headers.get(file, {}))
         content = path.read_bytes()
         if with_body and file in self.hub.broken:
             return self._break_off(content)
         tag = hashlib.sha256(content).hexdigest()
-        return self._send(content, {"ETag": f'"{tag}"'}, with_body)
+        self._head(content, {"ETag": f'"{tag}"'} | self.hub.headers.get(file, {}))
+        if with_body and file in self.hub.dripping:
+            self._drip(content)
+        elif with_body:
+            self.wfile.write(content)
+        return None
+
+    def _drip(self, content: bytes) -> None:
+        for place in range(len(content)):
+            time.sleep(0.1)
+            try:
+                self.wfile.write(content[place : place + 1])
+            except OSError:
+                break
+        self.close_connection = True
 
     def _break_off(self, content: bytes) -> None:
         self.send_response(200)
@@ -112,21 +192,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content[: len(content) // 2])
         self.close_connection = True
 
-    def _refuse(self, status: int, code: str) -> None:
+    def _refuse(self, status: int, code: str, headers: Mapping[str, str] = {}) -> None:
         self.send_response(status)
+        for name, text in headers.items():
+            self.send_header(name, text)
         self.send_header("X-Error-Code", code)
         self.send_header("X-Error-Message", "two\\nlines of\\nreasons")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _send(
-        self, content: bytes, headers: dict[str, str] | None = None, with_body: bool = True
-    ) -> None:
+    def _send(self, content: bytes) -> None:
+        self._head(content, {})
+        self.wfile.write(content)
+
+    def _head(self, content: bytes, headers: dict[str, str]) -> None:
         self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("X-Repo-Commit", COMMIT)
-        for name, text in (headers or {}).items():
+        told = {"Content-Length": str(len(content)), "X-Repo-Commit": COMMIT} | headers
+        for name, text in told.items():
             self.send_header(name, text)
         self.end_headers()
-        if with_body:
-            self.wfile.write(content)

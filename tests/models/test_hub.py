@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,39 +24,7 @@ stand_in_hub = importlib.util.module_from_spec(_SPEC)
 sys.modules["stand_in_hub"] = stand_in_hub
 _SPEC.loader.exec_module(stand_in_hub)
 
-# The client reads its settings when it is imported, so each run is a process.
-_RUN = """
-import json, sys, time
-from attnviz.errors import AttnvizError
-{imports}
-said = []
-def progress(file, done, total):
-    said.append([file, done, total])
-start = time.monotonic()
-try:
-    {call}
-except AttnvizError as error:
-    found = {{"error": str(error), "kind": type(error).__name__, "exit_code": error.exit_code}}
-print(json.dumps(found | {{"progress": said, "seconds": time.monotonic() - start}}))
-"""
-_FIND = _RUN.format(
-    imports="from attnviz.models.hub import find_checkpoint",
-    call="""found = find_checkpoint(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
-    found = {"directory": str(found.directory), "revision": found.revision}""",
-)
-_LOAD = _RUN.format(
-    imports="from attnviz.models.huggingface import load_transformers",
-    call="""found = load_transformers(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
-    found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
-)
-_DESIGN = _RUN.format(
-    imports="from attnviz.models.find_design import find_design",
-    call="""options = json.loads(sys.argv[2])
-    design = find_design(sys.argv[1], **options)
-    heavy = {"torch", "transformers", "numpy"} & set(sys.modules)
-    found = {"revision": design.revision, "source": design.source, "heavy": sorted(heavy),
-             "layers": design.design.main.depth}""",
-)
+_FIND, _LOAD, _DESIGN = stand_in_hub.FIND, stand_in_hub.LOAD, stand_in_hub.DESIGN
 
 
 @pytest.fixture
@@ -75,21 +41,8 @@ def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def call(
         script: str, endpoint: str, name: str, env: dict[str, str] | None = None, **options: Any
     ) -> dict[str, Any]:
-        kept = {key: text for key, text in os.environ.items() if not key.startswith(("HF_", "HUG"))}
-        done = subprocess.run(
-            [sys.executable, "-c", script, name, json.dumps(options)],
-            env=kept
-            | {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1"}
-            | (env or {}),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-        answer: dict[str, Any] = json.loads(done.stdout)
-        assert "\n" not in answer.get("error", "")
+        asked = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": endpoint} | (env or {})
+        answer: dict[str, Any] = stand_in_hub.ask(script, name, asked, **options)
         return answer
 
     return call

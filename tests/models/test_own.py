@@ -156,7 +156,8 @@ def test_one_text_looks_at_another() -> None:
     assert isinstance(model, PairModel)
     assert crossed(model, "a b c d e f", "w x y z").shape == (4, 4, 6)
     own = weights_of(model, "the cat saw the cat")
-    np.testing.assert_allclose(crossed(model, "the cat saw the cat", "saw cat"), own[:, [2, 1]])
+    found = crossed(model, "the cat saw the cat", "saw cat")
+    np.testing.assert_allclose(found, own[:, [2, 1]], rtol=1e-6)  # products of other sizes
     assert not isinstance(Bundled(), PairModel)
 
 

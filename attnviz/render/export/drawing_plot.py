@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -38,13 +43,11 @@ def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = 
             f"a picture of {drawing.width:,.0f} x {drawing.height:,.0f} points is too large: "
             "choose fewer heads, or save as .svg or .html"
         )
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     undated = {"CreationDate": None} if form == "pdf" else {"Software": "attnviz"}
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # a reader's own matplotlibrc may draw grids over the cells
+    with _defaults():
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
         size = (drawing.width / _PIXELS, drawing.height / _PIXELS)
         figure = Figure(figsize=size, dpi=_DPI, facecolor="white")
         FigureCanvasAgg(figure)
@@ -54,6 +57,32 @@ def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = 
         axes.set_xlim(0, drawing.width)
         axes.set_ylim(drawing.height, 0)
         figure.savefig(stream, format=form, dpi=_DPI, metadata=undated)
+
+
+@contextmanager
+def _defaults() -> Iterator[None]:
+    """matplotlib as it comes, whatever a matplotlibrc or MPLBACKEND says.
+
+    A reader's own settings may draw grids over the cells; no window is opened here, so that a
+    backend that is none does no harm.
+    """
+    matplotlib = sys.modules.get("matplotlib") or _without_backend()
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
+
+
+def _without_backend() -> ModuleType:
+    """matplotlib imported; MPLBACKEND is heeded after it, for those who go on with pyplot."""
+    named = os.environ.pop("MPLBACKEND", None)
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+    finally:
+        if named is not None:
+            os.environ["MPLBACKEND"] = named
+    with suppress(ValueError):  # a backend that is none
+        matplotlib.rcParams.update({"backend": named} if named else {})
+    return matplotlib
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:

@@ -1,0 +1,219 @@
+"""Variables, limits, devices and signals that nobody meant: one line, nothing left behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+SENTENCE = "The cat sat."
+FULL = Path("/dev/full")
+
+
+@pytest.fixture
+def process(
+    program: Sequence[str], environment: dict[str, str], tmp_path: Path
+) -> Callable[..., tuple[int, str]]:
+    """``process(*arguments, env={}, megabytes=None)``: exit code and standard error."""
+
+    def call(
+        *arguments: str, env: Mapping[str, str] | None = None, megabytes: int | None = None
+    ) -> tuple[int, str]:
+        command = [*program, *arguments]
+        if megabytes is not None:
+            limit = f'ulimit -v {megabytes * 1000} && exec "$@"'
+            command = ["bash", "-c", limit, "bash", *command]
+        done = subprocess.run(
+            command,
+            env=environment | (env or {}),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    return call
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_a_picture_needs_no_backend(
+    process: Callable[..., tuple[int, str]], tmp_path: Path, ending: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    saved = ("heads", SENTENCE, "--quiet", "--save", f"a.{ending}")
+    assert process(*saved, env={"MPLBACKEND": "garbage"}) == (0, "")
+    assert (tmp_path / f"a.{ending}").stat().st_size > 1000
+
+
+def test_pyplot_still_gets_the_backend_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    script = (
+        "from attnviz.render.export.heads_plot import matplotlib_defaults\n"
+        "with matplotlib_defaults(): pass\n"
+        "import matplotlib, os; print(matplotlib.get_backend(), os.environ['MPLBACKEND'])"
+    )
+    monkeypatch.setenv("MPLBACKEND", "svg")
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["svg", "svg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value", "library"),
+    [
+        (("params", "a/b"), "HF_HUB_ETAG_TIMEOUT", "x", "huggingface_hub"),
+        (("params", "a/b"), "HF_HUB_DOWNLOAD_TIMEOUT", "1.5", "huggingface_hub"),
+        (("heads", SENTENCE, "--model", "DIRECTORY"), "TORCH_LOGS", "garbage", "torch"),
+        pytest.param(
+            *(("heads", SENTENCE, "--model", "DIRECTORY"), "HF_HUB_ETAG_TIMEOUT", ""),
+            "huggingface_hub",
+            marks=pytest.mark.long,
+        ),
+        (("verify",), "KERAS_BACKEND", "garbage", "keras"),
+    ],
+)
+def test_a_variable_that_keeps_a_library_from_starting_is_named(
+    process: Callable[..., tuple[int, str]],
+    llama: Callable[..., Path],
+    arguments: Sequence[str],
+    name: str,
+    value: str,
+    library: str,
+) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"without {library}")
+    told = [str(llama()) if word == "DIRECTORY" else word for word in arguments]
+    code, said = process(*told, env={name: value, "HF_TOKEN": "hf_secret"})
+    assert code == 3
+    assert said.startswith(f"attnviz: {library} cannot be imported: ")
+    assert f"correct or unset what it reads here: {name}" in said
+    assert said.count("\n") == 1
+    assert "hf_secret" not in said
+
+
+@pytest.mark.long
+def test_a_python_without_docstrings(
+    process: Callable[..., tuple[int, str]], llama: Callable[..., Path]
+) -> None:
+    optimised = {"PYTHONOPTIMIZE": "2"}
+    code, said = process("heads", SENTENCE, "--model", str(llama()), env=optimised)
+    assert code == 3
+    assert said.startswith("attnviz: transformers cannot be imported: ")
+    assert "unset PYTHONOPTIMIZE" in said
+    assert said.count("\n") == 1
+    assert process("heads", SENTENCE, env=optimised) == (0, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
+@pytest.mark.parametrize("megabytes", [300, 500])
+def test_too_little_address_space_for_torch(
+    process: Callable[..., tuple[int, str]], llama: Callable[..., Path], megabytes: int
+) -> None:
+    code, said = process("heads", SENTENCE, "--model", str(llama()), megabytes=megabytes)
+    assert code == 3
+    assert said == (
+        "attnviz: torch needs 1 GB of address space, and this shell allows "
+        f"{megabytes * 1024 / 1e6:.2g} GB: raise the limit (ulimit -v)\n"
+    )
+
+
+def test_what_needs_no_torch_runs_in_half_a_gigabyte(
+    process: Callable[..., tuple[int, str]],
+) -> None:
+    assert process("heads", SENTENCE, megabytes=500) == (0, "")
+
+
+_DEVICES = ("privateuseone", "hpu", "meta", "mps:7", "cuda:99", "xla", "hip", "mkldnn", "cpu:3")
+
+
+@pytest.mark.parametrize("device", [*_DEVICES, "cpu:-1", "cpu:999", "CPU", "", "cpu\x1b[31m"])
+def test_a_device_that_is_none(
+    refused: Callable[..., str], llama: Callable[..., Path], device: str
+) -> None:
+    said = refused(2, "heads", SENTENCE, "--model", str(llama()), "--device", device)
+    assert "expected cpu" in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("patterns", SENTENCE, "--model", "DIRECTORY"),
+        ("rollout", SENTENCE, "--model", "DIRECTORY"),
+        ("ablate", SENTENCE, "--model", "DIRECTORY"),
+        ("prune", "--model", "DIRECTORY", "--texts", "t.txt", "--heads", "L0H1"),
+        ("scaling", SENTENCE, "--from-model", "--model", "DIRECTORY"),
+        ("verify", "--model", "DIRECTORY"),
+        ("train", "t.txt", "--out", "trained"),
+        ("sweep", "--heads", "1,2"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_refuses_it(
+    refused: Callable[..., str], llama: Callable[..., Path], tmp_path: Path, command: Sequence[str]
+) -> None:
+    (tmp_path / "t.txt").write_text("the cat sat on the mat\n" * 50)
+    told = [str(llama()) if word == "DIRECTORY" else word for word in command]
+    for device in ("privateuseone", "cpu:3"):
+        said = refused(2, *told, "--device", device)
+        assert f"no device '{device}' here: expected cpu" in said
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no full device here")
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("heads", "--help"), ()])
+def test_a_full_disk_takes_no_help(
+    program: Sequence[str], environment: dict[str, str], words: Sequence[str], buffered: str
+) -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [*program, *words],
+            env=environment | {"PYTHONUNBUFFERED": buffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr == "attnviz: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals as POSIX has them")
+@pytest.mark.parametrize("ending", ["npz", "png", "pdf"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_file_that_was_begun_is_thrown_away(
+    program: Sequence[str],
+    environment: dict[str, str],
+    tmp_path: Path,
+    number: signal.Signals,
+    ending: str,
+) -> None:
+    slow = (  # a disk that takes its time over the first bytes
+        "import time; from attnviz.render.export import save;"
+        "write = lambda *a, **k: time.sleep(60);"
+        "save.SAVE_FORMATS = {**save.SAVE_FORMATS, '.ENDING': write};"
+    ).replace("ENDING", ending)
+    with subprocess.Popen(
+        [*program[:-1], slow + program[-1], "heads", SENTENCE, "-q", "--save", f"a.{ending}"],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".attnviz-*.part")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        running.send_signal(number)
+        _, said = running.communicate(timeout=30)
+    assert (running.returncode, said) == (130, "attnviz: interrupted\n")
+    assert list(tmp_path.iterdir()) == []

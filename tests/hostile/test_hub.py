@@ -1,0 +1,148 @@
+"""A hub that lies, drips or damages: nothing is written where it says, nothing is waited for."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_SPEC = importlib.util.spec_from_file_location(
+    "stand_in_hub", Path(__file__).parents[1] / "models" / "stand_in_hub.py"
+)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+stand_in_hub = importlib.util.module_from_spec(_SPEC)
+sys.modules["stand_in_hub"] = stand_in_hub
+_SPEC.loader.exec_module(stand_in_hub)
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def hub(llama: Callable[..., Path]) -> Iterator[Any]:
+    with stand_in_hub.serving(stand_in_hub.StandInHub()) as serving:
+        serving.models["some/llama"] = llama()
+        yield serving
+
+
+@pytest.fixture
+def ask(hub: Any, tmp_path: Path) -> Ask:
+    """What a script finds of ``some/llama``, in a cache below ``tmp_path / "home"``."""
+
+    def call(script: str = stand_in_hub.FIND, **env: str) -> dict[str, Any]:
+        asked = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.endpoint} | env
+        answer: dict[str, Any] = stand_in_hub.ask(script, "some/llama", asked)
+        return answer
+
+    return call
+
+
+def files_below(directory: Path) -> set[Path]:
+    return {path for path in directory.rglob("*") if path.is_file()}
+
+
+_OUTSIDE = ("/PLACE/x", "../../../../../../x")
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        *(("ETag", text) for text in (*_OUTSIDE, "..", "a/b", "x" * 200, "")),
+        *((header, text) for header in ("X-Linked-ETag", "X-Repo-Commit") for text in _OUTSIDE),
+    ],
+)
+def test_a_header_names_no_path(hub: Any, ask: Ask, tmp_path: Path, header: str, text: str) -> None:
+    text = text.replace("/PLACE", str(tmp_path))
+    hub.headers["config.json"] = {header: text if header == "X-Repo-Commit" else f'"{text}"'}
+    before = files_below(tmp_path)
+    answer = ask(stand_in_hub.DESIGN)
+    assert answer["exit_code"] == 3
+    assert f"sends the {header} " in answer["error"]
+    assert "no plain name" in answer["error"]
+    assert "use another HF_ENDPOINT" in answer["error"]
+    assert len(answer["error"]) < 400
+    assert files_below(tmp_path) == before
+
+
+def test_nor_does_the_commit_of_a_file_that_is_not_there(
+    hub: Any, ask: Ask, tmp_path: Path
+) -> None:
+    """The client notes down what a commit lacks, in a directory with the commit's name."""
+    hub.listing = json.dumps(
+        {"id": "some/llama", "siblings": [{"rfilename": "token.json"}]}
+    ).encode()
+    hub.headers["token.json"] = {"X-Repo-Commit": f"{tmp_path}/new"}
+    answer = ask()
+    assert answer["exit_code"] == 3
+    assert "sends the X-Repo-Commit " in answer["error"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_plain_names_of_other_servers_are_taken(hub: Any, ask: Ask) -> None:
+    hub.headers["config.json"] = {"ETag": 'W/"5e8f-abc_DEF.12"'}
+    assert "directory" in ask()
+
+
+def test_what_lies_outside_the_cache_is_not_used(hub: Any, ask: Ask, tmp_path: Path) -> None:
+    """Where the server told us one name and the client another, by a fake that sees no header."""
+    hub.headers["config.json"] = {"ETag": f'"{tmp_path}/x"'}
+    blind = "from attnviz.models import download; download._refuse_paths = lambda answer: None"
+    answer = ask(stand_in_hub.FIND.replace("said = []", f"said = []; {blind}"))
+    assert answer["exit_code"] == 3
+    assert f"was put outside the cache, at '{tmp_path}/x'" in answer["error"]
+
+
+def test_a_file_that_drips_is_given_up(hub: Any, ask: Ask, tmp_path: Path) -> None:
+    hub.dripping.add("config.json")
+    answer = ask(stand_in_hub.DESIGN, HF_HUB_DOWNLOAD_TIMEOUT="1")
+    assert answer["exit_code"] == 3
+    assert "the transfer of config.json of 'some/llama' failed (no answer in 6" in answer["error"]
+    assert 5 < answer["seconds"] < 9
+    assert not [path for path in files_below(tmp_path / "home") if "incomplete" in path.name]
+
+
+@pytest.mark.parametrize(
+    "siblings",
+    [[{"rfilename": None}, {"rfilename": "model.safetensors"}], [{"rfilename": 5}], [7], {"a": 1}],
+)
+def test_a_list_that_is_none_is_done_without(hub: Any, ask: Ask, siblings: Any) -> None:
+    hub.listing = json.dumps({"id": "some/llama", "siblings": siblings}).encode()
+    directory = Path(ask()["directory"])
+    assert (directory / "model.safetensors").is_file()
+    assert (directory / "tokenizer.json").is_file()
+
+
+def test_a_list_of_endless_depth_is_done_without(hub: Any, ask: Ask) -> None:
+    hub.listing = b'{"siblings": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert (Path(ask()["directory"]) / "model.safetensors").is_file()
+
+
+def test_weights_that_are_not_those_of_their_hash(hub: Any, ask: Ask, tmp_path: Path) -> None:
+    hub.headers["config.json"] = {"X-Linked-ETag": f'"{"0" * 64}"'}
+    answer = ask(stand_in_hub.DESIGN)
+    assert answer["exit_code"] == 3
+    assert (
+        "config.json of 'some/llama' arrived damaged: expected the SHA-256 000" in answer["error"]
+    )
+    assert "run again to fetch it anew" in answer["error"]
+    assert not list((tmp_path / "home").rglob("config.json"))
+    hub.headers.clear()
+    assert "directory" in ask()
+
+
+@pytest.mark.parametrize(
+    "revision",
+    ["../../../../x", "..", "a/../b", "/x", "a b", "a\\b", "a\x1b[31m", "a\n", "", "a:b"],
+)
+@pytest.mark.parametrize("command", [("params",), ("heads", "the cat", "--model")])
+def test_a_revision_is_no_path(
+    refused: Callable[..., str], command: Sequence[str], revision: str
+) -> None:
+    said = refused(2, *command, "some/llama", "--revision", revision, "--offline")
+    assert "is no branch, tag or commit" in said
+    assert "\x1b" not in said
