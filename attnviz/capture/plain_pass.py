@@ -17,16 +17,12 @@ from torch import Tensor, nn
 
 from attnviz.capture.attention_call import AttentionCall
 from attnviz.capture.forward_pass import ForwardPass
-from attnviz.errors import UnsupportedError
-from attnviz.models.foreign import foreign
+from attnviz.errors import LoadError, UnsupportedError
 
 __all__ = ["PlainCheck", "ends_alike", "length_class", "not_its_own"]
 
 _STORED = 4
 """Results of one attention that are rounded one after another: scores, exponents, weights, sums."""
-
-_CACHE_ERRORS = (RuntimeError, ValueError, IndexError, KeyError, TypeError, AttributeError)
-"""What the code of a model raises where the library's cache is not made for its layers."""
 
 _known: WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = WeakKeyDictionary()
 """By model what was compared already: kinds of attention, way of observing, length class."""
@@ -134,10 +130,9 @@ def _run(forward: ForwardPass) -> Any:
     """A plain pass; from now on without a cache of keys and values where it fails with one."""
     try:
         return forward.run()
-    except _CACHE_ERRORS:
+    except LoadError:  # what a model raises for which the library's cache is not made, among others
         forward.leave_cache_out()
-    with foreign(f"{type(forward.model).__name__} cannot be run over this text"):
-        return forward.run()
+    return forward.run()
 
 
 def _last_hidden(output: Any) -> Tensor:

@@ -28,7 +28,6 @@ __all__ = [
     "ENDING",
     "MISFITS",
     "ScanPlan",
-    "compared",
     "is_causal",
     "is_void",
     "make_plan",
@@ -103,36 +102,6 @@ def make_plan(subject: Subject, passage: Passage, positions: Positions = "all") 
             if _works(subject, plan, way, trials, plainly[:-1], kept):
                 return replace(plan, way=way, ends_short=kept is not None)
     return plan
-
-
-def compared(
-    subject: Subject, plan: ScanPlan, passage: Passage, variants: Sequence[Variant]
-) -> ScanPlan:
-    """The plan once it is held against plain runs over a whole text, without its way if that fails.
-
-    The clean row of a grown batch must end as the model does when nobody watches it, and one of
-    the ``ordered`` variants as it does alone.
-    Raises UnsupportedError where the model ends otherwise although nothing is removed.
-    """
-    root, kept = subject.root, ENDING if plan.ends_short else None
-    read = slice(None if kept is None else -kept, None)
-    plain = run_pass(subject, passage, None).hidden
-    if plan.way is not None:
-        middle = len(variants) // 2
-        some = [variants[at] for at in sorted({0, middle, len(variants) - 1})]
-        shown = some.index(variants[middle])
-        rows = RowRemoval(subject.kind, dict(enumerate(some, start=1)), _unlike(subject))
-        alone = RowRemoval(subject.kind, {0: variants[middle]}, _unlike(subject))
-        try:
-            found = run_grown(subject, plan, plan.way, passage, some, rows, 2, kept).hidden[:, read]
-            expected = run_pass(subject, passage, alone).hidden[0, read]
-            clean = ends_alike(root, found[0], plain[0, read], exact=False)
-            if clean and _equal(found[1 + shown], expected):
-                return plan
-        except MISFITS:
-            pass
-    require_own(subject, passage)
-    return replace(plan, way=None, ends_short=False)
 
 
 def require_own(subject: Subject, passage: Passage) -> None:

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.ablation import Metric, Positions, Variant
+from attnviz.capture.plain_pass import ends_alike
 from attnviz.capture.removal import RowRemoval, StandIns
+from attnviz.capture.removal_sites import LostTrackError
 from attnviz.capture.removal_subject import Passage, Subject
 from attnviz.capture.scan_memory import rows_at_once
 from attnviz.capture.scan_pass import Answer, run_pass
-from attnviz.capture.scan_plan import ENDING, ScanPlan, is_void, run_grown
+from attnviz.capture.scan_plan import ENDING, ScanPlan, is_void, require_own, run_grown
 from attnviz.errors import UsageError
 
 __all__ = ["Band", "Question", "score_band"]
@@ -36,6 +38,8 @@ class Question:
     passage: the text. special: which of the predicted text's tokens were added by the tokenizer.
     pair: the answer's and the foil's token ids, or None.
     directions: seed of the control, None to remove.
+    plain: the final hidden states (1, token, width) of a run that nobody watches, to hold the clean
+        row against; None where a text of this length class was compared before.
     """
 
     passage: Passage
@@ -43,6 +47,7 @@ class Question:
     positions: Positions = "all"
     pair: tuple[int, int] | None = None
     directions: int | None = None
+    plain: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,11 @@ def score_band(
 ) -> Band:
     """Measure removals that are ``ordered``, all in one pass where the model allows it.
 
-    Raises UsageError for a text that is too short for a loss.
+    Raises UsageError for a text that is too short for a loss, LostTrackError where the batch does
+    not end as the model does that nobody watches, UnsupportedError where a single run does not.
     """
     plain = _answers(subject, plan, question, question.passage, variants, stand_ins)
+    _check_clean_row(subject, plan, question, plain.hidden[0])
     metrics: dict[Metric, NDArray[np.float64]] = _output_metrics(plain.hidden, question.positions)
     baseline: dict[str, float] = {}
     runs = _runs(subject, plan, question)
@@ -128,6 +135,15 @@ def score_band(
         values[void] = 0
     tokens[void] *= 0  # NaN stays
     return Band(metrics, baseline, tokens)
+
+
+def _check_clean_row(subject: Subject, plan: ScanPlan, question: Question, row: Tensor) -> None:
+    if question.plain is None:
+        return
+    if plan.way is None:
+        require_own(subject, question.passage)
+    elif not ends_alike(subject.root, row, question.plain[0, -len(row) :], exact=False):
+        raise LostTrackError("a grown batch ends in other numbers than the text alone")
 
 
 def _void(

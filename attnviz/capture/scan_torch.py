@@ -20,7 +20,7 @@ from attnviz.capture.scan_activation import fused_activations
 from attnviz.capture.scan_memory import Room, peak_bytes, room_for
 from attnviz.capture.scan_options import ScanOptions
 from attnviz.capture.scan_pass import run_pass
-from attnviz.capture.scan_plan import MISFITS, ScanPlan, compared, make_plan, ordered
+from attnviz.capture.scan_plan import MISFITS, ScanPlan, make_plan, ordered
 from attnviz.capture.scan_reference import mean_outputs, resampled
 from attnviz.capture.scan_text import Band, Question, score_band
 from attnviz.errors import UsageError
@@ -89,9 +89,9 @@ class TorchScan:
             self._options.positions,
             self._options.pair,
             self._options.seed if self._options.control else None,
+            self._plainly(self._passages[text]) if wanted else None,
         )
         order = [wanted[at] for at in ordered(self._subject, [variants[at] for at in wanted])]
-        self._compare(question.passage, [variants[at] for at in order])
         with self._open() as plan:
             stand_ins = self._stand_ins(question.passage)
             size = self._band_size(plan, question.passage, len(wanted))
@@ -103,6 +103,8 @@ class TorchScan:
                     self._score(plan, question, [variants[at] for at in chosen], each)
                     for each in stand_ins
                 ]
+            self._compared.add(_length_class(question.passage))
+            question = replace(question, plain=None)
             yield self._piece(text, tuple(chosen), bands)
             if on_progress is not None:
                 on_progress(len(chosen))
@@ -136,18 +138,16 @@ class TorchScan:
             opened.enter_context(fused_activations(subject.root))
             if self._plan is None:
                 self._plan = make_plan(subject, self._passages[0], self._options.positions)
+                if self._plan.way is None:
+                    self._note(_ONE_BY_ONE)
             yield self._plan
 
-    def _compare(self, passage: Passage, variants: Sequence[Variant]) -> None:
-        """Hold the plan against plain runs, with the first text of each length class."""
-        length = length_class(max(len(passage.ids), len(passage.target or ())))
-        if self._subject.ours or length in self._compared or not variants:
-            return
-        with self._open() as plan:
-            self._plan = compared(self._subject, plan, passage, variants)
-        self._compared.add(length)
-        if self._plan.way is None:
-            self._note(_ONE_BY_ONE)
+    def _plainly(self, passage: Passage) -> torch.Tensor | None:
+        """What the model ends in when nobody watches it, for the first text of a length class."""
+        if self._subject.ours or _length_class(passage) in self._compared:
+            return None
+        with self._open():
+            return run_pass(self._subject, passage, None).hidden
 
     def _band_size(self, plan: ScanPlan, passage: Passage, wanted: int) -> int:
         tokens = len(passage.ids), len(passage.target or ())
@@ -271,3 +271,7 @@ class _Nothing:
 
     def edit(self, number: int, site: object, outputs: torch.Tensor) -> torch.Tensor:
         return outputs
+
+
+def _length_class(passage: Passage) -> int:
+    return length_class(max(len(passage.ids), len(passage.target or ())))
