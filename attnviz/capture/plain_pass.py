@@ -108,10 +108,14 @@ def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) 
     exact: bit for bit, at least on a CPU: elsewhere sums change their order from run to run.
     Otherwise the middle one of the tokens may differ by rounding; for a router may send single
     tokens to other experts for the last bit of a number.
+    Tokens of which ``found`` has no numbers are left out: functions overflow at different places,
+    and what is no number is never shown as one.
     """
     if found.shape != plain.shape:
         return False
-    same = (found == plain) | (found.isnan() & plain.isnan())
+    known = found.isfinite().all(-1)
+    found, plain = found[known], plain[known]
+    same = found == plain
     if bool(same.all()) or (exact and plain.device.type == "cpu"):
         return bool(same.all())
     # Half precision sums in float32: there only what is stored counts.

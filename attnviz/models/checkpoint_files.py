@@ -222,6 +222,10 @@ def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = N
             )
 
 
+def _is_negative(value: object) -> bool:
+    return isinstance(value, int | float) and value < 0
+
+
 def _is_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -230,6 +234,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("model_type", "the name of a model type", lambda value: isinstance(value, str)),
     ("architectures", "a list of class names", _is_names),
     ("auto_map", "an object of class names", lambda value: isinstance(value, dict)),
+    ("sliding_window", "a number of tokens", lambda value: not _is_negative(value)),
     ("tokenizer_class", "the name of a class", lambda value: isinstance(value, str)),
     ("configuration_files", "none: only config.json is read", lambda value: False),
 )

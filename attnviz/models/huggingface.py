@@ -235,6 +235,13 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
         )
     if "input_ids" not in arguments(found[0].forward):
         raise UnsupportedError(f"{name!r} is a {found[0].__name__}, which takes no text")
+    reads = getattr(found[0], "config_class", None)
+    parts = [config, *(getattr(config, part, None) for part in config.sub_configs)]
+    if reads is not None and not any(isinstance(part, reads) for part in parts):
+        raise LoadError(
+            f"the config.json of {name!r} does not fit itself: a {found[0].__name__} reads a "
+            f"{reads.__name__}, its model_type {config.model_type!r} is a {type(config).__name__}"
+        )
     return found
 
 

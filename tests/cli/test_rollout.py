@@ -97,7 +97,7 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
         (2, ["a", "--kind", "cross"], "'cross' is not one of 'self', 'encoder', 'decoder'"),
         (2, ["a", "--kind", "decoder"], "'tiny' has no decoder attention"),
         (2, ["a", "--target", "b"], "add --kind decoder"),
-        (2, ["a", "--save", "a.pdf"], "end it in one of .json"),
+        (2, ["a", "--save", "a.xyz"], "end it in one of .json"),
         (2, ["word " * 2000], "tokens, 'tiny' takes at most 1,024"),
         (2, ["a", "--width", "10"], "--width is 10 columns"),
         (3, ["--file", "missing.txt"], "cannot read missing.txt"),

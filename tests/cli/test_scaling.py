@@ -163,7 +163,7 @@ def test_every_example_of_the_help_runs(run: Any) -> None:
         (2, ["--from-model", "--layer", "77"], "no layer 77"),
         (2, ["one", "--from-model", "--model", "mha"], "the text has one token"),
         (2, ["word " * 2000, "--from-model"], "tokens, 'tiny' takes at most"),
-        (2, ["--save", "a.pdf"], "end it in one of .json"),
+        (2, ["--save", "a.xyz"], "end it in one of .json"),
         (2, ["--width", "10"], "--width is 10 columns"),
         (3, ["--from-model", "--file", "missing.txt"], "cannot read missing.txt"),
     ],

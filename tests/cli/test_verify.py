@@ -334,7 +334,7 @@ def test_help(run: Any) -> None:
         (2, ["--model", "tiny", "--target", "a"], "--target is a decoder's text: 'tiny' has one"),
         (2, ["", "--model", "tiny"], "the text is empty"),
         (2, ["word " * 2000, "--model", "tiny"], "tokens, 'tiny' takes at most"),
-        (2, ["--save", "a.pdf"], "end it in one of .json"),
+        (2, ["--save", "a.xyz"], "end it in one of .json"),
         (2, ["--width", "10"], "--width is 10 columns"),
         (3, ["--model", "./absent"], "no directory './absent' here"),
         (3, ["--model", "tiny", "--file", "absent.txt"], "cannot read absent.txt"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -42,22 +43,17 @@ def test_files_are_written_though_nobody_reads(
 def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnviz.cli.heads_result import Single
-    from attnviz.errors import LoadError
+    from attnviz.render.export import heads_files
 
-    save = Single.save
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    def fail(self: Single, path: Path, palette: str, screen_text: str) -> None:
-        if path.name == "a.csv":
-            raise LoadError("cannot write a.csv: No space left on device")
-        save(self, path, palette, screen_text)
-
-    monkeypatch.setattr(Single, "save", fail)
-    done = run("heads", "the cat", "--save", "a.csv", "--save", "b.csv")
+    monkeypatch.setattr(heads_files, "write_heads_csv", fail)
+    done = run("heads", "the cat", "--save", "a.csv", "--save", "b.json")
     assert done.code == 3
     assert done.out.startswith("tiny")
-    assert done.err == "saved b.csv\nattnviz: cannot write a.csv: No space left on device\n"
-    assert (tmp_path / "b.csv").exists()
+    assert done.err == "saved b.json\nattnviz: cannot write a.csv: No space left on device\n"
+    assert (tmp_path / "b.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ NO_SIZES = (0, -1, 10**30, 1.5, math.nan, math.inf, True, "x", [], {"a": 1})
                 "architectures": ["MistralForCausalLM"],
                 "sliding_window": -1,
             },
-            "sliding_window = -1: expected a whole number of 0",
+            "sliding_window = -1: expected a number of tokens",
         ),
         ({"dtype": "banana"}, "dtype = 'banana'"),
     ],

@@ -56,8 +56,8 @@ def test_a_picture_needs_no_backend(
 def test_pyplot_still_gets_the_backend_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     script = (
-        "from attnviz.render.export.heads_plot import matplotlib_defaults\n"
-        "with matplotlib_defaults(): pass\n"
+        "from attnviz.render.export.drawing_plot import _defaults\n"
+        "with _defaults(): pass\n"
         "import matplotlib, os; print(matplotlib.get_backend(), os.environ['MPLBACKEND'])"
     )
     monkeypatch.setenv("MPLBACKEND", "svg")
@@ -198,9 +198,9 @@ def test_a_file_that_was_begun_is_thrown_away(
     ending: str,
 ) -> None:
     slow = (  # a disk that takes its time over the first bytes
-        "import time; from attnviz.render.export import save;"
-        "write = lambda *a, **k: time.sleep(60);"
-        "save.SAVE_FORMATS = {**save.SAVE_FORMATS, '.ENDING': write};"
+        "import time; from attnviz.render.export import heads_files as files;"
+        "plain, write = files.heads_files, lambda stream: time.sleep(60);"
+        "files.heads_files = lambda *a: {**plain(*a), '.ENDING': write};"
     ).replace("ENDING", ending)
     with subprocess.Popen(
         [*program[:-1], slow + program[-1], "heads", SENTENCE, "-q", "--save", f"a.{ending}"],
