@@ -10,8 +10,7 @@ from rich.console import Console
 
 from attnviz.cli.ablate_job import Job, read_reference
 from attnviz.cli.ablate_report import measure
-from attnviz.cli.ablate_result import Scanned
-from attnviz.cli.ablate_view import make_view
+from attnviz.cli.ablate_result import Scanned, make_view
 from attnviz.cli.ablate_wish import ScanWish, ViewWish
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output

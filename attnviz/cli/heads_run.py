@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from attnviz.analysis.heads_report import heads_report
 from attnviz.capture.over_text import Choice, observe
-from attnviz.cli.heads_result import Compared, Single
+from attnviz.cli.heads_result import Compared, Single, Wish, comparison_hints, make_view
 from attnviz.cli.heads_variants import Variant
-from attnviz.cli.heads_view import Wish, comparison_hints, make_view
 from attnviz.cli.outlet import Result, open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading

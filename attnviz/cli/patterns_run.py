@@ -11,8 +11,7 @@ from attnviz.capture.over_text import Choice, attention_kind, encoded, target_to
 from attnviz.capture.selection import choose_heads
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
-from attnviz.cli.patterns_result import Labelled
-from attnviz.cli.patterns_view import make_pattern_view
+from attnviz.cli.patterns_result import Labelled, make_pattern_view
 from attnviz.cli.patterns_wish import PatternWish, ViewWish
 from attnviz.cli.progress import loading
 from attnviz.cli.scan_progress import Advance, scanning, spoken_time

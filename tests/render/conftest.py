@@ -1,7 +1,7 @@
 """Reports of made-up weights, and a terminal that reads back what was drawn on it.
 
-Golden screens lie in ``golden/``; after a wanted change of the drawing, write them anew with
-``ATTNVIZ_GOLDEN=write pytest tests/render/test_golden.py`` and look at the difference.
+Golden screens lie in ``golden/`` beside their tests; after a wanted change of the drawing, write
+them anew with ``ATTNVIZ_GOLDEN=write pytest tests/render`` and look at the difference.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyte
@@ -148,10 +147,10 @@ def step_of() -> Callable[[float], int]:
     return lambda weight: round(float(weight) ** 0.5 * 255)
 
 
-@pytest.fixture(scope="session")
-def golden() -> Callable[[str, str], None]:
-    """Compares a screen with ``golden/NAME.txt``; see above for how to write it anew."""
-    folder = Path(__file__).parent / "golden"
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a screen with ``golden/NAME.txt`` beside the test; see above."""
+    folder = request.path.parent / "golden"
 
     def check(name: str, screen: str) -> None:
         path = folder / f"{name}.txt"

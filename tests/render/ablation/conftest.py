@@ -1,15 +1,9 @@
-"""Scans of made-up numbers, small enough to read back whole.
-
-Golden screens lie in ``golden/``; after a wanted change of the drawing, write them anew with
-``ATTNVIZ_GOLDEN=write pytest tests/render/ablation`` and look at the difference.
-"""
+"""Scans of made-up numbers, small enough to read back whole."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,18 +98,3 @@ def make_scan(
 def scans() -> Callable[..., Scan]:
     """Makes scans of made-up numbers."""
     return make_scan
-
-
-@pytest.fixture(scope="session")
-def golden() -> Callable[[str, str], None]:
-    """Compares a screen with ``golden/NAME.txt``; see above for how to write it anew."""
-    folder = Path(__file__).parent / "golden"
-
-    def check(name: str, screen: str) -> None:
-        path = folder / f"{name}.txt"
-        if os.environ.get("ATTNVIZ_GOLDEN") == "write":
-            folder.mkdir(exist_ok=True)
-            path.write_text(screen, encoding="utf-8")
-        assert screen == path.read_text(encoding="utf-8")
-
-    return check

@@ -1,14 +1,8 @@
-"""Small reports of random queries and keys and of the library's own attention.
-
-``ATTNVIZ_GOLDEN=write pytest tests/render/scaling`` writes the golden screens anew.
-"""
+"""Small reports of random queries and keys and of the library's own attention."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -41,17 +35,3 @@ def head_report() -> ScalingReport:
 def layer_report() -> ScalingReport:
     model = OwnAttention(64, 8, 2, causal=True, seed=2)
     return replace(model_scaling(model, model.encode(TEXT)), text=TEXT)
-
-
-@pytest.fixture
-def golden() -> Callable[[str, str], None]:
-    """Compares a screen with ``golden/NAME.txt``."""
-    folder = Path(__file__).parent / "golden"
-
-    def check(name: str, screen: str) -> None:
-        path = folder / f"{name}.txt"
-        if os.environ.get("ATTNVIZ_GOLDEN") == "write":
-            path.write_text(screen, encoding="utf-8")
-        assert screen == path.read_text(encoding="utf-8")
-
-    return check

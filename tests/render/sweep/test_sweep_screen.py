@@ -5,10 +5,8 @@ Golden screens lie in ``golden/``; ``ATTNVIZ_GOLDEN=write`` writes them anew.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,28 +17,21 @@ from attnviz.render.sweep.screen import sweep_screen
 from attnviz.render.theme import Theme
 from attnviz.sweeping import SweepReport
 
-GOLDEN = Path(__file__).parent / "golden"
 Sweeps = Callable[..., SweepReport]
-
-
-def check(name: str, screen: str) -> None:
-    path = GOLDEN / f"{name}.txt"
-    if os.environ.get("ATTNVIZ_GOLDEN") == "write":
-        path.write_text(screen, encoding="utf-8")
-    assert screen == path.read_text(encoding="utf-8")
+Golden = Callable[[str, str], None]
 
 
 @pytest.mark.parametrize("room", [60, 100, 140])
-def test_golden(sweeps: Sweeps, room: int) -> None:
+def test_golden(sweeps: Sweeps, golden: Golden, room: int) -> None:
     theme = Theme(colour=False)
-    check(f"sweep-{room}", sweep_screen(sweeps(), theme, room, ("next: more",)).plain)
+    golden(f"sweep-{room}", sweep_screen(sweeps(), theme, room, ("next: more",)).plain)
 
 
-def test_golden_ascii(sweeps: Sweeps) -> None:
+def test_golden_ascii(sweeps: Sweeps, golden: Golden) -> None:
     theme = Theme(colour=False, ascii=True, encoding="ascii")
     screen = sweep_screen(sweeps(), theme, 90, explain=True).plain
     assert screen.isascii()
-    check("sweep-ascii", screen)
+    golden("sweep-ascii", screen)
 
 
 @pytest.mark.parametrize("room", [20, 33, 47, 80, 200])

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import math
-import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from attnviz.render.export.training_json import train_document, write_train_json
 from attnviz.render.theme import Theme
 from attnviz.render.training.screen import train_screen
 
-GOLDEN = Path(__file__).parent / "golden"
 THEMES = {
     "plain": Theme(colour=False),
     "ascii": Theme(colour=False, ascii=True, encoding="ascii"),
@@ -34,13 +33,11 @@ HINTS = ('next: attnviz heads --model m "A cat." shows where its heads look', "a
 
 @pytest.mark.parametrize("room", [60, 100])
 @pytest.mark.parametrize("name", THEMES)
-def test_the_screen_is_as_it_was(result: TrainedModel, name: str, room: int) -> None:
+def test_the_screen_is_as_it_was(
+    result: TrainedModel, golden: Callable[[str, str], None], name: str, room: int
+) -> None:
     text = train_screen(result, THEMES[name], room, HINTS, explain=room == 60).plain
-    path = GOLDEN / f"{name}_{room}.txt"
-    if os.environ.get("ATTNVIZ_GOLDEN") == "write":
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    golden(f"{name}_{room}", text)
 
 
 @pytest.mark.parametrize("room", [20, 33, 60, 80, 100, 200])

@@ -1,15 +1,9 @@
-"""Made-up verifications, and golden screens.
-
-After a wanted change of the drawing write the screens anew with ``ATTNVIZ_GOLDEN=write pytest
-tests/render/verification`` and look at the difference.
-"""
+"""Made-up verifications."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,18 +119,3 @@ def own_found() -> Callable[..., Verification]:
 @pytest.fixture(scope="session")
 def model_found() -> Callable[..., Verification]:
     return make_model
-
-
-@pytest.fixture(scope="session")
-def golden() -> Callable[[str, str], None]:
-    """Compares a screen with ``golden/NAME.txt``; see above for how to write it anew."""
-    folder = Path(__file__).parent / "golden"
-
-    def check(name: str, screen: str) -> None:
-        path = folder / f"{name}.txt"
-        if os.environ.get("ATTNVIZ_GOLDEN") == "write":
-            folder.mkdir(exist_ok=True)
-            path.write_text(screen, encoding="utf-8")
-        assert screen == path.read_text(encoding="utf-8")
-
-    return check
