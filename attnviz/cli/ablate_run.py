@@ -1,16 +1,21 @@
-"""What ``attnviz ablate`` does once its options are read: load, measure, rank, show."""
+"""What ``attnviz ablate`` does once its options are read: load, measure, rank, show, save."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from attnviz.ablation import AblationReport
+from attnviz.analysis.traits import head_scores
+from attnviz.analysis.words import joined
+from attnviz.capture.run import capture
 from attnviz.cli.ablate_job import Job, read_reference
 from attnviz.cli.ablate_report import measure
-from attnviz.cli.ablate_result import Scanned, make_view
 from attnviz.cli.ablate_wish import ScanWish, ViewWish
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
@@ -19,9 +24,139 @@ from attnviz.cli.resume_file import ResumeFile
 from attnviz.cli.scan_progress import scanning, spoken_time
 from attnviz.cli.terminal import messages
 from attnviz.cli.texts_input import Texts
+from attnviz.errors import UnsupportedError
+from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.records import HeadsReport
+from attnviz.render.ablation.gradients import gradient_order
+from attnviz.render.ablation.names import variant_name
+from attnviz.render.ablation.order import ranked_effects
+from attnviz.render.ablation.screen import ablation_screen
+from attnviz.render.ablation.view import AblationView
+from attnviz.render.blocks import Block
+from attnviz.render.theme import Theme
 
-__all__ = ["show_ablation"]
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.render.export.files import Writer
+
+__all__ = ["Scanned", "make_view", "show_ablation"]
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A report and how it is to be seen."""
+
+    report: AblationReport
+    view: AblationView
+
+    def screen(self, theme: Theme, console: Console) -> Block:
+        return ablation_screen(self.report, self.view, theme, console.width)
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.render.export.ablation_json import write_ablation_json
+
+        write_ablation_json(self.report, self.view, stream)
+
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.render.export.ablation_csv import write_ablation_csv
+        from attnviz.render.export.ablation_page import ablation_page
+        from attnviz.render.export.files import page_files, text_file
+
+        csv = text_file(partial(write_ablation_csv, self.report))
+        page = partial(ablation_page, self.report, self.view, palette)
+        return {".csv": csv, **page_files(page, palette)}
+
+
+_ALL_MAPS = 64_000_000
+_SOME_MAPS = 512_000_000
+"""Bytes of maps up to which those of all scanned heads, or of the ranked ones, are kept."""
+
+
+def make_view(
+    report: AblationReport,
+    job: Job,
+    source: str,
+    scan: ScanWish,
+    wish: ViewWish,
+    hinting: bool,
+) -> AblationView:
+    """What is to be shown; ``source`` says where the texts come from."""
+    base = scan.choice.index_base
+    return AblationView(
+        job.written[0],
+        source,
+        len(job.written),
+        patterns=_patterns(report, job.model, wish.top, base),
+        top=wish.top,
+        by_token=wish.by_token,
+        index_base=base,
+        target=_target(report, scan),
+        answer=job.pair[0][1] if job.pair else None,
+        foil=job.pair[1][1] if job.pair else None,
+        explain=wish.explain,
+        hints=_hints(report, scan, wish) if hinting else (),
+    )
+
+
+def _patterns(
+    report: AblationReport, model: Model, top: int, index_base: int
+) -> HeadsReport | None:
+    """The attention of the scanned heads over the first text, or only of the ranked ones."""
+    wanted = _scanned(report)
+    queries = (report.targets if report.kind in ("decoder", "cross") else report.texts)[0]
+    one = 4 * len(queries) * len(report.texts[0])
+    if one * len(wanted) > _ALL_MAPS:
+        wanted = _ranked(report, top)
+    if not wanted or one * len(wanted) > _SOME_MAPS:
+        return None
+    heads: dict[int, set[int]] = {}
+    for layer, head in wanted:
+        heads.setdefault(layer, set()).add(head)
+    target = report.targets[0] if report.targets else None
+    try:
+        record = capture(model, report.texts[0], kind=report.kind, target=target, heads=heads)
+    except UnsupportedError:  # what its heads cost is known all the same
+        return None
+    # What these notes say of the text has no place among those of a scan.
+    record = replace(record, model=replace(record.model, notes=()))
+    return HeadsReport(record, head_scores(record), (), True, index_base)
+
+
+def _scanned(report: AblationReport) -> set[tuple[int, int]]:
+    return {head for effect in report.effects for head in effect.variant.heads} | set(
+        report.gradients
+    )
+
+
+def _ranked(report: AblationReport, top: int) -> set[tuple[int, int]]:
+    order = ranked_effects(report, top)
+    measured = {effect.variant.heads[0] for effect in (*order.matter, *order.harm)}
+    return measured or set(gradient_order(report)[:top])
+
+
+def _target(report: AblationReport, scan: ScanWish) -> str | None:
+    """What the decoder read with the first text, as given or as the model wrote it."""
+    if not report.targets:
+        return None
+    return scan.target if scan.target is not None else joined(report.targets[0])
+
+
+def _hints(report: AblationReport, scan: ScanWish, wish: ViewWish) -> tuple[str, ...]:
+    """What to try next."""
+    hints = []
+    order = ranked_effects(report, 1)
+    if order.matter and not wish.by_token and report.baseline.get("loss") is not None:
+        name = variant_name(report, order.matter[0].variant, scan.choice.index_base)
+        chosen = f"--head {name} " if report.unit == "head" else ""
+        hints.append(f"next: {chosen}--by-token shows where in the text it is missed")
+    if len(report.texts) == 1:
+        hints.append("--texts FILE gives intervals over many texts")
+    if not wish.explain:
+        hints.append("--explain reads it for you")
+    return tuple(hints)
+
 
 _LONG = 5.0
 """Seconds of a scan that are worth a word."""

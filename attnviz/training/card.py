@@ -1,23 +1,109 @@
-"""The card of a trained model: data, recipe, what its heads do, limits, in Hugging Face's form."""
+"""The card of a trained model: its recipe, its results, the scores of its heads."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from attnviz import __version__
-from attnviz.learning import TrainedModel
+from attnviz.learning import Estimate, ModelScores, ScoredHeads, TrainedModel
 from attnviz.render.labels import visible
 from attnviz.render.training.kinds import KIND_WORDS
-from attnviz.training.card_results import results
 from attnviz.training.corpus import Corpus
 from attnviz.training.recipe import Card, Recipe
-from attnviz.training.recipe_text import recipe_text
 
-__all__ = ["card_text"]
+__all__ = ["card_text", "recipe_text", "results"]
+
+_MEANINGS = {
+    "previous": "weight on the token before",
+    "first": "weight on the first token",
+    "duplicate": "weight on earlier tokens equal to this one",
+    "induction": "weight on the tokens that followed earlier equals of this one",
+}
+
+
+def results(result: TrainedModel) -> Iterator[str]:
+    """The paragraphs and tables of the section, Markdown."""
+    scores = result.scores
+    known = result.valid_perplexity
+    perplexity = "" if known is None else f" (perplexity {known:.1f})"
+    yield (
+        f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
+        f"**{result.valid_loss:.3f} nats per token**{perplexity}, "
+        f"**{result.valid_bits_per_byte:.3f} bits per byte**."
+    )
+    yield (
+        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
+        f"twice (seed {scores.seed}, not drawn in training): first copy "
+        f"{_pm(scores.first_copy)} nats per token, second copy **{_pm(scores.second_copy)}**, from "
+        "its second token on: its first cannot be told."
+    )
+    yield (
+        "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
+        "standard error; *even* is the same measure of attention spread evenly over what each "
+        f"token sees; the highest of a column is bold. On {_probe_words(scores, 'text')}:"
+    )
+    for probe in dict.fromkeys(scored.probe for scored in scores.scores):
+        if probe == "random":
+            yield f"On {_probe_words(scores, probe)}:"
+        yield _score_table([one for one in scores.scores if one.probe == probe])
+    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
+        "; on random tokens over the second copy's tokens only"
+    )
+
+
+def _probe_words(scores: ModelScores, probe: str) -> str:
+    if probe == "text":
+        return f"{scores.windows} windows of {scores.window_tokens} tokens of validation text"
+    return f"the {scores.copies} sequences of random tokens"
+
+
+def _score_table(scored: Sequence[ScoredHeads]) -> str:
+    names = [one.name for one in scored]
+    lines = [f"| head | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    for layer, row in enumerate(scored[0].heads):
+        for head in range(len(row)):
+            cells = [_cell(one, layer, head) for one in scored]
+            lines.append(f"| L{layer}H{head} | {' | '.join(cells)} |")
+    lines.append(f"| *even* | {' | '.join(f'{one.even:.3f}' for one in scored)} |")
+    return "\n".join(lines)
+
+
+def _cell(scored: ScoredHeads, layer: int, head: int) -> str:
+    """The highest of a column is bold."""
+    text = _pm(scored.heads[layer][head])
+    return f"**{text}**" if scored.best[:2] == (layer, head) else text
+
+
+def _pm(estimate: Estimate) -> str:
+    error = "" if estimate.error is None else f" ± {estimate.error:.3f}"
+    return f"{estimate.mean:.3f}{error}"
+
+
+def recipe_text(recipe: Recipe) -> str:
+    """The whole recipe, what was left to defaults included."""
+    values = recipe.values()
+    phases = values.pop("phases")
+    tables = {name: value for name, value in values.items() if isinstance(value, dict)}
+    lines = list(_pairs({name: value for name, value in values.items() if name not in tables}))
+    for name, table in tables.items():
+        if pairs := list(_pairs(table)):
+            lines += ["", f"[{name}]", *pairs]
+    for phase in phases:
+        lines += ["", "[[phase]]", *_pairs(phase)]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
+    """What says nothing is left out: TOML has no null, and an empty text is the default."""
+    for name, value in values.items():
+        if value is not None and value != "":
+            # JSON's numbers, texts and lists are TOML's.
+            yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
 
 
 def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.api.arrays import as_numpy, weight_matrices
+from attnviz.api.heatmap import as_numpy, weight_matrices
 from attnviz.errors import UsageError
 
 WEIGHTS = np.array([[0.25, 0.75], [1.0, 0.0]])

@@ -19,7 +19,7 @@ from rich.text import Text
 from attnviz.analysis.traits import head_scores
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 from attnviz.render.axes import Axes
-from attnviz.render.dense_map import dense_map
+from attnviz.render.heatmap import dense_map
 from attnviz.render.overview import overview
 from attnviz.render.palette import colour_table, to_hex
 from attnviz.render.pool import pool

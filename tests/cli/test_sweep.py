@@ -13,7 +13,7 @@ import pyte
 import pytest
 
 from attnviz.cli.sweep import EXAMPLES
-from attnviz.cli.sweep_progress import Progress
+from attnviz.cli.sweep_run import Progress
 from attnviz.learning import CurvePoint
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")

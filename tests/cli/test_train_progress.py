@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from attnviz.cli.train_progress import Pace, telling, training, words
+from attnviz.cli.train_run import Pace, telling, training, words
 from attnviz.learning import CurvePoint
 
 

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from attnviz.records import HeadsReport
 from attnviz.render.axes import Axes
 from attnviz.render.blocks import Block, text_line
-from attnviz.render.dense_map import dense_map
+from attnviz.render.heatmap import dense_map
 from attnviz.render.labels import token_labels
 from attnviz.render.theme import Theme
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from attnviz.designs import (
     AttentionDesign,
+    Buffer,
     Dense,
     Design,
+    ExpertsDesign,
+    FeedForwardDesign,
     LatentDesign,
     LayerDesign,
     LayerGroup,
@@ -15,12 +18,93 @@ from attnviz.designs import (
     Table,
     group_layers,
 )
-from attnviz.models.config_design.experts import feed_forward, sparse_layers
 from attnviz.models.config_design.fields import Fields, UnclaimedError
-from attnviz.models.config_design.row import NormKind, Row
-from attnviz.models.config_design.windows import windows
+from attnviz.models.config_design.row import ExpertsRow, NormKind, Row
 
-__all__ = ["decoder", "head_dim"]
+__all__ = ["decoder", "feed_forward", "head_dim", "sparse_layers", "windows"]
+
+
+def feed_forward(fields: Fields, row: Row, sparse: bool) -> FeedForwardDesign | ExpertsDesign:
+    """The feed-forward part of a layer with or without experts."""
+    bias = fields.flag(row.ffn_bias)
+    width = fields.whole("hidden_size")
+    if not sparse or row.experts is None:
+        inner = fields.whole("intermediate_size")
+        return FeedForwardDesign(width, inner, row.gated, bias, bias)
+    return _mixture(fields, row, row.experts, bias)
+
+
+def sparse_layers(fields: Fields, row: Row, layers: int) -> list[bool] | bool:
+    """Whether each layer has experts; one answer where it is the same for all."""
+    spec = row.experts
+    if spec is None:
+        return False
+    if spec.every == "first_k_dense_replace":
+        if fields.get(spec.count) is None:
+            return False
+        dense = fields.whole(spec.every, least=0)
+        if dense in (0, layers) or dense > layers:
+            return dense == 0
+        _bounded(layers)
+        return [layer >= dense for layer in range(layers)]
+    if spec.every == "decoder_sparse_step":
+        step = fields.whole(spec.every)
+        left_out = fields.get("mlp_only_layers") or []
+        if fields.get(spec.count) == 0:
+            return False
+        if step == 1 and not left_out:
+            return True
+        _bounded(layers)
+        return [layer not in left_out and (layer + 1) % step == 0 for layer in range(layers)]
+    return True
+
+
+def _bounded(layers: int) -> None:
+    if layers > _MOST_LAYERS:
+        raise UnclaimedError
+
+
+def _mixture(fields: Fields, row: Row, spec: ExpertsRow, bias: bool) -> ExpertsDesign:
+    width, inner = fields.whole("hidden_size"), fields.whole(spec.width)
+    experts = fields.whole(spec.count)
+    shared = None
+    if spec.shared and fields.get(spec.shared) is not None:
+        together = fields.whole(spec.shared, least=0) * inner
+        shared = FeedForwardDesign(width, together, row.gated, bias, bias) if together else None
+    if spec.shared_width:
+        shared = FeedForwardDesign(width, fields.whole(spec.shared_width), row.gated)
+    gate = Dense("shared expert gate", width, 1)
+    corrections = Buffer("router correction", experts)
+    return ExpertsDesign(
+        expert=FeedForwardDesign(width, inner, row.gated, spec.bias, spec.bias),
+        experts=experts,
+        active=min(fields.whole(spec.active), experts),
+        shared=shared,
+        router_bias=spec.router_bias,
+        parts=(gate,) if spec.shared_gate else (),
+        buffers=(corrections,) if spec.corrected else (),
+    )
+
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_MOST_LAYERS = 100_000
+
+
+def windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
+    """The window of each layer, None for all keys; None as a whole where no layer slides."""
+    if row.windows is None or (row.windows_switched and not fields.flag("use_sliding_window")):
+        return None
+    window = fields.optional("sliding_window", least=0)
+    if not window:
+        return None
+    if layers > _MOST_LAYERS:
+        raise UnclaimedError
+    types = fields.listed("layer_types", layers)
+    if types is None:
+        return [window if row.windows(layer, fields) else None for layer in range(layers)]
+    if set(types) - {_FULL, _SLIDING}:
+        raise UnclaimedError
+    return [window if kind == _SLIDING else None for kind in types]
 
 
 def decoder(fields: Fields, row: Row, *, with_head: bool) -> Design:

@@ -1,15 +1,107 @@
-"""The encoders of the BERT family, each with its spellings and sizes."""
+"""Text encoders: their configs, and the designs that these describe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from attnviz.models.config_design.encoder import EncoderRow, encoder
+from attnviz.designs import Dense, Design, LayerGroup, Part, StackDesign, Table
+from attnviz.models.config_design.blocks import (
+    block,
+    layer_norm,
+    plain_feed_forward,
+    square_attention,
+    tables,
+)
 from attnviz.models.config_design.family import Family, Reader
+from attnviz.models.config_design.fields import Fields, UnclaimedError
 
-__all__ = ["ENCODER_FAMILIES"]
+__all__ = ["ENCODER_FAMILIES", "EncoderRow", "encoder"]
+
+Purpose = Literal["bare", "masked", "pretraining"]
+
+
+@dataclass(frozen=True)
+class EncoderRow:
+    """How an encoder differs from BERT.
+
+    pooled: the bare model has a pooler.
+    types: it has a table of segment types.
+    narrow: its tables have their own width, with a matrix in between where that differs.
+    always_widened: that matrix is there even where the widths are equal.
+    shared: all layers are one and the same (Lan et al. 2020).
+    spare_bias: an untied masked head comes with a second bias, which the tied one shares.
+    """
+
+    pooled: bool = True
+    types: bool = True
+    narrow: bool = False
+    always_widened: bool = False
+    shared: bool = False
+    spare_bias: bool = True
+
+
+def encoder(fields: Fields, row: EncoderRow, purpose: Purpose) -> Design:
+    """The design of an encoder alone, with its masked head, or with both pre-training heads."""
+    if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
+        raise UnclaimedError
+    width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    if row.shared and (fields.whole("num_hidden_groups"), fields.whole("inner_group_num")) != (
+        1,
+        1,
+    ):
+        raise UnclaimedError
+    layer = block(
+        square_attention(fields, width, heads),
+        feed_forward=plain_feed_forward(width, fields.whole("intermediate_size")),
+        norms=2,
+    )
+    narrow = fields.whole("embedding_size") if row.narrow else width
+    pooled = row.pooled and purpose != "masked"
+    stack = StackDesign(
+        name="encoder",
+        groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
+        causal=False,
+        embeddings=_tables(fields, row, narrow, width),
+        norms=(layer_norm("embedding norm", narrow),),
+        parts=(
+            *((Dense("pooler", width, width, bias=True, places=1),) if pooled else ()),
+            *(() if purpose == "bare" else _transform(fields, row, width, narrow)),
+            *(_next_sentence(width) if purpose == "pretraining" else ()),
+        ),
+        head=None if purpose == "bare" else _head(fields, narrow),
+        max_positions=fields.whole("max_position_embeddings"),
+    )
+    return Design(name=fields.name, source="", stacks=(stack,))
+
+
+def _tables(fields: Fields, row: EncoderRow, narrow: int, width: int) -> tuple[Part, ...]:
+    positions = fields.whole("max_position_embeddings")
+    made: list[Part] = [*tables(fields.whole("vocab_size"), narrow, positions)]
+    types = fields.whole("type_vocab_size", least=0) if row.types else 0
+    if types:
+        made.append(Table("type embedding", types, narrow))
+    if row.narrow and (row.always_widened or narrow != width):
+        made.append(Dense("embedding projection", narrow, width, bias=True))
+    return tuple(made)
+
+
+def _transform(fields: Fields, row: EncoderRow, width: int, narrow: int) -> tuple[Part, ...]:
+    parts = (Dense("masked head", width, narrow, bias=True), layer_norm("masked head norm", narrow))
+    if fields.flag("tie_word_embeddings") or not row.spare_bias:
+        return parts
+    return (*parts, Table("second head bias", 1, fields.whole("vocab_size")))
+
+
+def _next_sentence(width: int) -> tuple[Part, ...]:
+    return (Dense("next-sentence head", width, 2, bias=True, places=1),)
+
+
+def _head(fields: Fields, narrow: int) -> Dense:
+    tied = fields.flag("tie_word_embeddings")
+    return Dense("head", narrow, fields.whole("vocab_size"), bias=True, tied=tied)
 
 
 def _encoder(

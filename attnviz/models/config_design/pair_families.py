@@ -1,16 +1,240 @@
-"""The encoder–decoder pairs, each with its sizes."""
+"""Encoder–decoders (T5, BART and their kin): their configs, and the designs of these."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from attnviz.models.config_design.bart import BartRow, bart, whisper
+from attnviz.designs import (
+    AttentionDesign,
+    Buffer,
+    Dense,
+    Design,
+    FeedForwardDesign,
+    LayerDesign,
+    LayerGroup,
+    Norm,
+    Part,
+    StackDesign,
+    Table,
+)
+from attnviz.models.config_design.blocks import (
+    block,
+    layer_norm,
+    plain_feed_forward,
+    square_attention,
+    tables,
+)
 from attnviz.models.config_design.family import Family
-from attnviz.models.config_design.t5 import t5
+from attnviz.models.config_design.fields import Fields, UnclaimedError
 
-__all__ = ["PAIR_FAMILIES"]
+__all__ = ["PAIR_FAMILIES", "BartRow", "bart", "t5", "whisper"]
+
+Purpose = Literal["bare", "generating"]
+Side = Literal["encoder", "decoder"]
+
+
+@dataclass(frozen=True)
+class BartRow:
+    """How a model differs from BART.
+
+    positions: rows of the position tables beyond the longest sequence; None without a table.
+    first_norm, final_norm: a norm behind the embeddings, and behind the last layer.
+    logits_buffer: the generating class stores a bias of the logits that is not trained.
+    """
+
+    positions: int | None = 0
+    first_norm: bool = False
+    final_norm: bool = True
+    logits_buffer: bool = True
+
+
+def bart(fields: Fields, row: BartRow, purpose: Purpose) -> Design:
+    """The design of both towers, which share one token table with the head."""
+    width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
+    separate = fields.get("share_encoder_decoder_embeddings") is False
+    other_vocab = fields.get("decoder_vocab_size") not in (None, vocab)
+    if separate or other_vocab or not fields.flag("tie_word_embeddings"):
+        raise UnclaimedError
+    head = Dense("head", width, vocab, tied=True) if purpose == "generating" else None
+    buffers = (Buffer("logits bias", vocab),) if head and row.logits_buffer else ()
+    limit = fields.whole("max_position_embeddings")
+    rows = None if row.positions is None else limit + row.positions
+    return Design(
+        name=fields.name,
+        source="",
+        embeddings=tables(vocab, width),
+        stacks=(
+            _tower(fields, row, "encoder", rows, limit),
+            _tower(fields, row, "decoder", rows, limit, head, buffers),
+        ),
+    )
+
+
+def _tower(
+    fields: Fields,
+    row: BartRow,
+    side: Side,
+    rows: int | None,
+    limit: int,
+    head: Dense | None = None,
+    buffers: tuple[Buffer, ...] = (),
+) -> StackDesign:
+    width = fields.whole("d_model")
+    norms = [layer_norm("embedding norm", width)] if row.first_norm else []
+    norms += [layer_norm("final norm", width)] if row.final_norm else []
+    return StackDesign(
+        name=side,
+        groups=(_layers(fields, side),),
+        causal=side == "decoder",
+        embeddings=() if rows is None else (Table("position embedding", rows, width),),
+        norms=tuple(norms),
+        head=head,
+        max_positions=limit,
+        reads="source" if side == "encoder" else "target",
+        buffers=buffers,
+    )
+
+
+def _layers(fields: Fields, side: Side, key_bias: bool | None = None) -> LayerGroup:
+    width, heads = fields.whole("d_model"), fields.whole(f"{side}_attention_heads")
+    own = square_attention(fields, width, heads, key_bias=key_bias)
+    inner = plain_feed_forward(width, fields.whole(f"{side}_ffn_dim"))
+    if side == "encoder":
+        layer = block(own, feed_forward=inner, norms=2)
+    else:
+        cross = square_attention(fields, width, heads, key_bias=key_bias, source_width=width)
+        layer = block(own, cross, feed_forward=inner, norms=3)
+    return LayerGroup(layer, fields.whole(f"{side}_layers"))
+
+
+def whisper(fields: Fields, purpose: Purpose) -> Design:
+    """Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al. 2022).
+
+    Keys have no bias; the encoder's sinusoids are stored as a table that is counted.
+    """
+    width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
+    frames, target = fields.whole("max_source_positions"), fields.whole("max_target_positions")
+    mel = fields.whole("num_mel_bins")
+    final: tuple[Norm, ...] = (layer_norm("final norm", width),)
+    listening: tuple[Part, ...] = (
+        Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
+        Dense("convolution 2", 3 * width, width, bias=True, places=frames),
+        Table("position embedding", frames, width),
+    )
+    tied = fields.flag("tie_word_embeddings")
+    head = Dense("head", width, vocab, tied=tied) if purpose == "generating" else None
+    return Design(
+        name=fields.name,
+        source="",
+        stacks=(
+            StackDesign(
+                name="encoder",
+                groups=(_layers(fields, "encoder", key_bias=False),),
+                causal=False,
+                embeddings=listening,
+                norms=final,
+                tokens=frames,
+                max_positions=frames,
+                reads="source",
+            ),
+            StackDesign(
+                name="decoder",
+                groups=(_layers(fields, "decoder", key_bias=False),),
+                embeddings=tables(vocab, width, target),
+                norms=final,
+                head=head,
+                max_positions=target,
+            ),
+        ),
+    )
+
+
+_MOST_LISTED = 100_000
+
+
+def t5(
+    fields: Fields, purpose: Literal["bare", "generating", "encoder"], *, biased_layers: bool
+) -> Design:
+    """The design of both stacks, or of the encoder alone.
+
+    biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
+    """
+    width = fields.whole("d_model")
+    towers = [_stack(fields, decoder=False, biased_layers=biased_layers)]
+    if purpose != "encoder":
+        towers.append(_stack(fields, decoder=True, biased_layers=biased_layers))
+    if purpose == "generating":
+        head = Dense("head", width, fields.whole("vocab_size"), tied=True)
+        towers[-1] = replace(towers[-1], head=head)
+    if purpose == "encoder":
+        towers[0] = replace(towers[0], reads="target")
+    return Design(
+        name=fields.name,
+        source="",
+        stacks=tuple(towers),
+        embeddings=tables(fields.whole("vocab_size"), width),
+    )
+
+
+def _stack(fields: Fields, *, decoder: bool, biased_layers: bool) -> StackDesign:
+    width, layers = fields.whole("d_model"), fields.whole("num_layers")
+    if decoder:
+        layers = fields.optional("num_decoder_layers") or layers
+    first = _layer(fields, decoder=decoder, biased=True)
+    later = first if biased_layers else _layer(fields, decoder=decoder, biased=False)
+    if biased_layers or layers == 1:
+        groups: tuple[LayerGroup, ...] = (LayerGroup(first, layers),)
+    else:
+        rest = tuple(range(1, layers)) if layers <= _MOST_LISTED else None
+        groups = (LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest))
+    return StackDesign(
+        name="decoder" if decoder else "encoder",
+        groups=groups,
+        causal=decoder,
+        norms=(Norm("final norm", width),),
+        reads="target" if decoder else "source",
+    )
+
+
+def _layer(fields: Fields, *, decoder: bool, biased: bool) -> LayerDesign:
+    width = fields.whole("d_model")
+    own = _attention(fields, biased=biased)
+    if not decoder:
+        return LayerDesign((own,), _feed_forward(fields), _norms(width, 2))
+    cross = replace(_attention(fields, biased=False), cross=True, source_width=width)
+    return LayerDesign((own, cross), _feed_forward(fields), _norms(width, 3))
+
+
+def _attention(fields: Fields, *, biased: bool) -> AttentionDesign:
+    heads, dim = fields.whole("num_heads"), fields.whole("d_kv")
+    buckets = fields.whole("relative_attention_num_buckets")
+    return AttentionDesign(
+        d_model=fields.whole("d_model"),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=dim,
+        value_dim=dim,
+        parts=(Table("relative positions", buckets, heads),) if biased else (),
+    )
+
+
+def _feed_forward(fields: Fields) -> FeedForwardDesign:
+    kind = fields.get("feed_forward_proj")
+    if not isinstance(kind, str):
+        raise UnclaimedError
+    stored = fields.get("is_gated_act")  # where it is there, the library takes it
+    gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
+    return FeedForwardDesign(
+        fields.whole("d_model"), fields.whole("d_ff"), gated, activation=kind.split("-")[-1]
+    )
+
+
+def _norms(width: int, count: int) -> tuple[Norm, ...]:
+    labels = ("attention norm", "feed-forward norm", "cross attention norm")
+    return tuple(Norm(label, width) for label in labels[:count])
 
 
 def _t5(prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False) -> Family:

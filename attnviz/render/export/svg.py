@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
@@ -10,11 +13,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip
-from attnviz.render.export.pixels import png_uri
 from attnviz.render.labels import visible
 from attnviz.render.palette import colour_table, to_hex
 
-__all__ = ["STYLE", "safe", "svg_document", "svg_element"]
+__all__ = ["STYLE", "png", "png_uri", "safe", "svg_document", "svg_element"]
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+
+
+def png(steps: NDArray[np.intp], palette: str) -> bytes:
+    """Steps (rows, columns) of a palette as an image; −1 is transparent.
+
+    An image has 256 entries and blank needs one of them: steps 0 and 1, whose colours the eye
+    cannot tell apart, share theirs.
+    """
+    rows, columns = steps.shape
+    table = bytes(np.array(colour_table(palette), dtype=np.uint8))
+    entries = np.where(steps < 0, 0, np.maximum(steps, 1)).astype(np.uint8)
+    lines = np.hstack([np.zeros((rows, 1), dtype=np.uint8), entries])  # 0: no filter
+    return b"".join(
+        [
+            b"\x89PNG\r\n\x1a\n",
+            _chunk(b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)),
+            _chunk(b"PLTE", table),
+            _chunk(b"tRNS", b"\0"),
+            _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
+            _chunk(b"IEND", b""),
+        ]
+    )
+
+
+def png_uri(steps: NDArray[np.intp], palette: str) -> str:
+    """The image as a ``data:`` address, which a page carries within itself."""
+    return "data:image/png;base64," + base64.b64encode(png(steps, palette)).decode("ascii")
+
 
 STYLE = """
 .attnviz { font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK KR",

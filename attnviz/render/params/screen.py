@@ -1,19 +1,80 @@
-"""A sheet on a console: title, tables, facts, sentences, each in what room there is."""
+"""The screen of ``attnviz params``: a sheet drawn for a terminal, with its signs and facts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from attnviz.render.blocks import DIM, Block, stack
-from attnviz.render.labels import visible
-from attnviz.render.params.facts import fact_sections
-from attnviz.render.params.sheet import Sheet
-from attnviz.render.params.signs import in_signs
-from attnviz.render.params.table import draw_grid
+from rich.segment import Segment
+
+from attnviz.render.blocks import BOLD, DIM, Block, Line, stack, text_line
+from attnviz.render.labels import at_blanks, visible, width
+from attnviz.render.params.sheet import Fact, Sheet
+from attnviz.render.params.table import INDENT, draw_grid
 from attnviz.render.prose import paragraph, wrapped
 from attnviz.render.theme import Theme
 
-__all__ = ["sheet_screen"]
+__all__ = ["fact_sections", "in_signs", "sheet_screen"]
+
+_GAP = 2
+_LEAST_NOTE = 24
+
+
+def fact_sections(sections: Mapping[str, Sequence[Fact]], room: int, theme: Theme) -> Block:
+    """The facts of each heading below each other, values in one column through all of them."""
+    facts = [fact for section in sections.values() for fact in section]
+    labels = max(width(_label(fact)) for fact in facts)
+    values = max(width(fact.value) for fact in facts)
+    blocks = []
+    for heading, section in sections.items():
+        lines = [text_line((piece, BOLD)) for piece in at_blanks(heading, room)]
+        for fact in section:
+            lines += _lines(fact, labels, values, room, theme)
+        blocks.append(Block(tuple(lines), room))
+    return stack(blocks)
+
+
+def _label(fact: Fact) -> str:
+    return INDENT * (fact.depth + 1) + fact.label
+
+
+def _lines(fact: Fact, labels: int, values: int, room: int, theme: Theme) -> list[Line]:
+    """One fact; the note stands beside the value where it has room, else below."""
+    label, value = _label(fact), Segment(fact.value, BOLD)
+    note = fact.note.replace("²", "^2") if theme.ascii else fact.note
+    spread = labels + _GAP + values
+    if spread <= room:
+        blanks = spread - width(label) - width(fact.value)
+        lines: list[Line] = [[Segment(label + " " * blanks), value]]
+    elif width(label) + _GAP + width(fact.value) <= room:
+        lines = [[Segment(label + " " * _GAP), value]]
+    else:
+        lines = [[Segment(piece)] for piece in at_blanks(label, room - 2, INDENT, theme.ellipsis)]
+        lines = [[Segment(INDENT), *line] for line in lines]
+        lines.append([Segment(2 * INDENT), value])
+    if not note:
+        return lines
+    start = spread + _GAP
+    if room - start < _LEAST_NOTE:
+        below = at_blanks(note, room - 2 * len(INDENT), "", theme.ellipsis)
+        return lines + [[Segment(2 * INDENT), Segment(piece, DIM)] for piece in below]
+    first, *rest = at_blanks(note, room - start, "", theme.ellipsis)
+    lines[0] += [Segment(" " * _GAP), Segment(first, DIM)]
+    return lines + [[Segment(" " * start), Segment(piece, DIM)] for piece in rest]
+
+
+_PLAIN = str.maketrans("×÷–…·²≤≥→", "x/-~-2<>>")
+"""One column each, so that tables stay aligned."""
+
+
+def in_signs(block: Block, theme: Theme) -> Block:
+    """The block as it is, or with signs that ASCII can write."""
+    if not theme.ascii:
+        return block
+    lines = tuple(
+        [Segment(segment.text.translate(_PLAIN), segment.style) for segment in line]
+        for line in block.lines
+    )
+    return Block(lines, block.width)
 
 
 def sheet_screen(

@@ -2,20 +2,95 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from attnviz.render.blocks import DIM, Block, flow, stack, trimmed
-from attnviz.render.labels import visible
+from rich.segment import Segment
+
+from attnviz.render.ablation.table import Column, table
+from attnviz.render.blocks import BOLD, DIM, Block, flow, stack, trimmed
+from attnviz.render.labels import at_blanks, visible
 from attnviz.render.prose import paragraph, wrapped
 from attnviz.render.scaling.case import case_block
-from attnviz.render.scaling.explain import explanation
 from attnviz.render.scaling.facts import bars_legend, scaling_provenance
-from attnviz.render.scaling.overview import entropy_gain, overview
+from attnviz.render.scaling.numbers import percent, plain
 from attnviz.render.scaling.seen import seen
 from attnviz.render.theme import Theme
 from attnviz.scaling import ScalingCase, ScalingReport
 
-__all__ = ["scaling_screen"]
+__all__ = ["entropy_gain", "explanation", "overview", "scaling_screen"]
+
+_TITLE = "What the scale changes (without → with); the bar is the entropy that it gives back"
+
+
+def entropy_gain(case: ScalingCase) -> float:
+    """The mean normalised entropy with the scale less that without it; in [−1, 1]."""
+    name = "normalised_entropy"
+    return case.scaled.measures[name].value - case.plain.measures[name].value
+
+
+def overview(report: ScalingReport, theme: Theme, room: int) -> Block:
+    """A row a case; the columns that the width has room for."""
+    arrow = "->" if theme.ascii else "→"
+    columns = [
+        _column("entropy", "normalised_entropy", report, arrow),
+        _column("variance", "score_variance", report, arrow),
+        _column("Jacobian", "jacobian_norm", report, arrow),
+        _column("largest", "largest_weight", report, arrow),
+        _column("below 0.01", "queries_vanished", report, arrow),
+    ]
+    names = [report.name(case) for case in report.cases]
+    gains = [max(entropy_gain(case), 0.0) for case in report.cases]
+    title = _TITLE.replace("→", arrow)
+    heads = [[Segment(line, BOLD)] for line in at_blanks(title, room, "", theme.ellipsis)]
+    return Block((*heads, *table(names, gains, 1.0, columns, theme, room).lines), room)
+
+
+def _column(title: str, measure: str, report: ScalingReport, arrow: str) -> Column:
+    show = percent if measure == "queries_vanished" else plain
+    cells = [
+        f"{show(case.plain.measures[measure].value)} {arrow} "
+        f"{show(case.scaled.measures[measure].value)}"
+        for case in report.cases
+    ]
+    return Column(title, cells)
+
+
+def explanation(report: ScalingReport) -> list[str]:
+    """Paragraphs, each of which begins with a word and a colon."""
+    last = report.cases[-1]
+    norms = [side.measures["jacobian_norm"].value for side in (last.plain, last.scaled)]
+    passed = norms[1] * last.scaled.scale
+    paragraphs = [
+        "How to read this: attention compares a query with every key by the sum of the products "
+        "of their d_k entries (the score), and the softmax turns the scores of a query into "
+        "weights that sum to one. Here the same scores are softened twice: bare, and times the "
+        "scale.",
+        "Variance: a sum of d_k independent products of variance 1 has variance d_k, so bare "
+        "scores grow with the width of a head. Times 1/√d_k they have variance 1 at any width.",
+        "Weights: the softmax is exponential. Scores that lie 20 apart give weights that differ "
+        "by e to the 20th, half a billion: one key gets nearly everything, the others nothing.",
+        "Gradient: the Jacobian says how the weights answer to a small change of the scores that "
+        "the softmax is given. Where one weight is nearly one it is nearly zero: the choice of "
+        "the key can no longer be learnt from.",
+        "Beware: on the way to the bare products the gradient is multiplied with the scale once "
+        f"more: at {report.name(last)} the mean norm {plain(norms[1])} becomes {plain(passed)}, "
+        f"beside {plain(norms[0])} without the scale. What the scale is against is not a "
+        "small mean, but queries that pass next to nothing: the share below 0.01.",
+    ]
+    if report.model is None:
+        keys = report.keys
+        paragraphs.append(
+            f"Even attention: over {keys:,} keys every weight is {plain(1 / keys)}, the entropy 1 "
+            f"and the norm {plain(math.sqrt(keys - 1) / keys)}."
+        )
+    else:
+        paragraphs.append(
+            "Model: its queries and keys were made with the scale in place, so without it this is "
+            "not how it would have come out of training: it shows what the scale does to them now."
+        )
+    return paragraphs
+
 
 _GAP = 3
 _BESIDE = 78

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.analysis.accounting.attention import count_attention
+from attnviz.analysis.accounting.parameters import count_attention
 from attnviz.designs import AttentionDesign, LatentDesign, Norm, Table
 
 SIZES = st.integers(1, 10**12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.analysis.accounting.feed_forward import count_feed_forward
+from attnviz.analysis.accounting.parameters import count_feed_forward
 from attnviz.designs import Dense, ExpertsDesign, FeedForwardDesign
 
 SIZES = st.integers(1, 10**12)

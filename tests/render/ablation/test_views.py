@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from attnviz.ablation import METRICS, Variant
-from attnviz.cli.ablate_result import Scanned
+from attnviz.cli.ablate_run import Scanned
 from attnviz.render.ablation.by_token import by_token
 from attnviz.render.ablation.names import cell_of, variant_name
 from attnviz.render.ablation.order import ranked_effects

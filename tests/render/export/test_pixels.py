@@ -6,7 +6,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from attnviz.render.export.pixels import png, png_uri
+from attnviz.render.export.svg import png, png_uri
 from attnviz.render.palette import STEPS, colour_table
 
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnviz.cli.patterns_result import Labelled
+from attnviz.cli.patterns_run import Labelled
 from attnviz.cli.rollout_run import Followed
 from attnviz.errors import UsageError
 from attnviz.patterns import Probe

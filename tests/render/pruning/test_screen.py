@@ -17,8 +17,7 @@ from attnviz.records import ModelInfo
 from attnviz.render.export.pruning_csv import write_prune_csv
 from attnviz.render.export.pruning_json import prune_document
 from attnviz.render.pruning.curve import loss_curve
-from attnviz.render.pruning.heads_left import heads_left
-from attnviz.render.pruning.screen import prune_screen
+from attnviz.render.pruning.screen import heads_left, prune_screen
 from attnviz.render.theme import Theme
 
 _PLAIN = Theme(colour=False)
