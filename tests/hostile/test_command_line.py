@@ -90,7 +90,7 @@ def test_a_path_stays_whole_and_a_longer_one_is_cut(refused: Refused) -> None:
     [
         (("sweep", "--seed", HUGE), "too large a number: expected at most 2^63 - 1"),
         (("heads", "a b", "--top", HUGE), "too large a number"),
-        (("prune", "--draws", HUGE), "too large a number"),
+        (("ablate", "--draws", HUGE), "too large a number"),
         (("ablate", "--draws", HUGE, "--mode", "resample"), "too large a number"),
         (("heads", "a b", "--layer", "0-" + "9" * 5000), "cannot read '0-999"),
         (("heads", "a b", "--head", "9" * 5000), "cannot read '999"),
