@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attnviz.capture.run import capture
@@ -12,7 +11,7 @@ from attnviz.models.memory import require_room
 from attnviz.models.model import Model, PairModel, TwoStackModel
 from attnviz.records import AttentionRecord, Kind, Tokens
 
-__all__ = ["Choice", "attention_kind", "encoded", "observe", "target_tokens"]
+__all__ = ["Choice", "attention_kind", "encoded", "observe", "require_maps", "target_tokens"]
 
 _DECODER_KINDS = ("decoder", "cross")
 _TARGET_TOKENS = 64
@@ -54,7 +53,8 @@ def observe(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, b
     queries = target if target is not None else tokens
     keys = tokens if kind == "cross" else queries
     kept = info.layers * info.heads if heads is None else sum(map(len, heads.values()))
-    _require_room(kept, len(queries), len(keys), heads)
+    choose = "fewer heads" if heads else "some with --layer or --head"
+    require_maps(kept, len(queries), len(keys), f"choose {choose}, or shorten the text")
     record = capture(model, tokens, kind=kind, target=target, heads=heads)
     return record, heads is not None
 
@@ -134,13 +134,10 @@ def _looking_tokens(model: PairModel, tokens: Tokens, choice: Choice) -> Tokens:
     return model.encode_queries(choice.target, tokens)
 
 
-def _require_room(
-    heads: int, queries: int, keys: int, chosen: Mapping[int, frozenset[int]] | None
-) -> None:
+def require_maps(heads: int, queries: int, keys: int, advice: str) -> None:
     """Refuse maps that the memory cannot hold before the model runs."""
-    advice = "choose fewer heads" if chosen else "choose some with --layer or --head"
     require_room(
         f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take",
         4 * heads * queries * keys,
-        f"{advice}, or shorten the text",
+        advice,
     )

@@ -37,6 +37,9 @@ _READ_BY = {
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"|[^\s'"]+""")
 """Texts in quotes as ``repr`` writes them, and words, for not all that is quoted is in quotes."""
 
+_MOST_TOLD = 120
+"""Characters of torch's words on memory, which go on about its allocator."""
+
 _LONGEST_QUOTE, _LONGEST_PATH, _LONGEST_LINE = 80, 255, 1000
 """Columns, and of a path and of the line those that are let through."""
 
@@ -67,8 +70,12 @@ def run() -> int:
         if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
             discard_output()
             return _say(f"cannot write to standard output: {error.strerror}", LoadError.exit_code)
-        if isinstance(error, MemoryError):
-            return _say(f"not enough free memory ({error}): choose less", LoadError.exit_code)
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported here
+            return _say(
+                f"the device is out of memory: {str(error)[:_MOST_TOLD]}; ask for less, shorten "
+                "the text, or take --device cpu",
+                2,
+            )
         if (library := _importing(error)) is not None:
             return _say(_unusable(library, error), LoadError.exit_code)
         if os.environ.get("ATTNVIZ_TRACEBACK"):

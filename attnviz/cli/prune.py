@@ -58,7 +58,7 @@ class Measure(Options, panel="What is measured"):
         "exact",
     )
     rerank: bool = flag("Rank what is left again after each removal.")
-    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0)
+    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)
     max_memory: str | None = option("SIZE", "The most memory measuring may take, such as 2GB.")
     seed: int = option("N", "Of the random orders, and of random weights.", 0, min=0)
 

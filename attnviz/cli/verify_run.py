@@ -109,10 +109,12 @@ def show_model_proof(
 
 def _read(model: Model, text: str, wish: ModelWish, asked: bool) -> tuple[Tokens, Tokens | None]:
     """The tokens, and what a decoder reads: a given text, else the same one."""
-    from attnviz.capture.over_text import Choice, encoded, target_tokens
+    from attnviz.capture.over_text import Choice, encoded, require_maps, target_tokens
 
     cut = wish.truncate or not asked
     tokens = encoded(model, text, cut)
+    heads = model.info.layers * model.info.heads
+    require_maps(heads, len(tokens), len(tokens), "shorten the text, or add --truncate")
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         if wish.target is not None:
             raise UsageError(f"--target is a decoder's text: {model.info.name!r} has one stack")

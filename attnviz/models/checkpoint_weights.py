@@ -28,6 +28,9 @@ _POOLER = "add_pooling_layer"
 _SLACK = 10**7
 """Parameters that files may lack beside as many as they have: those of a head."""
 
+_MOST_PACKED = 8
+"""Quantised numbers that a byte of a file may hold: of one bit each."""
+
 
 def needed_memory(
     name: str,
@@ -40,8 +43,8 @@ def needed_memory(
 ) -> int:
     """The bytes of the model that a config asks for, once it is held against its files.
 
-    It is built without memory for its tensors. Weights that are quantised, or of a class with code
-    of its own, are taken to need what they need in the files.
+    It is built without memory for its tensors. Weights that are quantised, whose shapes in
+    the files are others, or of a class with code of its own are taken to need what they need there.
 
     shapes: of the tensors in the files; empty where they are not known.
     stored: the bytes of the files. dtype: of the numbers in memory, None for the config's own.
@@ -49,19 +52,23 @@ def needed_memory(
     Raises:
         LoadError: no model, or one that has more numbers than its files.
     """
-    own = not model_class.__module__.startswith("transformers.")
-    if own or getattr(config, "quantization_config", None) is not None:
+    if not model_class.__module__.startswith("transformers."):
         return stored
     with foreign(f"the config.json of {name!r} makes no model"), torch.device("meta"):
         model = model_class(deepcopy(config))
     asked, held = _numbers(model.parameters()), sum(map(prod, shapes.values()))
-    if shapes:
+    packed = getattr(config, "quantization_config", None) is not None
+    if packed:
+        held = stored * _MOST_PACKED
+    elif shapes:
         _refuse_other_shapes(name, _differing(model, shapes))
-        if asked > 2 * held + _SLACK:
-            raise LoadError(
-                f"{name!r} does not fit its config.json: that asks for {asked:,} parameters, and "
-                f"its files hold {held:,}"
-            )
+    if held and asked > 2 * held + _SLACK:
+        raise LoadError(
+            f"{name!r} does not fit its config.json: that asks for {asked:,} parameters, and "
+            f"its files hold {'at most ' * packed}{held:,}"
+        )
+    if packed:
+        return stored
     kind = dtype or getattr(config, "dtype", None)
     if not isinstance(kind, torch.dtype):
         return stored

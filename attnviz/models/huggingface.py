@@ -104,6 +104,7 @@ def load_transformers(
             config=config,
             dtype=number_type or "auto",
             use_safetensors=weights[0].endswith(".safetensors"),
+            **_instead_of_unreadable(directory, config),
         )
     said = stored_metadata(directory, weights)
     return made_ready(
@@ -175,6 +176,21 @@ def _open_config(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
         return without_choices(config)
+
+
+def _instead_of_unreadable(directory: Path, config: Any) -> dict[str, Any]:
+    """Options in the place of a generation_config.json that the library refuses.
+
+    No number here depends on that file, for what a model writes is plainly greedy.
+    """
+    if not (directory / "generation_config.json").is_file():
+        return {}
+    try:
+        with foreign("the generation_config.json cannot be read"):
+            transformers.GenerationConfig.from_pretrained(directory, local_files_only=True)
+    except LoadError:
+        return {"generation_config": transformers.GenerationConfig.from_model_config(config)}
+    return {}
 
 
 def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: bool) -> Any:

@@ -269,7 +269,7 @@ def test_ctrl_c_leaves_nothing(
     program: Sequence[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
     process = subprocess.Popen(
-        [*program, "prune", "--rerank", "--draws", "20000", "--fraction", "0.7", "--out", "d"],
+        [*program, "prune", "--rerank", "--draws", "1000", "--fraction", "0.7", "--out", "d"],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,

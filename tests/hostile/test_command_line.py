@@ -90,7 +90,7 @@ def test_a_path_stays_whole_and_a_longer_one_is_cut(refused: Refused) -> None:
     [
         (("sweep", "--seed", HUGE), "too large a number: expected at most 2^63 - 1"),
         (("heads", "a b", "--top", HUGE), "too large a number"),
-        (("prune", "--draws", HUGE), "too large a number"),
+        (("ablate", "--draws", HUGE), "too large a number"),
         (("ablate", "--draws", HUGE, "--mode", "resample"), "too large a number"),
         (("heads", "a b", "--layer", "0-" + "9" * 5000), "cannot read '0-999"),
         (("heads", "a b", "--head", "9" * 5000), "cannot read '999"),
@@ -103,6 +103,7 @@ def test_a_path_stays_whole_and_a_longer_one_is_cut(refused: Refused) -> None:
         (("sweep", "--d-model", "100000000001", "--heads", "3"), "smaller --d-model or --layers"),
         (("sweep", "--layers", "99999999999"), "smaller --d-model or --layers"),
         (("sweep", "--seeds", "999999999"), "less than or equal to 1000"),
+        (("prune", "a b", "--draws", "999999999999"), "less than or equal to 1000"),
     ],
 )
 def test_numbers_beyond_all_measure(
@@ -113,7 +114,7 @@ def test_numbers_beyond_all_measure(
     assert len(line) < 400
 
 
-@pytest.mark.parametrize("command", ["heads", "rollout", "ablate", "scaling"])
+@pytest.mark.parametrize("command", ["heads", "rollout", "ablate", "scaling", "verify"])
 def test_a_text_whose_maps_no_memory_holds(refused: Refused, tmp_path: Path, command: str) -> None:
     (tmp_path / "long.txt").write_text("the cat sat on the mat " * 100_000)
     more = ("--from-model",) if command == "scaling" else ()
@@ -129,6 +130,21 @@ def test_memory_that_runs_out_on_the_way(refused: Refused, monkeypatch: pytest.M
     monkeypatch.setattr("attnviz.cli.heads_run._reports", full)
     line = refused(2, "heads", "abc")
     assert line == ("out of memory: Unable to allocate 107. GiB; ask for less, or shorten the text")
+
+
+def test_a_device_that_runs_out_of_memory(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    def full(*arguments: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. " * 50)
+
+    monkeypatch.setattr("attnviz.cli.heads_run._reports", full)
+    line = refused(2, "heads", "abc")
+    assert line.startswith("the device is out of memory: CUDA out of memory. Tried to allocate 9")
+    assert line.endswith("ask for less, shorten the text, or take --device cpu")
+    assert len(line) < 300
 
 
 TEXTS = "".join(f"the cat sat on the mat and the cat number {n}\n" for n in range(40))

@@ -28,6 +28,7 @@ _QUICK = 20.0
         ({"text_config": {"num_hidden_layers": 10**9}}, "num_hidden_layers = 1,000,000,000"),
         ({"num_experts": 10**9}, "num_experts = 1,000,000,000: expected at most 10,000"),
         ({"num_attention_heads": 10**9, "hidden_size": 10**9}, "makes no model"),
+        ({"vocab_size": 20_000_000, "quantization_config": {"quant_method": "x"}}, "at most"),
     ],
     ids=str,
 )

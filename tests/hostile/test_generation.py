@@ -84,3 +84,36 @@ def test_a_start_that_no_file_names(t5: Callable[..., Path], refused: Callable[.
     path.write_text(json.dumps(json.loads(path.read_text()) | gone))
     said = refused(2, "heads", "the cat", "--kind", "cross", "--model", str(path.parent))
     assert "names no token for its decoder to start with" in said
+
+
+REFUSED = [
+    '{"cache_implementation": "x"}',
+    "[" * 100_000,
+    "null",
+    "7",
+    '{"watermarking_config": 7}',
+]
+
+
+@pytest.mark.parametrize("content", REFUSED, ids=lambda content: content[:20])
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_a_file_that_the_library_refuses_is_ignored(
+    kind: str,
+    content: str,
+    checkpoint: Callable[[str], Path],
+    document: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "m"
+    shutil.copytree(checkpoint(kind), directory)
+    asked = ("the cat sat", *(("--kind", "cross") if kind == "t5" else ()), "--model", "m")
+    plain = document(*asked)
+    (directory / "generation_config.json").write_text(content)
+    assert document(*asked) == plain
+
+
+def test_a_model_with_such_a_file_is_stored(llama: Callable[..., Path], run: Any) -> None:
+    (llama() / "generation_config.json").write_text(REFUSED[0])
+    asked = ("prune", "the cat sat", "--heads", "0.0", "--draws", "0", "--model")
+    assert run(*asked, "m", "--out", "smaller").code == 0
+    assert run("heads", "the cat sat", "--model", "smaller").code == 0

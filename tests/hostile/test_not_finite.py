@@ -95,13 +95,14 @@ def test_zeros_and_overflow_crash_nothing(
         json.loads(result.out, parse_constant=lambda name: pytest.fail(name))
 
 
+@pytest.mark.parametrize("command", ["heads", "patterns", "rollout"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_what_overflows_in_half_precision_is_advised_to_be_wider(
-    run: Any, broken: Callable[..., str], dtype: str
+    run: Any, broken: Callable[..., str], dtype: str, command: str
 ) -> None:
     largest = torch.finfo(getattr(torch, dtype)).max
-    assert ADVICE in said(run(*COMMANDS["heads"], "--model", broken(largest, QUERY, dtype)))
-    assert ADVICE not in said(run(*COMMANDS["heads"], "--model", broken(math.inf, QUERY, dtype)))
+    assert ADVICE in said(run(*COMMANDS[command], "--model", broken(largest, QUERY, dtype)))
+    assert ADVICE not in said(run(*COMMANDS[command], "--model", broken(math.inf, QUERY, dtype)))
 
 
 def test_many_tensors_are_counted(run: Any, broken: Callable[..., str]) -> None:

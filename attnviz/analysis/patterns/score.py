@@ -75,7 +75,8 @@ def score_patterns(
     runs = 1 if control is None else 2
     work = _Work(runs * sum(cells_of(text, probing.kind) for text in probes), progress)
     relations = _relations(probes)
-    found = summaries(measure(probing, probes, view, heads, work.add), relations)
+    results = measure(probing, probes, view, heads, work.add)
+    found = summaries(results, relations)
     if not found:
         raise UsageError(
             "none of the chosen layers has such a head: choose others with --layer or --head"
@@ -105,7 +106,7 @@ def score_patterns(
         ),
         control=None if control is None else _control(control, twin, thresholds, clear),
         seconds=time.monotonic() - began,
-        notes=_notes(probing, probes, relations),
+        notes=_notes(probing, probes, relations, lost=any(result.lost for result in results)),
         index_base=index_base,
     )
     return examples_of(probing, probes, report)
@@ -125,11 +126,14 @@ class _Work:
 
 
 def _notes(
-    probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str]
+    probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str], *, lost: bool
 ) -> tuple[str, ...]:
     notes = probing.notes_for([text.passage for text in probes])
     if relations and probing.causal:
         notes += ("annotated pairs are read from the later word back: a query sees no later word",)
+    if lost:
+        info = probing.model.info
+        notes += (f"some weights are not numbers: they have no part{info.overflow_advice}",)
     return notes
 
 
