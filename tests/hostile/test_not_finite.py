@@ -105,6 +105,13 @@ def test_what_overflows_in_half_precision_is_advised_to_be_wider(
     assert ADVICE not in said(run(*COMMANDS[command], "--model", broken(math.inf, QUERY, dtype)))
 
 
+def test_a_head_that_overflows_has_no_label(run: Any, broken: Callable[..., str]) -> None:
+    model = broken(torch.finfo(torch.float16).max, QUERY, "float16")
+    heads = run("patterns", TEXT, "--json", "--model", model).document["heads"]
+    layer = int(QUERY.split(".")[2])
+    assert {entry["label"] for entry in heads if entry["layer"] == layer} == {None}
+
+
 def test_many_tensors_are_counted(run: Any, broken: Callable[..., str]) -> None:
     out = said(run("heads", TEXT, "--model", broken(math.nan)))
     assert "lm_head.weight" in out or "model.embed_tokens.weight" in out

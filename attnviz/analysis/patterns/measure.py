@@ -46,13 +46,13 @@ class TextScores:
 
     uniform: each score of attention spread evenly; empty for a sentence.
     layers: by index.
-    lost: whether some weights were no numbers.
+    lost: the heads (layer, head) of which some weights were no numbers.
     """
 
     text: ProbeText
     uniform: Mapping[str, float]
     layers: Mapping[int, LayerScores]
-    lost: bool = False
+    lost: frozenset[tuple[int, int]] = frozenset()
 
 
 def measure(
@@ -102,7 +102,7 @@ class _Scoring:
         self._sums: dict[tuple[int, int], ScoreSums] = {}
         self._matrices: dict[tuple[int, int], NDArray[np.floating]] = {}
         self._found: dict[tuple[int, int], list[Found]] = {}
-        self._lost: set[int] = set()
+        self._lost: set[tuple[int, int, int]] = set()
 
     @property
     def norms(self) -> bool:
@@ -126,8 +126,8 @@ class _Scoring:
         if len(kept) < weights.shape[0]:
             weights = weights[list(kept)]
             norms = None if norms is None else norms[list(kept)]
-        if np.isnan(weights).any():
-            self._lost.add(text)
+        broken = np.isnan(weights).any(axis=(-2, -1))
+        self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
         shown = in_view(self._view, weights, norms)
         if self._texts[text].words is not None:
             self._collect(text, layer, start, shown)
@@ -168,7 +168,8 @@ class _Scoring:
             elif (number, layer) in self._found:
                 layers[layer] = LayerScores(heads, found=self._found[number, layer])
         uniform = uniform_scores(self._facts[number]) if text.words is None else {}
-        return TextScores(text, uniform, layers, number in self._lost)
+        lost = frozenset((layer, head) for place, layer, head in self._lost if place == number)
+        return TextScores(text, uniform, layers, lost)
 
 
 def _facts(probing: Probing, text: ProbeText, view: View, ranked: bool) -> TextFacts:

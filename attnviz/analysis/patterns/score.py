@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 
 from attnviz.analysis.patterns.examples import examples_of
 from attnviz.analysis.patterns.labels import (
@@ -88,9 +89,17 @@ def score_patterns(
     thresholds = dict.fromkeys(names, threshold)
     floors = _floors(twin)
     clear = clear_deviations(len(found) * len(relations))
+    lost = {place for result in results for place in result.lost}
     scored = tuple(
         _head(place, summary, thresholds, clear, floors.get(place[0], {}), twin.get(place))
         for place, summary in found.items()
+    )
+    # What is left of a head that overflowed is no sample of what it does.
+    scored = tuple(
+        replace(entry, label=None, margin=None, agreement=None)
+        if (entry.layer, entry.head) in lost
+        else entry
+        for entry in scored
     )
     report = PatternReport(
         model=model.info,
@@ -106,7 +115,7 @@ def score_patterns(
         ),
         control=None if control is None else _control(control, twin, thresholds, clear),
         seconds=time.monotonic() - began,
-        notes=_notes(probing, probes, relations, lost=any(result.lost for result in results)),
+        notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
     )
     return examples_of(probing, probes, report)
@@ -133,7 +142,7 @@ def _notes(
         notes += ("annotated pairs are read from the later word back: a query sees no later word",)
     if lost:
         info = probing.model.info
-        notes += (f"some weights are not numbers: they have no part{info.overflow_advice}",)
+        notes += (f"some weights are not numbers: those heads have no label{info.overflow_advice}",)
     return notes
 
 
