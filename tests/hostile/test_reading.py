@@ -120,9 +120,7 @@ def test_what_does_not_fit_the_memory() -> None:
         read_stream(Full(), "a text")
 
 
-@pytest.mark.parametrize(
-    "file", ["config.json", "tokenizer_config.json", "generation_config.json", "tokenizer.json"]
-)
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "tokenizer.json"])
 def test_json_of_a_checkpoint_that_is_nested_too_deep(
     file: str, llama: Callable[..., Path], refused: Callable[..., str]
 ) -> None:
