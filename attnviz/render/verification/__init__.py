@@ -1,1 +1,0 @@
-"""The screens of ``attnviz verify``: records in, blocks of styled text out."""

@@ -1,1 +1,0 @@
-"""Training of small language models made of the library's own attention."""
