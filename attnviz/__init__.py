@@ -5,9 +5,7 @@ From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 
 __version__ = "0.1.0"
 
@@ -38,22 +36,9 @@ def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_PLACES[name]), name)
-    if name == "capture":  # the modules of the layer are found through the function
-        found.__dict__ = vars(import_module("attnviz.capture"))
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """Keeps the function ``capture`` when the layer ``attnviz.capture`` is imported."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name != "capture" or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

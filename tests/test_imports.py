@@ -1,4 +1,4 @@
-"""The layers of the package, read from its imports: they point downwards only.
+"""The folders of the package, read from its imports: they point downwards only.
 
 Every import counts, also inside a function or under ``TYPE_CHECKING``: a layer that needs a name
 from above only to annotate with it depends on it all the same.
@@ -19,58 +19,47 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {
-    *("records", "designs", "accounts", "ablation", "patterns", "pruning", "scaling"),
-    *("learning", "sweeping", "verification", "errors", "reading"),
+GROUND = {"records", "errors", "reading"}
+"""What crosses the folders: plain data and the exceptions."""
+
+SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
+
+CAPABILITIES = {
+    *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
 }
-"""What crosses the layers: plain data and the exceptions."""
 
 MAY_IMPORT = {
-    "api": {"render", "analysis", "capture", "models", "attention"} | GROUND,
-    "cli": {"training", "render", "analysis", "capture", "models", "attention"} | GROUND,
-    "training": {"render", "analysis", "capture", "models", "attention"} | GROUND,
-    "render": GROUND,
-    "analysis": {"capture"} | GROUND,
-    "capture": {"models", "attention"} | GROUND,
-    "models": {"attention"} | GROUND,
-    "attention": {"errors", "reading"},
     **{name: set() for name in GROUND},
-    "accounts": {"designs"},
-    "ablation": {"records"},
-    "patterns": {"records"},
-    "pruning": {"records"},
     "reading": {"errors"},
-    "scaling": {"records"},
-    "learning": {"records"},
-    "sweeping": {"learning"},
-    "verification": {"records"},
+    "attention": {"errors", "reading"},
+    "measures": GROUND,
+    "models": {"attention"} | GROUND,
+    "engine": {"models", "attention", "measures"} | GROUND,
+    "draw": GROUND,
+    "cli": {"draw", "engine", "models", "measures"} | GROUND,
+    **dict.fromkeys(CAPABILITIES, SHARED),
+    "prune": {"ablate"} | SHARED,
+    "sweep": {"train"} | SHARED,
+    "verify": {"params"} | SHARED,
+    "api": {"heads"} | SHARED,
 }
-"""What each layer may import beside itself."""
+"""What each folder may import beside itself; a capability another one only as it stands here."""
 
 LIBRARIES = {
     "api": {"numpy", "rich"},
-    "render": {"numpy", "rich", "safetensors", "matplotlib"},
-    "analysis": {"numpy"},
+    "draw": {"numpy", "rich", "safetensors", "matplotlib"},
+    "measures": {"numpy"},
     "attention": {"numpy", "torch", "array_api_compat", "safetensors"},
     "records": {"numpy"},
-    "ablation": {"numpy"},
-    "patterns": {"numpy"},
-    "pruning": set(),
     "reading": set(),
-    "scaling": set(),
-    "verification": {"numpy"},
-    "designs": set(),
-    "accounts": set(),
     "errors": set(),
-    "learning": set(),
-    "sweeping": set(),
 }
-"""The only third-party libraries of the layers that must stay small."""
+"""The only third-party libraries of the folders that must stay small."""
 
 TRANSFORMERS = {
     "attnviz.models.attention_interface",
     "attnviz.models.huggingface",
-    "attnviz.models.meta_count",
+    "attnviz.params.meta_count",
 }
 """The only modules that import transformers."""
 
@@ -113,7 +102,7 @@ def _imports(module: str) -> Iterator[str]:
 
 
 def layer(module: str) -> str:
-    """``attnviz.cli.heads`` is of the layer ``cli``; the package itself is of none."""
+    """``attnviz.heads.command`` is of the layer ``cli``; the package itself is of none."""
     return module.split(".")[1] if "." in module else ""
 
 

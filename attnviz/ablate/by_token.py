@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
+from attnviz.ablate.numbers import NumberScale
+from attnviz.draw.blocks import DIM, Block, Line, text_line
+from attnviz.draw.diverging import diverging_steps, sign_glyph
+from attnviz.draw.labels import fit, token_label, token_labels, visible, width
+from attnviz.draw.palette import DIVERGING
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
-from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.blocks import DIM, Block, Line, text_line
-from attnviz.render.diverging import diverging_steps, sign_glyph
-from attnviz.render.labels import fit, token_label, token_labels, visible, width
-from attnviz.render.palette import DIVERGING
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
 
 __all__ = ["by_token"]
 

@@ -147,9 +147,9 @@ def ablate(
     output: AblationOutput,
 ) -> None:
     """Remove heads and measure what is lost; all of them, exactly, in one scan."""
-    from attnviz.cli.ablate_run import show_ablation
-    from attnviz.cli.ablate_wish import ScanWish, ViewWish
-    from attnviz.cli.removal_choice import RemovalChoice
+    from attnviz.ablate.head_choice import RemovalChoice
+    from attnviz.ablate.request import ScanWish, ViewWish
+    from attnviz.ablate.run import show_ablation
     from attnviz.cli.texts_input import read_texts
 
     show_ablation(

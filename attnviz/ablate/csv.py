@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnviz.ablation import METRICS, AblationReport, Effect
-from attnviz.render.ablation.names import variant_name
+from attnviz.ablate.names import variant_name
+from attnviz.engine.effects import METRICS, AblationReport, Effect
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

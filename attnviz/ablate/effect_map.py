@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.ablation.sign_legend import sign_legend
-from attnviz.render.axes import tick_line
-from attnviz.render.blocks import BOLD, DIM, Block, Line, stack, text_line, widest
-from attnviz.render.diverging import diverging_steps, sign_glyph, strength
-from attnviz.render.labels import width
-from attnviz.render.palette import DIVERGING
-from attnviz.render.theme import Theme
+from attnviz.ablate.numbers import NumberScale
+from attnviz.ablate.sign_legend import sign_legend
+from attnviz.draw.axes import tick_line
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, stack, text_line, widest
+from attnviz.draw.diverging import diverging_steps, sign_glyph, strength
+from attnviz.draw.labels import width
+from attnviz.draw.palette import DIVERGING
+from attnviz.draw.theme import Theme
 
 __all__ = ["EffectGrid", "effect_map", "map_width"]
 

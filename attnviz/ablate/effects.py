@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.ablation import METRICS, Effect, Metric, Scores, Variant
+from attnviz.engine.effects import METRICS, Effect, Metric, Scores, Variant
 
 __all__ = ["LEAST_TEXTS", "mean_baseline", "mean_interval", "removal_effects", "spearman"]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from attnviz.ablation import AblationReport
-from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.ablation.order import traits_of
-from attnviz.render.ablation.table import Column, table
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import Block
-from attnviz.render.facts import trait_text
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
+from attnviz.ablate.numbers import NumberScale
+from attnviz.ablate.order import traits_of
+from attnviz.ablate.view import AblationView
+from attnviz.draw.blocks import Block
+from attnviz.draw.prose import wrapped
+from attnviz.draw.provenance import trait_text
+from attnviz.draw.table import Column, table
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import AblationReport
 
 __all__ = ["gradient_order", "gradient_ranking"]
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from attnviz.ablation import AblationReport
-from attnviz.render.ablation.effect_map import EffectGrid
-from attnviz.render.ablation.metrics import METRICS
-from attnviz.render.ablation.names import cell_of, column_name
-from attnviz.render.ablation.numbers import NumberScale
+from attnviz.ablate.effect_map import EffectGrid
+from attnviz.ablate.metrics import METRICS
+from attnviz.ablate.names import cell_of, column_name
+from attnviz.ablate.numbers import NumberScale
+from attnviz.engine.effects import AblationReport
 
 __all__ = ["effect_grid", "gradient_grid"]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attnviz.ablation import Unit, Variant
-from attnviz.capture.selection import choose_heads
+from attnviz.engine.effects import Unit, Variant
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.records import ModelInfo
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.ablation import Variant
-from attnviz.capture.over_text import Choice, attention_kind, target_tokens
-from attnviz.capture.scan import Scan, open_scan
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.cli.ablate_wish import DRAWS, ScanWish
+from attnviz.ablate.head_choice import choose_removals
+from attnviz.ablate.request import DRAWS, ScanWish
+from attnviz.ablate.stored_scores import digest, texts_digest
 from attnviz.cli.measured_texts import encode_texts, single_token
-from attnviz.cli.removal_choice import choose_removals
 from attnviz.cli.scan_progress import Advance
-from attnviz.cli.stored_scores import digest, texts_digest
 from attnviz.cli.texts_input import Texts, read_texts_file
+from attnviz.engine.effects import Variant
+from attnviz.engine.over_text import Choice, attention_kind, target_tokens
+from attnviz.engine.scan.options import ScanOptions
+from attnviz.engine.scan.run import Scan, open_scan
 from attnviz.errors import UsageError
 from attnviz.models.fingerprint import weights_fingerprint
 from attnviz.models.model import Model, NumpyModel, TwoStackModel
@@ -187,8 +187,8 @@ class Job:
                 f"{self.model.info.name!r} predicts no words: without a loss there is no gradient; "
                 "choose --method exact"
             )
-        from attnviz.capture.gradient import gradient_importance  # torch only where needed
-        from attnviz.capture.scan_models import open_subject, passages_of
+        from attnviz.engine.gradient import gradient_importance  # torch only where needed
+        from attnviz.engine.scan.models import open_subject, passages_of
 
         passages = passages_of(self.texts, self.targets)
         read = self.targets or self.texts

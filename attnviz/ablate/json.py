@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnviz.ablation import METRICS, AblationReport, Effect
+from attnviz.ablate.names import variant_name
+from attnviz.ablate.order import joint_effects, singles, traits_of
+from attnviz.ablate.view import AblationView
+from attnviz.draw.decimals import json_number
+from attnviz.draw.model_facts import model_facts
+from attnviz.engine.effects import METRICS, AblationReport, Effect
 from attnviz.records import Tokens, Trait
-from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.order import joint_effects, singles, traits_of
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.export.decimals import json_number
-from attnviz.render.export.model_facts import model_facts
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

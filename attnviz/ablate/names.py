@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.ablation import AblationReport, Variant
+from attnviz.engine.effects import AblationReport, Variant
 
 __all__ = ["cell_of", "column_name", "variant_name"]
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attnviz.ablation import AblationReport, Effect, Metric
+from attnviz.ablate.metrics import METRICS
+from attnviz.ablate.names import cell_of
+from attnviz.ablate.numbers import NumberScale
+from attnviz.ablate.view import AblationView
+from attnviz.engine.effects import AblationReport, Effect, Metric
 from attnviz.records import NO_TRAIT, Trait
-from attnviz.render.ablation.metrics import METRICS
-from attnviz.render.ablation.names import cell_of
-from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.ablation.view import AblationView
 
 __all__ = ["Order", "joint_effects", "ranked_effects", "scale_of", "singles", "traits_of"]
 

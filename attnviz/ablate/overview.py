@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from attnviz.ablation import AblationReport
-from attnviz.render.ablation.effect_map import EffectGrid, effect_map, map_width
-from attnviz.render.ablation.facts import UNIT_NAMES
-from attnviz.render.ablation.gradients import gradient_ranking
-from attnviz.render.ablation.grid import effect_grid, gradient_grid
-from attnviz.render.ablation.metrics import METRICS
-from attnviz.render.ablation.names import cell_of
-from attnviz.render.ablation.ranking import ranking
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import Block, beside, stack, widest
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
+from attnviz.ablate.effect_map import EffectGrid, effect_map, map_width
+from attnviz.ablate.gradients import gradient_ranking
+from attnviz.ablate.grid import effect_grid, gradient_grid
+from attnviz.ablate.metrics import METRICS
+from attnviz.ablate.names import cell_of
+from attnviz.ablate.provenance import UNIT_NAMES
+from attnviz.ablate.ranking import ranking
+from attnviz.ablate.view import AblationView
+from attnviz.draw.blocks import Block, beside, stack, widest
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import AblationReport
 
 __all__ = ["map_and_ranking"]
 

@@ -6,24 +6,24 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnviz.ablation import METRICS as NAMES
-from attnviz.ablation import AblationReport, Effect, Metric
-from attnviz.render.ablation.effect_map import EffectGrid
-from attnviz.render.ablation.facts import UNIT_NAMES, doubts, scan_words
-from attnviz.render.ablation.gradients import gradient_order
-from attnviz.render.ablation.grid import effect_grid, gradient_grid
-from attnviz.render.ablation.metrics import METRICS
-from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.order import joint_effects, ranked_effects, scale_of, traits_of
-from attnviz.render.ablation.ranking import ranking_titles
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.diverging import diverging_steps
-from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip
-from attnviz.render.export.legend_figure import legend_drawing
-from attnviz.render.export.map_figure import map_drawing
-from attnviz.render.export.page import Page, Section, Table
-from attnviz.render.facts import trait_text
-from attnviz.render.palette import DIVERGING, colour_table, contrasting, to_hex
+from attnviz.ablate.effect_map import EffectGrid
+from attnviz.ablate.gradients import gradient_order
+from attnviz.ablate.grid import effect_grid, gradient_grid
+from attnviz.ablate.metrics import METRICS
+from attnviz.ablate.names import variant_name
+from attnviz.ablate.order import joint_effects, ranked_effects, scale_of, traits_of
+from attnviz.ablate.provenance import UNIT_NAMES, doubts, scan_words
+from attnviz.ablate.ranking import ranking_titles
+from attnviz.ablate.view import AblationView
+from attnviz.draw.diverging import diverging_steps
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Tip
+from attnviz.draw.legend_figure import legend_drawing
+from attnviz.draw.map_figure import map_drawing
+from attnviz.draw.page import Page, Section, Table
+from attnviz.draw.palette import DIVERGING, colour_table, contrasting, to_hex
+from attnviz.draw.provenance import trait_text
+from attnviz.engine.effects import METRICS as NAMES
+from attnviz.engine.effects import AblationReport, Effect, Metric
 
 __all__ = ["ablation_page", "bars_drawing", "effect_drawing", "power_words"]
 

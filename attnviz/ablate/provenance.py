@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from attnviz.ablation import AblationReport
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import Block, text_line
-from attnviz.render.facts import model_parts, quoted_line
-from attnviz.render.labels import at_blanks, visible
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
+from attnviz.ablate.view import AblationView
+from attnviz.draw.blocks import Block, text_line
+from attnviz.draw.labels import at_blanks, visible
+from attnviz.draw.prose import wrapped
+from attnviz.draw.provenance import model_parts, quoted_line
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import AblationReport
 
 __all__ = ["UNIT_NAMES", "count", "doubts", "scan_provenance", "scan_words"]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from attnviz.ablation import AblationReport, Effect
-from attnviz.render.ablation.facts import UNIT_NAMES
-from attnviz.render.ablation.metrics import METRICS
-from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.order import joint_effects, ranked_effects, scale_of, singles
-from attnviz.render.ablation.rows import effect_rows
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import Block, stack
-from attnviz.render.labels import visible
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
+from attnviz.ablate.metrics import METRICS
+from attnviz.ablate.names import variant_name
+from attnviz.ablate.order import joint_effects, ranked_effects, scale_of, singles
+from attnviz.ablate.provenance import UNIT_NAMES
+from attnviz.ablate.rows import effect_rows
+from attnviz.ablate.view import AblationView
+from attnviz.draw.blocks import Block, stack
+from attnviz.draw.labels import visible
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import AblationReport, Effect
 
 __all__ = ["ranking", "ranking_titles", "together"]
 

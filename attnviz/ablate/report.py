@@ -6,20 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from attnviz.ablation import AblationReport, Effect, Metric
-from attnviz.analysis.removal_effects import (
+from attnviz.ablate.effects import (
     LEAST_TEXTS,
     mean_baseline,
     removal_effects,
     spearman,
 )
-from attnviz.cli.ablate_job import Job
-from attnviz.cli.ablate_scan import Part, ScanRun
-from attnviz.cli.ablate_wish import ScanWish
-from attnviz.cli.resume_file import ResumeFile
+from attnviz.ablate.job import Job
+from attnviz.ablate.order import ranked_effects
+from attnviz.ablate.request import ScanWish
+from attnviz.ablate.resume import ResumeFile
+from attnviz.ablate.scanning import Part, ScanRun
 from attnviz.cli.scan_progress import Advance
+from attnviz.engine.effects import AblationReport, Effect, Metric
 from attnviz.errors import UsageError
-from attnviz.render.ablation.order import ranked_effects
 
 __all__ = ["Measured", "measure"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnviz.ablation import Method, Metric, Mode, Positions
+from attnviz.ablate.head_choice import RemovalChoice
 from attnviz.cli.amounts import Budget, read_budget, read_bytes
-from attnviz.cli.removal_choice import RemovalChoice
+from attnviz.engine.effects import Method, Metric, Mode, Positions
 from attnviz.errors import UsageError
 from attnviz.records import Kind
 

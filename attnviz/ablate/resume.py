@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from attnviz.draw.labels import visible
+from attnviz.draw.lock import lock
+from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import CORPUS_BYTES, read_bytes
-from attnviz.render.export.lock import lock
-from attnviz.render.export.whole_file import check_writable, whole_file
-from attnviz.render.labels import visible
 
 __all__ = ["SCHEMA", "Piece", "ResumeFile"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attnviz.ablation import AblationReport, Effect, Metric
-from attnviz.render.ablation.metrics import METRICS
-from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.ablation.order import scale_of, traits_of
-from attnviz.render.ablation.table import Column, table
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import Block
-from attnviz.render.facts import trait_text
-from attnviz.render.labels import visible
-from attnviz.render.theme import Theme
+from attnviz.ablate.metrics import METRICS
+from attnviz.ablate.names import variant_name
+from attnviz.ablate.numbers import NumberScale
+from attnviz.ablate.order import scale_of, traits_of
+from attnviz.ablate.view import AblationView
+from attnviz.draw.blocks import Block
+from attnviz.draw.labels import visible
+from attnviz.draw.provenance import trait_text
+from attnviz.draw.table import Column, table
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import AblationReport, Effect, Metric
 
 __all__ = ["effect_rows", "metrics_beside"]
 

@@ -10,36 +10,36 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from attnviz.ablation import AblationReport
-from attnviz.analysis.traits import head_scores
-from attnviz.analysis.words import joined
-from attnviz.capture.run import capture
-from attnviz.cli.ablate_job import Job, read_reference
-from attnviz.cli.ablate_report import measure
-from attnviz.cli.ablate_wish import ScanWish, ViewWish
+from attnviz.ablate.gradients import gradient_order
+from attnviz.ablate.job import Job, read_reference
+from attnviz.ablate.names import variant_name
+from attnviz.ablate.order import ranked_effects
+from attnviz.ablate.report import measure
+from attnviz.ablate.request import ScanWish, ViewWish
+from attnviz.ablate.resume import ResumeFile
+from attnviz.ablate.screen import ablation_screen
+from attnviz.ablate.view import AblationView
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
-from attnviz.cli.resume_file import ResumeFile
 from attnviz.cli.scan_progress import scanning, spoken_time
 from attnviz.cli.terminal import messages
 from attnviz.cli.texts_input import Texts
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import AblationReport
+from attnviz.engine.run import capture
 from attnviz.errors import UnsupportedError
+from attnviz.measures.traits import head_scores
+from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import HeadsReport
-from attnviz.render.ablation.gradients import gradient_order
-from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.order import ranked_effects
-from attnviz.render.ablation.screen import ablation_screen
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import Block
-from attnviz.render.theme import Theme
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Scanned", "make_view", "show_ablation"]
 
@@ -55,14 +55,14 @@ class Scanned:
         return ablation_screen(self.report, self.view, theme, console.width)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.ablation_json import write_ablation_json
+        from attnviz.ablate.json import write_ablation_json
 
         write_ablation_json(self.report, self.view, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.ablation_csv import write_ablation_csv
-        from attnviz.render.export.ablation_page import ablation_page
-        from attnviz.render.export.files import page_files, text_file
+        from attnviz.ablate.csv import write_ablation_csv
+        from attnviz.ablate.page import ablation_page
+        from attnviz.draw.files import page_files, text_file
 
         csv = text_file(partial(write_ablation_csv, self.report))
         page = partial(ablation_page, self.report, self.view, palette)

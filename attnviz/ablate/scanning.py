@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnviz.ablation import Scores, Variant
-from attnviz.capture.scan import Scan
-from attnviz.cli.resume_file import Piece, ResumeFile
+from attnviz.ablate.resume import Piece, ResumeFile
+from attnviz.ablate.stored_scores import restore_scores, store_scores
 from attnviz.cli.scan_progress import Advance
-from attnviz.cli.stored_scores import restore_scores, store_scores
+from attnviz.engine.effects import Scores, Variant
+from attnviz.engine.scan.run import Scan
 from attnviz.errors import LoadError
 
 __all__ = ["Part", "ScanRun"]

@@ -5,26 +5,25 @@ from __future__ import annotations
 import numpy as np
 from rich.segment import Segment
 
-from attnviz.ablation import AblationReport, Effect
-from attnviz.render.ablation.by_token import by_token
-from attnviz.render.ablation.facts import doubts, scan_provenance
-from attnviz.render.ablation.gradients import gradient_order
-from attnviz.render.ablation.metrics import METRICS
-from attnviz.render.ablation.names import variant_name
-from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.ablation.order import (
+from attnviz.ablate.by_token import by_token
+from attnviz.ablate.gradients import gradient_order
+from attnviz.ablate.metrics import METRICS
+from attnviz.ablate.names import variant_name
+from attnviz.ablate.numbers import NumberScale
+from attnviz.ablate.order import (
     joint_effects,
     ranked_effects,
     scale_of,
     singles,
     traits_of,
 )
-from attnviz.render.ablation.overview import map_and_ranking
-from attnviz.render.ablation.ranking import together
-from attnviz.render.ablation.rows import metrics_beside
-from attnviz.render.ablation.sign_legend import sign_legend
-from attnviz.render.ablation.view import AblationView
-from attnviz.render.blocks import (
+from attnviz.ablate.overview import map_and_ranking
+from attnviz.ablate.provenance import doubts, scan_provenance
+from attnviz.ablate.ranking import together
+from attnviz.ablate.rows import metrics_beside
+from attnviz.ablate.sign_legend import sign_legend
+from attnviz.ablate.view import AblationView
+from attnviz.draw.blocks import (
     BOLD,
     DIM,
     Block,
@@ -34,13 +33,14 @@ from attnviz.render.blocks import (
     text_line,
     without_trailing_blanks,
 )
-from attnviz.render.facts import trait_text
-from attnviz.render.labels import visible
-from attnviz.render.legend import legend
-from attnviz.render.maps import small_map, small_map_cells
-from attnviz.render.pool import pooling
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.theme import Theme
+from attnviz.draw.labels import visible
+from attnviz.draw.legend import legend
+from attnviz.draw.maps import small_map, small_map_cells
+from attnviz.draw.pool import pooling
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.provenance import trait_text
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import AblationReport, Effect
 
 __all__ = ["ablation_screen", "explain_scan", "patterns", "where_it_hurts"]
 

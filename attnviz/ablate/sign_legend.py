@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from rich.segment import Segment
 
-from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.blocks import DIM, Block, Line, flow, text_line
-from attnviz.render.diverging import diverging_steps, sign_glyph
-from attnviz.render.labels import at_blanks
-from attnviz.render.palette import DIVERGING
-from attnviz.render.theme import Theme
+from attnviz.ablate.numbers import NumberScale
+from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
+from attnviz.draw.diverging import diverging_steps, sign_glyph
+from attnviz.draw.labels import at_blanks
+from attnviz.draw.palette import DIVERGING
+from attnviz.draw.theme import Theme
 
 __all__ = ["sign_legend"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.ablation import Scores
+from attnviz.engine.effects import Scores
 from attnviz.errors import LoadError
 from attnviz.records import Tokens
 

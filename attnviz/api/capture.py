@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.analysis.heads_report import heads_report
-from attnviz.analysis.words import joined
 from attnviz.api.head_choice import HeadChoice, spelled
 from attnviz.api.head_maps import HeadMaps
 from attnviz.api.python_words import in_python_words
-from attnviz.capture.over_text import Choice, observe
+from attnviz.engine.over_text import Choice, observe
 from attnviz.errors import UsageError
+from attnviz.heads.report import heads_report
+from attnviz.measures.words import joined
 from attnviz.models.model import Model, NumpyModel
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.unheeded import refuse_unheeded

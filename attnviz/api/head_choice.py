@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from attnviz.api.python_words import in_python_words
-from attnviz.capture.selection import choose_heads
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.records import HeadsReport, LayerWeights
 

@@ -15,13 +15,13 @@ from rich.measure import Measurement
 
 from attnviz.api.head_choice import HeadChoice, chosen_heads, one_head, only
 from attnviz.api.python_words import in_python_words
+from attnviz.draw.blocks import Block
+from attnviz.draw.labels import visible
+from attnviz.draw.palette import PALETTES
+from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
+from attnviz.heads.screen import View, heads_screen
 from attnviz.records import HeadScores, HeadsReport
-from attnviz.render.blocks import Block
-from attnviz.render.labels import visible
-from attnviz.render.palette import PALETTES
-from attnviz.render.screen import View, heads_screen
-from attnviz.render.theme import Theme
 
 __all__ = ["HeadMaps"]
 
@@ -136,8 +136,8 @@ class HeadMaps:
 
         Raises UsageError for another ending, LoadError where it cannot be written.
         """
-        from attnviz.render.export.files import save, text_file
-        from attnviz.render.export.heads_files import heads_files
+        from attnviz.draw.files import save, text_file
+        from attnviz.heads.files import heads_files
 
         with in_python_words():
             report = self.report if Path(path).suffix.lower() in _DATA else self._drawn

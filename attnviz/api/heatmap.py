@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads_report import heads_report
 from attnviz.api.head_maps import HeadMaps
 from attnviz.api.labels import TokenLabels, axis_tokens, joined_labels
-from attnviz.capture.observer import to_numpy
+from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
+from attnviz.heads.report import heads_report
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo
 
 __all__ = ["ArrayLike", "as_numpy", "heatmap", "weight_matrices"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
+from attnviz.draw.map_figure import map_drawing
+from attnviz.draw.page import page_html
+from attnviz.draw.words import mapped_heads
+from attnviz.heads.overview_figure import overview_drawing
+from attnviz.heads.page import heads_page
 from attnviz.records import HeadsReport
-from attnviz.render.export.heads_page import heads_page
-from attnviz.render.export.map_figure import map_drawing
-from attnviz.render.export.overview_figure import overview_drawing
-from attnviz.render.export.page import page_html
-from attnviz.render.export.words import mapped_heads
 
 __all__ = ["framed_page"]
 

@@ -25,7 +25,10 @@ COMMANDS = {
     "sweep": "Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn.",
     "train": "Train a small language model of the library's own attention on your texts.",
 }
-"""Each command with the first line of its help; ``attnviz.cli.NAME.NAME`` is the command."""
+"""Each command with the first line of its help."""
+
+_ELSEWHERE = {"rollout": "attnviz.heads.rollout_command"}
+"""Where a command does not stand in ``attnviz.NAME.command``."""
 
 
 class _Lazy(TyperGroup):
@@ -38,7 +41,8 @@ class _Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
-            found = getattr(import_module(f"attnviz.cli.{args[0]}"), args[0])
+            place = _ELSEWHERE.get(args[0], f"attnviz.{args[0]}.command")
+            found = getattr(import_module(place), args[0])
             self.add_command(typer.main.get_command(found), args[0])
         return super().resolve_command(ctx, args)
 

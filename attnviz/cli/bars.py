@@ -17,8 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from attnviz.draw.labels import visible
 from attnviz.models.transfer import Progress as Report
-from attnviz.render.labels import visible
 
 __all__ = ["bars"]
 

@@ -14,8 +14,8 @@ import typer
 
 from attnviz.cli.app import app
 from attnviz.cli.streams import discard_output, steady_streams
+from attnviz.draw.labels import cut, visible, width
 from attnviz.errors import AttnvizError, LoadError
-from attnviz.render.labels import cut, visible, width
 
 __all__ = ["run"]
 

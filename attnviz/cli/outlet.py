@@ -13,15 +13,15 @@ from rich.console import Console
 from attnviz.cli.output import SCREEN_ENDING, Output
 from attnviz.cli.streams import printing
 from attnviz.cli.terminal import messages, open_console
+from attnviz.draw.blocks import Block
+from attnviz.draw.labels import visible
+from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
-from attnviz.render.blocks import Block
-from attnviz.render.labels import visible
-from attnviz.render.theme import Theme
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Outlet", "Result", "open_outlet"]
 
@@ -73,7 +73,7 @@ class Outlet:
                 raise failed
 
     def _save(self, result: Result, path: Path) -> None:
-        from attnviz.render.export.files import save, text_file
+        from attnviz.draw.files import save, text_file
 
         def screen(stream: SupportsWrite[str]) -> None:
             if self.console is not None:
@@ -99,7 +99,7 @@ def open_outlet(output: Output) -> Outlet:
     Raises UsageError or LoadError as ``check_path`` does, UsageError for a width that is none.
     """
     if output.save:
-        from attnviz.render.export.files import check_path
+        from attnviz.draw.files import check_path
 
         for path in output.save:
             check_path(path, output.endings)

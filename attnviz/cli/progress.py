@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from attnviz.draw.labels import visible
 from attnviz.models.transfer import Progress
-from attnviz.render.labels import visible
 
 __all__ = ["loading"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import read_bytes, read_stream
-from attnviz.render.labels import visible
 
 __all__ = ["as_utf8", "decoded", "read_file", "read_standard_input", "read_text"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.cli.text_input import decoded, read_file, read_standard_input, read_text
+from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import parse_json
-from attnviz.render.labels import visible
 
 __all__ = ["BUILT_IN_TEXT", "Texts", "read_texts", "read_texts_file"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from attnviz.render.blocks import DIM, Line, text_line
-from attnviz.render.labels import width
+from attnviz.draw.blocks import DIM, Line, text_line
+from attnviz.draw.labels import width
 
 __all__ = ["Axes", "tick_line"]
 

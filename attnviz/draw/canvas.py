@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.blocks import Line, without_trailing_blanks
+from attnviz.draw.blocks import Line, without_trailing_blanks
 
 __all__ = ["DOTS_ACROSS", "DOTS_DOWN", "Canvas", "Points"]
 

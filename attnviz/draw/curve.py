@@ -10,13 +10,13 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.blocks import DIM, Block, Line, trimmed
-from attnviz.render.labels import at_blanks, visible, width
-from attnviz.render.palette import colour_table
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
-from attnviz.render.ticks import round_ticks, short_number
-from attnviz.render.training.canvas import Canvas, Points
+from attnviz.draw.blocks import DIM, Block, Line, trimmed
+from attnviz.draw.canvas import Canvas, Points
+from attnviz.draw.labels import at_blanks, visible, width
+from attnviz.draw.palette import colour_table
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
+from attnviz.draw.ticks import round_ticks, short_number
 
 __all__ = ["Curve", "Mark", "curve_plot"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.render.palette import STEPS
+from attnviz.draw.palette import STEPS
 
 __all__ = ["diverging_steps", "sign_glyph", "strength"]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
+from attnviz.draw.palette import colour_table
+from attnviz.draw.plot_fonts import Pen
 from attnviz.errors import UsageError
-from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Style, Tip
-from attnviz.render.export.plot_fonts import Pen
-from attnviz.render.palette import colour_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from attnviz.draw.labels import visible
+from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.render.export.whole_file import check_writable, whole_file
-from attnviz.render.labels import visible
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.page import Page
+    from attnviz.draw.page import Page
 
 __all__ = ["TextWriter", "Writer", "check_path", "page_files", "save", "text_file"]
 
@@ -36,9 +36,9 @@ def text_file(write: TextWriter) -> Writer:
 
 def page_files(page: Callable[[], Page], palette: str) -> dict[str, Writer]:
     """What writes a page, by the ending of the name; it is made when one of them is asked for."""
-    from attnviz.render.export.drawing_plot import write_drawing  # NumPy is for pictures alone
-    from attnviz.render.export.page import page_drawing, page_html
-    from attnviz.render.export.svg import svg_document
+    from attnviz.draw.drawing_plot import write_drawing  # NumPy is for pictures alone
+    from attnviz.draw.page import page_drawing, page_html
+    from attnviz.draw.svg import svg_document
 
     def html(stream: SupportsWrite[str]) -> None:
         for piece in page_html(page(), palette):

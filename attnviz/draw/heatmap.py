@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from attnviz.render.axes import Axes, tick_line
-from attnviz.render.blocks import (
+from attnviz.draw.axes import Axes, tick_line
+from attnviz.draw.blocks import (
     DIM,
     Block,
     Line,
@@ -18,10 +18,10 @@ from attnviz.render.blocks import (
     widest,
     without_trailing_blanks,
 )
-from attnviz.render.labels import at_blanks, fit, width, wrap
-from attnviz.render.maps import cell_steps
-from attnviz.render.pool import block_starts, pooling
-from attnviz.render.theme import Theme
+from attnviz.draw.labels import at_blanks, fit, width, wrap
+from attnviz.draw.maps import cell_steps
+from attnviz.draw.pool import block_starts, pooling
+from attnviz.draw.theme import Theme
 
 __all__ = ["dense_map", "heatmap", "heatmap_width", "values_fit"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from rich.segment import Segment
 
+from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
+from attnviz.draw.palette import STEPS
+from attnviz.draw.prose import wrapped
+from attnviz.draw.scale import weight_steps
+from attnviz.draw.theme import Theme
 from attnviz.records import HeadsReport
-from attnviz.render.blocks import DIM, Block, Line, flow, text_line
-from attnviz.render.palette import STEPS
-from attnviz.render.prose import wrapped
-from attnviz.render.scale import weight_steps
-from attnviz.render.theme import Theme
 
 __all__ = ["legend", "trait_legend"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnviz.render.export.drawing import Cells, Drawing, Item, Label
-from attnviz.render.facts import share
-from attnviz.render.palette import STEPS
+from attnviz.draw.drawing import Cells, Drawing, Item, Label
+from attnviz.draw.palette import STEPS
+from attnviz.draw.provenance import share
 
 __all__ = ["TICKS", "legend_drawing", "tick_text"]
 

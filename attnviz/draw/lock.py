@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from attnviz.draw.labels import visible
 from attnviz.errors import UsageError
-from attnviz.render.labels import visible
 
 __all__ = ["held", "lock"]
 

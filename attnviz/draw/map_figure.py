@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
+from attnviz.draw.labels import cut, token_label, width
+from attnviz.draw.maps import cell_steps
+from attnviz.draw.palette import colour_table, contrasting, to_hex
+from attnviz.draw.provenance import share
+from attnviz.draw.words import axis_labels, head_name, head_words
 from attnviz.records import HeadScores, HeadsReport, Tokens
-from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Style, Tip
-from attnviz.render.export.words import axis_labels, head_name, head_words
-from attnviz.render.facts import share
-from attnviz.render.labels import cut, token_label, width
-from attnviz.render.maps import cell_steps
-from attnviz.render.palette import colour_table, contrasting, to_hex
 
 __all__ = ["map_drawing", "matrix_drawing"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.render.blocks import Block, Line
-from attnviz.render.pool import block_starts, pool
-from attnviz.render.scale import visible_cells, weight_steps
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import Block, Line
+from attnviz.draw.pool import block_starts, pool
+from attnviz.draw.scale import visible_cells, weight_steps
+from attnviz.draw.theme import Theme
 
 __all__ = ["cell_steps", "small_map", "small_map_cells"]
 

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from attnviz.render.export.drawing import Drawing, Item, Label, Style, flow
-from attnviz.render.export.svg import STYLE, safe, svg_element
-from attnviz.render.labels import cut, visible
+from attnviz.draw.drawing import Drawing, Item, Label, Style, flow
+from attnviz.draw.labels import cut, visible
+from attnviz.draw.svg import STYLE, safe, svg_element
 
 __all__ = ["Page", "Section", "Table", "page_drawing", "page_html"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnviz.render.labels import visible
+from attnviz.draw.labels import visible
 
 if TYPE_CHECKING:
     from matplotlib.font_manager import FontEntry

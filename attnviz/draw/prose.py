@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.render.labels import at_blanks, width
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line
+from attnviz.draw.labels import at_blanks, width
+from attnviz.draw.theme import Theme
 
 __all__ = ["paragraph", "wrapped"]
 

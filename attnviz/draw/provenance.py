@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from attnviz.draw.blocks import DIM, Block, Line, text_line
+from attnviz.draw.kind_words import kind_words
+from attnviz.draw.labels import fit, visible, width
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
 from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, HeadsReport, ModelInfo, Trait
-from attnviz.render.blocks import DIM, Block, Line, text_line
-from attnviz.render.kind_words import kind_words
-from attnviz.render.labels import fit, visible, width
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
 
 __all__ = [
     "head_title",

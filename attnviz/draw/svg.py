@@ -12,9 +12,9 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip
-from attnviz.render.labels import visible
-from attnviz.render.palette import colour_table, to_hex
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Tip
+from attnviz.draw.labels import visible
+from attnviz.draw.palette import colour_table, to_hex
 
 __all__ = ["STYLE", "png", "png_uri", "safe", "svg_document", "svg_element"]
 

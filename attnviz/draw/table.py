@@ -9,10 +9,10 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.blocks import BOLD, DIM, Block, Line
-from attnviz.render.labels import fit, width
-from attnviz.render.palette import DIVERGING, colour_table
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import BOLD, DIM, Block, Line
+from attnviz.draw.labels import fit, width
+from attnviz.draw.palette import DIVERGING, colour_table
+from attnviz.draw.theme import Theme
 
 __all__ = ["Column", "bar", "table"]
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.palette import STEPS, colour_table, contrasting
+from attnviz.draw.palette import STEPS, colour_table, contrasting
 
 __all__ = ["Theme"]
 

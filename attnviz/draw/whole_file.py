@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
-from attnviz.render.labels import visible
 
 __all__ = ["check_writable", "whole_file"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from attnviz.draw.kind_words import kind_words
+from attnviz.draw.labels import cut, token_labels
+from attnviz.draw.provenance import size_words, trait_words
 from attnviz.records import HeadScores, HeadsReport, Tokens
-from attnviz.render.facts import size_words, trait_words
-from attnviz.render.kind_words import kind_words
-from attnviz.render.labels import cut, token_labels
 
 __all__ = [
     "axis_labels",

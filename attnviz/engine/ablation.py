@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.ablation import Variant
-from attnviz.capture.removal_sites import LostTrackError, Site
-from attnviz.capture.removal_subject import Subject
+from attnviz.engine.effects import Variant
+from attnviz.engine.patchable import Subject
+from attnviz.engine.sites import LostTrackError, Site
 from attnviz.errors import UsageError
 from attnviz.records import Kind
 

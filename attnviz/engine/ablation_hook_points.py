@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.capture.removal_sites import HeadEditor, Site, SiteCounter
+from attnviz.engine.sites import HeadEditor, Site, SiteCounter
 
 __all__ = ["HookPointSites"]
 

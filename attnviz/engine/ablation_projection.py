@@ -14,10 +14,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnviz.capture.forward_pass import ForwardPass
-from attnviz.capture.model_state import borrowed
-from attnviz.capture.removal_sites import HeadEditor, Site, SiteCounter
-from attnviz.capture.stray_attention import SoftmaxWatch
+from attnviz.engine.forward_pass import ForwardPass
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.sites import HeadEditor, Site, SiteCounter
+from attnviz.engine.stray_attention import SoftmaxWatch
 from attnviz.errors import UnsupportedError
 from attnviz.records import Kind
 

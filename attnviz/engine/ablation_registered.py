@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
-from attnviz.capture.attention_call import AttentionCall, active
-from attnviz.capture.forward_pass import ForwardPass
-from attnviz.capture.model_state import borrowed
-from attnviz.capture.removal_sites import HeadEditor, Site, SiteCounter
-from attnviz.capture.stacks import Places
-from attnviz.capture.stray_attention import IncompleteError, StrayAttention
+from attnviz.engine.attention_call import AttentionCall, active
+from attnviz.engine.forward_pass import ForwardPass
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.sites import HeadEditor, Site, SiteCounter
+from attnviz.engine.stacks import Places
+from attnviz.engine.stray_attention import IncompleteError, StrayAttention
 
 __all__ = ["RegisteredSites", "find_registered"]
 

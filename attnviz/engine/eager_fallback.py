@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attnviz.capture.forward_pass import ForwardPass, wants_any
-from attnviz.capture.model_state import borrowed, implementations
-from attnviz.capture.observer import Observer
-from attnviz.capture.plain_pass import PlainCheck
+from attnviz.engine.forward_pass import ForwardPass, wants_any
+from attnviz.engine.model_state import borrowed, implementations
+from attnviz.engine.observer import Observer
+from attnviz.engine.plain_pass import PlainCheck
 from attnviz.errors import UnsupportedError
 from attnviz.records import Kind
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture.observer import Observer
+from attnviz.engine.observer import Observer
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.foreign import running
 from attnviz.records import Kind

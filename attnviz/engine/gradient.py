@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.capture.removal import StandIns
-from attnviz.capture.removal_sites import Site
-from attnviz.capture.removal_subject import Passage, Subject
-from attnviz.capture.scan_activation import fused_activations
-from attnviz.capture.scan_plan import is_causal, require_own
+from attnviz.engine.ablation import StandIns
+from attnviz.engine.patchable import Passage, Subject
+from attnviz.engine.scan.activation import fused_activations
+from attnviz.engine.scan.plan import is_causal, require_own
+from attnviz.engine.sites import Site
 from attnviz.errors import UsageError
 
 __all__ = ["Reduction", "gradient_importance"]

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.capture.observer import Observer
+from attnviz.engine.observer import Observer
 from attnviz.records import Kind
 
 __all__ = ["observe_hook_points"]

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture.forward_pass import plan_pass
-from attnviz.capture.model_state import borrowed
-from attnviz.capture.stray_attention import SoftmaxWatch
+from attnviz.engine.forward_pass import plan_pass
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.stray_attention import SoftmaxWatch
 from attnviz.errors import UnsupportedError
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.transformers_model import TransformersModel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.capture.run import capture
-from attnviz.capture.selection import choose_heads
+from attnviz.engine.run import capture
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, PairModel, TwoStackModel

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.capture.forward_pass import ForwardPass
-from attnviz.capture.removal_hook_points import HookPointSites
-from attnviz.capture.removal_sites import Sites
+from attnviz.engine.ablation_hook_points import HookPointSites
+from attnviz.engine.forward_pass import ForwardPass
+from attnviz.engine.sites import Sites
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.foreign import running
 from attnviz.records import Kind
@@ -127,8 +127,8 @@ def transformers_subject(
     where decoder or cross attention is wanted without a decoder text.
     """
     # Imported late: the library's own decoder does without transformers.
-    from attnviz.capture.removal_projection import find_projections
-    from attnviz.capture.removal_registered import find_registered
+    from attnviz.engine.ablation_projection import find_projections
+    from attnviz.engine.ablation_registered import find_registered
     from attnviz.models.attention_interface import uses_interface
 
     if model.main_input_name != "input_ids":

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture.attention_call import AttentionCall
-from attnviz.capture.forward_pass import ForwardPass
+from attnviz.engine.attention_call import AttentionCall
+from attnviz.engine.forward_pass import ForwardPass
 from attnviz.errors import LoadError, UnsupportedError
 
 __all__ = ["PlainCheck", "ends_alike", "length_class", "not_its_own"]

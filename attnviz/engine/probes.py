@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from attnviz.errors import LoadError
-from attnviz.patterns import (
+from attnviz.measures.records import (
     LABELS,
     RELATIONS,
     STATISTICS,

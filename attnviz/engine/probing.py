@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnviz.capture.row_blocks import observe_rows
-from attnviz.capture.row_observer import RowObserver
-from attnviz.capture.run import capture
+from attnviz.engine.probes import natural_texts, shipped_sentences
+from attnviz.engine.row_blocks import observe_rows
+from attnviz.engine.row_observer import RowObserver
+from attnviz.engine.run import capture
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.probes import natural_texts, shipped_sentences
 from attnviz.models.random_twin import random_twin
 from attnviz.models.vocabulary import HasVocabulary, Vocabulary, random_copies
 from attnviz.records import Kind, Tokens

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.queries_keys import ObserveHeads, QueriesKeys
+from attnviz.engine.queries_keys import ObserveHeads, QueriesKeys
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, QueryKeyModel
 from attnviz.records import Tokens
@@ -44,7 +44,7 @@ def observe_queries_keys(
         raise UnsupportedError(
             f"{model.info.name!r} does not show its queries and keys: choose another --model"
         )
-    from attnviz.capture.query_key_torch import observe_torch  # torch only where needed
+    from attnviz.engine.query_key_torch import observe_torch  # torch only where needed
 
     observe_torch(model, tokens, wants, observe)
     return notes

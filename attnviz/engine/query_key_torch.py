@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.capture.attention_call import AttentionCall, active
-from attnviz.capture.forward_pass import ForwardPass, plan_pass
-from attnviz.capture.model_state import borrowed
-from attnviz.capture.observer import to_numpy
-from attnviz.capture.plain_pass import PlainCheck
-from attnviz.capture.queries_keys import ObserveHeads, QueriesKeys, products, softened
-from attnviz.capture.registered_attention import cross_attention
-from attnviz.capture.run import no_numbers
-from attnviz.capture.stacks import Places
-from attnviz.capture.stray_attention import IncompleteError, StrayAttention
+from attnviz.engine.attention_call import AttentionCall, active
+from attnviz.engine.forward_pass import ForwardPass, plan_pass
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.observer import to_numpy
+from attnviz.engine.plain_pass import PlainCheck
+from attnviz.engine.queries_keys import ObserveHeads, QueriesKeys, products, softened
+from attnviz.engine.registered_attention import cross_attention
+from attnviz.engine.run import no_numbers
+from attnviz.engine.stacks import Places
+from attnviz.engine.stray_attention import IncompleteError, StrayAttention
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.model import Model

@@ -13,13 +13,13 @@ from weakref import WeakSet
 
 from torch import Tensor, nn
 
-from attnviz.capture.attention_call import AttentionCall, active
-from attnviz.capture.forward_pass import ForwardPass, wants_any
-from attnviz.capture.model_state import borrowed
-from attnviz.capture.observer import Observer
-from attnviz.capture.plain_pass import PlainCheck
-from attnviz.capture.stacks import Places
-from attnviz.capture.stray_attention import IncompleteError, StrayAttention
+from attnviz.engine.attention_call import AttentionCall, active
+from attnviz.engine.forward_pass import ForwardPass, wants_any
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.observer import Observer
+from attnviz.engine.plain_pass import PlainCheck
+from attnviz.engine.stacks import Places
+from attnviz.engine.stray_attention import IncompleteError, StrayAttention
 
 __all__ = ["cross_attention", "observe_registered"]
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.row_observer import (
+from attnviz.engine.row_observer import (
     BLOCK_CELLS,
     RowObserver,
     hand_over,
@@ -42,7 +42,7 @@ def observe_rows(
     elif isinstance(model, NumpyModel):
         _observe_whole(model, observer, texts, cells)
     else:
-        from attnviz.capture.row_blocks_torch import observe_rows_torch  # torch only where needed
+        from attnviz.engine.row_blocks_torch import observe_rows_torch  # torch only where needed
 
         observe_rows_torch(model, observer, texts, targets, cells)
 

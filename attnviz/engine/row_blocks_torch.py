@@ -15,17 +15,17 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture.attention_call import AttentionCall, active
-from attnviz.capture.forward_pass import ForwardPass, plan_pass, wants_any
-from attnviz.capture.model_state import borrowed
-from attnviz.capture.moved_norms import MovedNorms
-from attnviz.capture.observer import to_numpy
-from attnviz.capture.plain_pass import PlainCheck
-from attnviz.capture.registered_attention import cross_attention
-from attnviz.capture.row_observer import RowObserver, hand_over, rows_of_a_block
-from attnviz.capture.stacks import Places
-from attnviz.capture.stray_attention import IncompleteError
-from attnviz.capture.transformers_interface import observe_transformers
+from attnviz.engine.attention_call import AttentionCall, active
+from attnviz.engine.forward_pass import ForwardPass, plan_pass, wants_any
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.observer import to_numpy
+from attnviz.engine.plain_pass import PlainCheck
+from attnviz.engine.registered_attention import cross_attention
+from attnviz.engine.row_observer import RowObserver, hand_over, rows_of_a_block
+from attnviz.engine.stacks import Places
+from attnviz.engine.stray_attention import IncompleteError
+from attnviz.engine.transformers_interface import observe_transformers
+from attnviz.engine.value_norms import MovedNorms
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.memory import free_memory

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.observer import KeepWeights
+from attnviz.engine.observer import KeepWeights
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, NumpyModel, PairModel
 from attnviz.records import AttentionRecord, Kind, LayerWeights, ModelInfo, Tokens
@@ -42,7 +42,7 @@ def capture(
     if isinstance(model, NumpyModel):
         _run_numpy(model, keep, kind, tokens, target)
     else:
-        from attnviz.capture.transformers_run import run_transformers  # torch only where needed
+        from attnviz.engine.transformers_run import run_transformers  # torch only where needed
 
         run_transformers(model, keep, tokens, target)
     if not keep.layers:

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from attnviz.capture.forward_pass import ForwardPass
-from attnviz.capture.stray_attention import IncompleteError
+from attnviz.engine.forward_pass import ForwardPass
+from attnviz.engine.stray_attention import IncompleteError
 from attnviz.records import Kind
 
 __all__ = ["Places"]

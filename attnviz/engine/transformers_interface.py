@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnviz.capture.eager_fallback import observe_reported
-from attnviz.capture.forward_pass import plan_pass
-from attnviz.capture.observer import Observer
-from attnviz.capture.registered_attention import observe_registered
+from attnviz.engine.eager_fallback import observe_reported
+from attnviz.engine.forward_pass import plan_pass
+from attnviz.engine.observer import Observer
+from attnviz.engine.registered_attention import observe_registered
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
 from attnviz.records import Kind
 

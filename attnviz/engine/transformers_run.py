@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from attnviz.capture.observer import Observer
-from attnviz.capture.transformers_interface import observe_transformers
+from attnviz.engine.observer import Observer
+from attnviz.engine.transformers_interface import observe_transformers
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model
 from attnviz.models.transformers_model import TransformersModel

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnviz.capture.output_projections import find_output_projections
+from attnviz.engine.output_projections import find_output_projections
 from attnviz.errors import UnsupportedError
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind

@@ -118,10 +118,10 @@ def heads(
     output: HeadsOutput,
 ) -> None:
     """Show where each attention head looks, over one text."""
-    from attnviz.cli.heads_run import Choice, Wish, show_heads
-    from attnviz.cli.heads_variants import make_variants
     from attnviz.cli.text_input import read_text
     from attnviz.errors import UsageError
+    from attnviz.heads.run import Choice, Wish, show_heads
+    from attnviz.heads.variants import make_variants
 
     if own.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from attnviz.draw.csv_cells import CsvTable
+from attnviz.draw.decimals import shortest
+from attnviz.heads.csv import COLUMNS
+from attnviz.heads.json import head_entry, run_facts, weight_rows
 from attnviz.records import HeadsComparison, HeadScores, HeadsReport
-from attnviz.render.export.csv_cells import CsvTable
-from attnviz.render.export.decimals import shortest
-from attnviz.render.export.heads_csv import COLUMNS
-from attnviz.render.export.heads_json import head_entry, run_facts, weight_rows
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from attnviz.records import HeadsComparison
-from attnviz.render.comparison import compared_heads
-from attnviz.render.export.comparison_data import (
+from attnviz.draw.files import Writer, page_files, text_file
+from attnviz.draw.kind_words import variant_names
+from attnviz.draw.legend_figure import legend_drawing
+from attnviz.draw.map_figure import matrix_drawing
+from attnviz.draw.page import Page, Section, Table
+from attnviz.draw.provenance import model_parts, share, size_words
+from attnviz.draw.theme import Theme
+from attnviz.draw.words import head_name, head_words, text_lines
+from attnviz.heads.comparison_data import (
     write_comparison_csv,
     write_comparison_npz,
     write_comparison_safetensors,
 )
-from attnviz.render.export.files import Writer, page_files, text_file
-from attnviz.render.export.legend_figure import legend_drawing
-from attnviz.render.export.map_figure import matrix_drawing
-from attnviz.render.export.page import Page, Section, Table
-from attnviz.render.export.words import head_name, head_words, text_lines
-from attnviz.render.facts import model_parts, share, size_words
-from attnviz.render.kind_words import variant_names
-from attnviz.render.theme import Theme
+from attnviz.heads.comparison_screen import compared_heads
+from attnviz.records import HeadsComparison
 
 __all__ = ["comparison_files", "comparison_page"]
 

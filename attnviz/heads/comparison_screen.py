@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from attnviz.records import HeadsComparison, HeadsReport
-from attnviz.render.blocks import DIM, Block, Line, flow, stack, widest
-from attnviz.render.explain import explain
-from attnviz.render.facts import (
+from attnviz.draw.blocks import DIM, Block, Line, flow, stack, widest
+from attnviz.draw.heatmap import values_fit
+from attnviz.draw.kind_words import variant_names
+from attnviz.draw.labels import visible
+from attnviz.draw.legend import legend
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.provenance import (
     model_parts,
     name_parts,
     quoted_line,
@@ -16,17 +19,14 @@ from attnviz.render.facts import (
     share,
     size_words,
 )
-from attnviz.render.full_maps import Panel, full_maps, record_axes
-from attnviz.render.heatmap import values_fit
-from attnviz.render.kind_words import variant_names
-from attnviz.render.labels import visible
-from attnviz.render.legend import legend
-from attnviz.render.overview import overview
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.screen import View, few_heads, hint_lines
-from attnviz.render.theme import Theme
-from attnviz.render.token_view import token_view
-from attnviz.render.top_pairs import top_pairs
+from attnviz.draw.theme import Theme
+from attnviz.heads.explain import explain
+from attnviz.heads.full_maps import Panel, full_maps, record_axes
+from attnviz.heads.overview import overview
+from attnviz.heads.screen import View, few_heads, hint_lines
+from attnviz.heads.token_view import token_view
+from attnviz.heads.top_pairs import top_pairs
+from attnviz.records import HeadsComparison, HeadsReport
 
 __all__ = ["compared_heads", "comparison_screen"]
 

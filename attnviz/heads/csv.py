@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnviz.draw.csv_cells import csv_text
+from attnviz.draw.decimals import shortest
 from attnviz.records import HeadsReport
-from attnviz.render.export.csv_cells import csv_text
-from attnviz.render.export.decimals import shortest
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

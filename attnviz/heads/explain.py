@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attnviz.draw.blocks import Block, stack
+from attnviz.draw.kind_words import kind_reading
+from attnviz.draw.prose import paragraph
+from attnviz.draw.provenance import rests, share
+from attnviz.draw.theme import Theme
+from attnviz.measures.meanings import MEANINGS
 from attnviz.records import NO_TRAIT, HeadsReport, Trait
-from attnviz.render.blocks import Block, stack
-from attnviz.render.facts import rests, share
-from attnviz.render.kind_words import kind_reading
-from attnviz.render.meanings import MEANINGS
-from attnviz.render.prose import paragraph
-from attnviz.render.theme import Theme
 
 __all__ = ["explain"]
 

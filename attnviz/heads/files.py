@@ -8,11 +8,11 @@ from typing import BinaryIO
 
 import numpy as np
 
+from attnviz.draw.files import Writer, page_files, text_file
+from attnviz.heads.csv import write_heads_csv
+from attnviz.heads.json import head_entry, run_facts, write_heads_json
+from attnviz.heads.page import heads_page
 from attnviz.records import HeadsReport
-from attnviz.render.export.files import Writer, page_files, text_file
-from attnviz.render.export.heads_csv import write_heads_csv
-from attnviz.render.export.heads_json import head_entry, run_facts, write_heads_json
-from attnviz.render.export.heads_page import heads_page
 
 __all__ = ["heads_files", "write_heads_npz", "write_heads_safetensors"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import Block, Line, flow
+from attnviz.draw.heatmap import heatmap, heatmap_width
+from attnviz.draw.labels import token_labels
+from attnviz.draw.theme import Theme
 from attnviz.records import AttentionRecord
-from attnviz.render.axes import Axes
-from attnviz.render.blocks import Block, Line, flow
-from attnviz.render.heatmap import heatmap, heatmap_width
-from attnviz.render.labels import token_labels
-from attnviz.render.theme import Theme
 
 __all__ = ["Panel", "full_maps", "record_axes"]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.decimals import json_number, shortest
+from attnviz.draw.model_facts import model_facts
+from attnviz.draw.scale import visible_cells
 from attnviz.records import HeadScores, HeadsReport
-from attnviz.render.export.decimals import json_number, shortest
-from attnviz.render.export.model_facts import model_facts
-from attnviz.render.scale import visible_cells
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

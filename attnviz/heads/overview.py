@@ -6,14 +6,14 @@ from itertools import groupby
 
 from rich.segment import Segment
 
+from attnviz.draw.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
+from attnviz.draw.legend import trait_legend
+from attnviz.draw.maps import small_map, small_map_cells
+from attnviz.draw.pool import pooling
+from attnviz.draw.prose import wrapped
+from attnviz.draw.provenance import trait_text
+from attnviz.draw.theme import Theme
 from attnviz.records import HeadScores, HeadsReport
-from attnviz.render.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
-from attnviz.render.facts import trait_text
-from attnviz.render.legend import trait_legend
-from attnviz.render.maps import small_map, small_map_cells
-from attnviz.render.pool import pooling
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
 
 __all__ = ["overview"]
 

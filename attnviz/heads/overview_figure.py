@@ -6,11 +6,11 @@ from itertools import groupby
 
 import numpy as np
 
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Tip, flow
+from attnviz.draw.maps import cell_steps
+from attnviz.draw.provenance import trait_text
+from attnviz.draw.words import head_name, head_words
 from attnviz.records import HeadScores, HeadsReport
-from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip, flow
-from attnviz.render.export.words import head_name, head_words
-from attnviz.render.facts import trait_text
-from attnviz.render.maps import cell_steps
 
 __all__ = ["overview_drawing", "pooling_words"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from attnviz.draw.legend_figure import legend_drawing
+from attnviz.draw.map_figure import map_drawing
+from attnviz.draw.page import Page, Section, Table
+from attnviz.draw.words import mapped_heads, run_lines, text_lines
+from attnviz.heads.overview_figure import overview_drawing, pooling_words
 from attnviz.records import HeadScores, HeadsReport
-from attnviz.render.export.legend_figure import legend_drawing
-from attnviz.render.export.map_figure import map_drawing
-from attnviz.render.export.overview_figure import overview_drawing, pooling_words
-from attnviz.render.export.page import Page, Section, Table
-from attnviz.render.export.words import mapped_heads, run_lines, text_lines
 
 __all__ = ["heads_page"]
 

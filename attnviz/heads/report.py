@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.traits import head_scores, telling_heads
 from attnviz.errors import UsageError
+from attnviz.measures.traits import head_scores, telling_heads
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport
 
 __all__ = ["heads_report"]

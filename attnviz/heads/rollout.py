@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.probing import Model, Passage, open_probing
-from attnviz.capture.run import no_numbers
+from attnviz.engine.probing import Model, Passage, open_probing
+from attnviz.engine.run import no_numbers
 from attnviz.errors import UsageError
-from attnviz.patterns import Rollout
+from attnviz.measures.records import Rollout
 from attnviz.records import Kind, Tokens
 
 __all__ = ["rolled_out", "rollout"]

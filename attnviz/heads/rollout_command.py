@@ -55,9 +55,9 @@ def rollout(
     output: Output,
 ) -> None:
     """Follow attention through all layers, from each output token to the input."""
-    from attnviz.capture.over_text import Choice
-    from attnviz.cli.rollout_run import show_rollout
     from attnviz.cli.text_input import read_text
+    from attnviz.engine.over_text import Choice
+    from attnviz.heads.rollout_run import show_rollout
 
     show_rollout(
         lambda: read_text(text.text, text.file, "rollout"),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from attnviz.patterns import Rollout
-from attnviz.render.export.csv_cells import CsvTable
-from attnviz.render.export.heads_json import weight_rows
-from attnviz.render.export.legend_figure import legend_drawing
-from attnviz.render.export.map_figure import matrix_drawing
-from attnviz.render.export.model_facts import model_facts
-from attnviz.render.export.page import Page, Section
-from attnviz.render.facts import model_parts
-from attnviz.render.rollout import rollout_titles
-from attnviz.render.theme import Theme
+from attnviz.draw.csv_cells import CsvTable
+from attnviz.draw.legend_figure import legend_drawing
+from attnviz.draw.map_figure import matrix_drawing
+from attnviz.draw.model_facts import model_facts
+from attnviz.draw.page import Page, Section
+from attnviz.draw.provenance import model_parts
+from attnviz.draw.theme import Theme
+from attnviz.heads.json import weight_rows
+from attnviz.heads.rollout_screen import rollout_titles
+from attnviz.measures.records import Rollout
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

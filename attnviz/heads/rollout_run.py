@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from attnviz.analysis.rollout import rollout
-from attnviz.analysis.words import joined
-from attnviz.capture.over_text import Choice, attention_kind, encoded, target_tokens
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
+from attnviz.engine.over_text import Choice, attention_kind, encoded, target_tokens
+from attnviz.heads.rollout import rollout
+from attnviz.heads.rollout_screen import rollout_screen
+from attnviz.measures.records import Rollout
+from attnviz.measures.words import joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import TwoStackModel
 from attnviz.models.resolve import LoadOptions, load
-from attnviz.patterns import Rollout
-from attnviz.render.blocks import Block
-from attnviz.render.rollout import rollout_screen
-from attnviz.render.theme import Theme
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Followed", "show_rollout"]
 
@@ -87,13 +87,13 @@ class Followed:
         )
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.rollout_page import write_rollout_json
+        from attnviz.heads.rollout_page import write_rollout_json
 
         write_rollout_json(self.found, self.text, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.files import page_files, text_file
-        from attnviz.render.export.rollout_page import rollout_page, write_rollout_csv
+        from attnviz.draw.files import page_files, text_file
+        from attnviz.heads.rollout_page import rollout_page, write_rollout_csv
 
         csv = text_file(partial(write_rollout_csv, self.found))
         page = partial(rollout_page, self.found, self.text, palette)

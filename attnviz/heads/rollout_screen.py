@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.patterns import Rollout
-from attnviz.render.axes import Axes
-from attnviz.render.blocks import DIM, Block, flow, stack, trimmed
-from attnviz.render.facts import model_parts, quoted_line
-from attnviz.render.heatmap import heatmap
-from attnviz.render.labels import token_labels, visible
-from attnviz.render.legend import legend
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.theme import Theme
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import DIM, Block, flow, stack, trimmed
+from attnviz.draw.heatmap import heatmap
+from attnviz.draw.labels import token_labels, visible
+from attnviz.draw.legend import legend
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.provenance import model_parts, quoted_line
+from attnviz.draw.theme import Theme
+from attnviz.measures.records import Rollout
 
 __all__ = ["ROLLOUT_EXPLAINED", "rollout_screen", "rollout_titles"]
 

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from attnviz.analysis.heads_report import heads_report
-from attnviz.analysis.words import joined, word_spans
-from attnviz.capture.over_text import Choice, observe
-from attnviz.cli.heads_variants import Variant
 from attnviz.cli.outlet import Result, open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
+from attnviz.engine.over_text import Choice, observe
 from attnviz.errors import UsageError
+from attnviz.heads.report import heads_report
+from attnviz.heads.screen import View, heads_screen
+from attnviz.heads.token_view import Word
+from attnviz.heads.variants import Variant
+from attnviz.measures.words import joined, word_spans
 from attnviz.models.resolve import load
 from attnviz.records import AttentionRecord, HeadsComparison, HeadsReport, Tokens
-from attnviz.render.blocks import Block
-from attnviz.render.screen import View, heads_screen
-from attnviz.render.theme import Theme
-from attnviz.render.token_view import Word
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Choice", "Compared", "Single", "Wish", "comparison_hints", "make_view", "show_heads"]
 
@@ -43,12 +43,12 @@ class Single:
         return heads_screen(self.report, self.view, theme, console.width, console.height)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.heads_json import write_heads_json
+        from attnviz.heads.json import write_heads_json
 
         write_heads_json(self.report, self.view.text, self.view.target, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.heads_files import heads_files
+        from attnviz.heads.files import heads_files
 
         return heads_files(self.report, self.view.text, self.view.target, palette)
 
@@ -61,17 +61,17 @@ class Compared:
     views: Sequence[View]
 
     def screen(self, theme: Theme, console: Console) -> Block:
-        from attnviz.render.comparison import comparison_screen
+        from attnviz.heads.comparison_screen import comparison_screen
 
         return comparison_screen(self.comparison, self.views, theme, console.width)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.comparison_data import write_comparison_json
+        from attnviz.heads.comparison_data import write_comparison_json
 
         write_comparison_json(self.comparison, self.views[0].text, self._target, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.comparison_page import comparison_files
+        from attnviz.heads.comparison_page import comparison_files
 
         return comparison_files(self.comparison, self.views[0].text, self._target, palette)
 
@@ -215,7 +215,7 @@ def _result(
     ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
     if len(ways) < len(reports):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
-    from attnviz.analysis.heads_comparison import compare_heads
+    from attnviz.heads.compared import compare_heads
 
     hints = comparison_hints(reports[0], wish.explain) if views[0].hints else ()
     return Compared(compare_heads(reports), [replace(view, hints=hints) for view in views])

@@ -8,19 +8,19 @@ from functools import partial
 
 from rich.segment import Segment
 
+from attnviz.draw.blocks import DIM, Block, stack
+from attnviz.draw.heatmap import values_fit
+from attnviz.draw.labels import visible
+from attnviz.draw.legend import legend
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.provenance import head_title, provenance
+from attnviz.draw.theme import Theme
+from attnviz.heads.explain import explain
+from attnviz.heads.full_maps import Panel, full_maps, record_axes
+from attnviz.heads.overview import overview
+from attnviz.heads.token_view import Word, token_view
+from attnviz.heads.top_pairs import top_pairs
 from attnviz.records import HeadsReport
-from attnviz.render.blocks import DIM, Block, stack
-from attnviz.render.explain import explain
-from attnviz.render.facts import head_title, provenance
-from attnviz.render.full_maps import Panel, full_maps, record_axes
-from attnviz.render.heatmap import values_fit
-from attnviz.render.labels import visible
-from attnviz.render.legend import legend
-from attnviz.render.overview import overview
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.theme import Theme
-from attnviz.render.token_view import Word, token_view
-from attnviz.render.top_pairs import top_pairs
 
 __all__ = ["View", "few_heads", "heads_screen", "hint_lines"]
 

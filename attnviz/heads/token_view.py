@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import DIM, Block, stack, text_line
+from attnviz.draw.heatmap import heatmap
+from attnviz.draw.labels import at_blanks, token_labels, width, word_label
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
 from attnviz.records import HeadsReport, Tokens
-from attnviz.render.axes import Axes
-from attnviz.render.blocks import DIM, Block, stack, text_line
-from attnviz.render.heatmap import heatmap
-from attnviz.render.labels import at_blanks, token_labels, width, word_label
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
 
 __all__ = ["Word", "looked_at_by", "looks_at", "token_view"]
 

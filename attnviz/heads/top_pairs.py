@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from attnviz.draw.blocks import BOLD, DIM, Block, text_line, without_trailing_blanks
+from attnviz.draw.labels import fit, token_labels, width
+from attnviz.draw.prose import wrapped
+from attnviz.draw.provenance import share
+from attnviz.draw.theme import Theme
 from attnviz.records import HeadsReport
-from attnviz.render.blocks import BOLD, DIM, Block, text_line, without_trailing_blanks
-from attnviz.render.facts import share
-from attnviz.render.labels import fit, token_labels, width
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
 
 __all__ = ["strongest_pairs", "top_pairs"]
 

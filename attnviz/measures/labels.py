@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Iterable, Mapping
 from statistics import NormalDist
 
-from attnviz.patterns import LABELS, label_named
+from attnviz.measures.records import LABELS, label_named
 
 __all__ = ["THRESHOLD", "best_label", "clear_deviations", "not_resting", "strength", "strengths"]
 

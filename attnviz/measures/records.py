@@ -1,7 +1,7 @@
 """What crosses the layers when heads are named: each head's scores, base rates and label.
 
-The scores are defined in the modules of ``attnviz.analysis`` that compute them; here stand their
-names, their letters and the shape of a report.
+The scores are defined in the modules of ``attnviz.measures`` and ``attnviz.patterns`` that
+compute them; here stand their names, their letters and the shape of a report.
 """
 
 from __future__ import annotations

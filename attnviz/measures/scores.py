@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis import rows
-from attnviz.analysis.rows import Place
+from attnviz.measures import rows
+from attnviz.measures.rows import Place
 
 __all__ = [
     "confidence",

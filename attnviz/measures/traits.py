@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis import measures
-from attnviz.analysis.patterns.labels import THRESHOLD, not_resting, strength
-from attnviz.patterns import LABELS
+from attnviz.measures import scores as measures
+from attnviz.measures.labels import THRESHOLD, not_resting, strength
+from attnviz.measures.records import LABELS
 from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, Trait
 
 __all__ = ["MEASURES", "TRAITS", "head_scores", "telling_heads"]

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Model(Protocol):
-    """A model that can turn a text into tokens and be observed by ``attnviz.capture``.
+    """A model that can turn a text into tokens and be observed by ``attnviz.engine``.
 
     info: its name, shape and origin.
     kinds: the attention kinds it has, the default one first.

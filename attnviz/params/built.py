@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attnviz.accounts.built import BuiltCount
-from attnviz.render.params.numbers import bytes_text, count, share
-from attnviz.render.params.running import cache_facts
-from attnviz.render.params.sheet import Column, Fact, Grid, Row, Sheet
+from attnviz.params.accounts.built import BuiltCount
+from attnviz.params.numbers import bytes_text, count, share
+from attnviz.params.running import cache_facts
+from attnviz.params.sheet import Column, Fact, Grid, Row, Sheet
 
 __all__ = ["built_sheet"]
 

@@ -177,8 +177,8 @@ def params(
     output: ParamsOutput,
 ) -> None:
     """Count parameters, KV cache, operations and memory of any attention design, exactly."""
-    from attnviz.cli.params_designs import Request
-    from attnviz.cli.params_run import ParamsView, show_params
+    from attnviz.params.designs import Request
+    from attnviz.params.run import ParamsView, show_params
 
     shape = {**vars(attention), **vars(latent), **vars(feed_forward), **vars(rest)}
     shape["linear"] = attention.linear or None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.accounts.account import Account
-from attnviz.render.params.metrics import Case, Metric, cell, telling_metrics
-from attnviz.render.params.numbers import count, factor
-from attnviz.render.params.running import run_words
-from attnviz.render.params.sheet import Column, Grid, Row, Sheet
-from attnviz.render.params.subject import attention_only, main_attention
-from attnviz.render.params.title import origin_lines, title_words
+from attnviz.params.accounts.account import Account
+from attnviz.params.metrics import Case, Metric, cell, telling_metrics
+from attnviz.params.numbers import count, factor
+from attnviz.params.running import run_words
+from attnviz.params.sheet import Column, Grid, Row, Sheet
+from attnviz.params.subject import attention_only, main_attention
+from attnviz.params.title import origin_lines, title_words
 
 __all__ = ["MARK", "changed", "compare_sheet"]
 

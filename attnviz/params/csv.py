@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.built import BuiltCount
-from attnviz.render.export.csv_cells import CsvTable
-from attnviz.render.params.metrics import Case
-from attnviz.render.params.parts import part_lines
+from attnviz.draw.csv_cells import CsvTable
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.built import BuiltCount
+from attnviz.params.metrics import Case
+from attnviz.params.parts import part_lines
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

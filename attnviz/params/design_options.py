@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
-from attnviz.designs import (
+from attnviz.models.option_rules import check_options
+from attnviz.params.specs import (
     AttentionDesign,
     Dense,
     Design,
@@ -19,7 +20,6 @@ from attnviz.designs import (
     StackDesign,
     Table,
 )
-from attnviz.models.option_rules import check_options
 
 __all__ = ["OPTIONS", "ShapeOptions", "design_from_options", "stack_from_options"]
 

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.built import BuiltCount
-from attnviz.accounts.running import Fit
-from attnviz.analysis.accounting.account import DEFAULT_TOKENS, account
-from attnviz.analysis.accounting.cache import count_kept
-from attnviz.analysis.accounting.dtypes import bits, byte_count
-from attnviz.analysis.accounting.lengths import Lengths
-from attnviz.analysis.accounting.memory import longest_context
-from attnviz.cli.params_values import MOST, parse_memory
-from attnviz.designs import Design
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.design_options import design_from_options
-from attnviz.render.params.metrics import Case
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.built import BuiltCount
+from attnviz.params.accounts.running import Fit
+from attnviz.params.counting.account import DEFAULT_TOKENS, account
+from attnviz.params.counting.cache import count_kept
+from attnviz.params.counting.dtypes import bits, byte_count
+from attnviz.params.counting.lengths import Lengths
+from attnviz.params.counting.memory import longest_context
+from attnviz.params.design_options import design_from_options
+from attnviz.params.metrics import Case
+from attnviz.params.specs import Design
+from attnviz.params.values import MOST, parse_memory
 
 if TYPE_CHECKING:
-    from attnviz.models.find_design import FoundDesign
+    from attnviz.params.find_design import FoundDesign
 
 __all__ = [
     "Request",
@@ -119,7 +119,7 @@ def check_numbers(request: Request) -> None:
 
 def found_design(name: str, request: Request) -> FoundDesign:
     """What a name stands for."""
-    from attnviz.models.find_design import find_design  # a shape typed in needs no names
+    from attnviz.params.find_design import find_design  # a shape typed in needs no names
 
     found = find_design(
         name,
@@ -144,8 +144,8 @@ def named_case(found: FoundDesign, request: Request) -> Case:
 
 def _built(found: FoundDesign, request: Request) -> BuiltCount:
     """The parameters of a model that is built without weights to count them."""
-    from attnviz.models.config_design.read import stored_dtype
-    from attnviz.models.meta_count import count_on_meta  # imports torch and transformers
+    from attnviz.params.config.read import stored_dtype
+    from attnviz.params.meta_count import count_on_meta  # imports torch and transformers
 
     made = count_on_meta(found.config, name=found.name, architecture=found.architecture, run=True)
     dtype, cache_dtype = _dtypes(request, stored_dtype(found.config), found.name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from attnviz.accounts.account import Account
-from attnviz.render.params.numbers import count
-from attnviz.render.params.subject import attention_only, main_attention
+from attnviz.params.accounts.account import Account
+from attnviz.params.numbers import count
+from attnviz.params.subject import attention_only, main_attention
 
 __all__ = ["comparison_explanation", "explanation"]
 

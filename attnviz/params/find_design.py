@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attnviz.designs import Design
-from attnviz.models.config_design.read import design_from_config
-from attnviz.models.config_file import find_config_file
-from attnviz.models.design_options import design_from_options
 from attnviz.models.resolve import resolve
-from attnviz.models.shape_design import design_from_shape
 from attnviz.models.shapes import Shape, find_shape, shape_names
+from attnviz.params.config.read import design_from_config
+from attnviz.params.config_file import find_config_file
+from attnviz.params.design_options import design_from_options
+from attnviz.params.shape_design import design_from_shape
+from attnviz.params.specs import Design
 
 __all__ = ["FoundDesign", "design_of_shape", "find_design"]
 

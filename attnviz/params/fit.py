@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.running import Fit
-from attnviz.render.params.numbers import bytes_text, count, factor
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.running import Fit
+from attnviz.params.numbers import bytes_text, count, factor
 
 __all__ = ["fit_words", "longest_words"]
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.built import BuiltCount
-from attnviz.render.params.compare import changed
-from attnviz.render.params.metrics import Case, telling_metrics
-from attnviz.render.params.parts import PartLine, part_lines
-from attnviz.render.params.per_layer import layer_kind
-from attnviz.render.params.subject import main_attention, main_group
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.built import BuiltCount
+from attnviz.params.compare import changed
+from attnviz.params.metrics import Case, telling_metrics
+from attnviz.params.parts import PartLine, part_lines
+from attnviz.params.per_layer import layer_kind
+from attnviz.params.subject import main_attention, main_group
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attnviz.render.labels import visible
-from attnviz.render.params.sheet import Grid, Sheet
+from attnviz.draw.labels import visible
+from attnviz.params.sheet import Grid, Sheet
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

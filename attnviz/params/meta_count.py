@@ -15,13 +15,13 @@ import transformers
 from torch import nn
 from transformers import DynamicCache
 
-from attnviz.accounts.running import CacheKind, Kept
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.checkpoint_files import check_layers
-from attnviz.models.config_design.fields import MOST
 from attnviz.models.foreign import foreign
+from attnviz.params.accounts.running import CacheKind, Kept
+from attnviz.params.config.fields import MOST
 
 __all__ = ["MetaCount", "count_on_meta"]
 

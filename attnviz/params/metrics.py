@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.running import Fit
-from attnviz.render.params.fit import longest_words
-from attnviz.render.params.numbers import bytes_text, count, short
-from attnviz.render.params.subject import attention_only, main_attention, main_group
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.running import Fit
+from attnviz.params.fit import longest_words
+from attnviz.params.numbers import bytes_text, count, short
+from attnviz.params.subject import attention_only, main_attention, main_group
 
 __all__ = ["METRICS", "Case", "Metric", "cell", "telling_metrics"]
 

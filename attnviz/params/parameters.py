@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.terms import Term
-from attnviz.render.params.numbers import count, share
-from attnviz.render.params.parts import PartLine, part_lines
-from attnviz.render.params.sheet import Column, Grid, Row
-from attnviz.render.params.subject import attention_only, main_stack
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.terms import Term
+from attnviz.params.numbers import count, share
+from attnviz.params.parts import PartLine, part_lines
+from attnviz.params.sheet import Column, Grid, Row
+from attnviz.params.subject import attention_only, main_stack
 
 __all__ = ["parameter_grid", "shape_of"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from attnviz.accounts.parameters import (
+from attnviz.params.accounts.parameters import (
     AttentionCount,
     FeedForwardCount,
     LayerCount,
@@ -16,8 +16,8 @@ from attnviz.accounts.parameters import (
     PerHead,
     StackCount,
 )
-from attnviz.accounts.terms import Term
-from attnviz.designs import ExpertsDesign
+from attnviz.params.accounts.terms import Term
+from attnviz.params.specs import ExpertsDesign
 
 __all__ = ["PartLine", "part_lines"]
 

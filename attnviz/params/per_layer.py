@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.parameters import AttentionCount, GroupCount
-from attnviz.designs import ExpertsDesign
-from attnviz.render.params.numbers import count
-from attnviz.render.params.sheet import Column, Grid, Row
-from attnviz.render.params.subject import layer_span
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.parameters import AttentionCount, GroupCount
+from attnviz.params.numbers import count
+from attnviz.params.sheet import Column, Grid, Row
+from attnviz.params.specs import ExpertsDesign
+from attnviz.params.subject import layer_span
 
 __all__ = ["layer_grid", "layer_kind"]
 

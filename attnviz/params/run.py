@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from attnviz.accounts.built import BuiltCount
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
-from attnviz.cli.params_designs import (
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
+from attnviz.errors import UsageError
+from attnviz.models.option_rules import nearest
+from attnviz.params.accounts.built import BuiltCount
+from attnviz.params.built import built_sheet
+from attnviz.params.compare import compare_sheet
+from attnviz.params.design_options import OPTIONS, design_from_options
+from attnviz.params.designs import (
     Request,
     check_numbers,
     counted_case,
@@ -23,25 +30,18 @@ from attnviz.cli.params_designs import (
     refuse_both,
     requested_cases,
 )
-from attnviz.cli.params_values import parse_choices
-from attnviz.errors import UsageError
-from attnviz.models.design_options import OPTIONS, design_from_options
-from attnviz.models.option_rules import nearest
-from attnviz.render.blocks import Block
-from attnviz.render.params.built import built_sheet
-from attnviz.render.params.compare import compare_sheet
-from attnviz.render.params.explain import comparison_explanation, explanation
-from attnviz.render.params.metrics import Case
-from attnviz.render.params.screen import sheet_screen
-from attnviz.render.params.sheet import Sheet
-from attnviz.render.params.side_by_side import side_by_side_sheet
-from attnviz.render.params.single import account_sheet
-from attnviz.render.theme import Theme
+from attnviz.params.explain import comparison_explanation, explanation
+from attnviz.params.metrics import Case
+from attnviz.params.screen import sheet_screen
+from attnviz.params.sheet import Sheet
+from attnviz.params.side_by_side import side_by_side_sheet
+from attnviz.params.single import account_sheet
+from attnviz.params.values import parse_choices
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["ParamsView", "compared_cases", "show_params"]
 
@@ -162,16 +162,16 @@ class _Counted:
         return sheet_screen(self.sheet, console.width, theme, self.told, self.hints)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.params_json import write_params_json
+        from attnviz.params.json import write_params_json
 
         write_params_json(_document(self.answer, self.sheet), stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.files import text_file
-        from attnviz.render.export.params_csv import write_built_csv, write_params_csv
-        from attnviz.render.export.params_html import write_params_html
-        from attnviz.render.export.params_markdown import write_params_markdown
-        from attnviz.render.export.params_svg import write_params_svg
+        from attnviz.draw.files import text_file
+        from attnviz.params.csv import write_built_csv, write_params_csv
+        from attnviz.params.html import write_params_html
+        from attnviz.params.markdown import write_params_markdown
+        from attnviz.params.svg import write_params_svg
 
         csv = partial(write_params_csv, self.answer.options, self.answer.cases)
         if self.answer.built is not None:
@@ -209,7 +209,7 @@ def _explanation(answer: _Answer) -> tuple[str, ...]:
 
 
 def _document(answer: _Answer, sheet: Sheet) -> dict[str, Any]:
-    from attnviz.render.export import params_json
+    from attnviz.params import json as params_json
 
     if answer.built is not None:
         return params_json.built_document(answer.built)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.running import CacheCount, CacheLine
-from attnviz.accounts.terms import Term
-from attnviz.designs import AttentionDesign
-from attnviz.render.params.numbers import bytes_text, count, share, short
-from attnviz.render.params.sheet import Fact
-from attnviz.render.params.subject import main_attention
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.running import CacheCount, CacheLine
+from attnviz.params.accounts.terms import Term
+from attnviz.params.numbers import bytes_text, count, share, short
+from attnviz.params.sheet import Fact
+from attnviz.params.specs import AttentionDesign
+from attnviz.params.subject import main_attention
 
 __all__ = ["cache_facts", "run_words", "running"]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 
-from attnviz.render.blocks import BOLD, DIM, Block, Line, stack, text_line
-from attnviz.render.labels import at_blanks, visible, width
-from attnviz.render.params.sheet import Fact, Sheet
-from attnviz.render.params.table import INDENT, draw_grid
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, stack, text_line
+from attnviz.draw.labels import at_blanks, visible, width
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.theme import Theme
+from attnviz.params.sheet import Fact, Sheet
+from attnviz.params.table import INDENT, draw_grid
 
 __all__ = ["fact_sections", "in_signs", "sheet_screen"]
 

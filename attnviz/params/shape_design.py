@@ -6,7 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from attnviz.designs import (
+from attnviz.errors import LoadError, UsageError
+from attnviz.models.option_rules import check_options, nearest
+from attnviz.models.shapes import Shape
+from attnviz.params.config.read import design_from_config, misspelt_field
+from attnviz.params.design_options import OPTIONS, ShapeOptions, stack_from_options
+from attnviz.params.specs import (
     Dense,
     Design,
     FeedForwardDesign,
@@ -15,11 +20,6 @@ from attnviz.designs import (
     StackDesign,
     Table,
 )
-from attnviz.errors import LoadError, UsageError
-from attnviz.models.config_design.read import design_from_config, misspelt_field
-from attnviz.models.design_options import OPTIONS, ShapeOptions, stack_from_options
-from attnviz.models.option_rules import check_options, nearest
-from attnviz.models.shapes import Shape
 
 __all__ = ["design_from_shape"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.accounts.account import Account
-from attnviz.designs import ExpertsDesign
-from attnviz.render.params.metrics import Case, cell, telling_metrics
-from attnviz.render.params.numbers import count, share, times
-from attnviz.render.params.running import run_words
-from attnviz.render.params.sheet import Column, Grid, Row, Sheet
-from attnviz.render.params.subject import main_attention, main_group
+from attnviz.params.accounts.account import Account
+from attnviz.params.metrics import Case, cell, telling_metrics
+from attnviz.params.numbers import count, share, times
+from attnviz.params.running import run_words
+from attnviz.params.sheet import Column, Grid, Row, Sheet
+from attnviz.params.specs import ExpertsDesign
+from attnviz.params.subject import main_attention, main_group
 
 __all__ = ["side_by_side_sheet"]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from attnviz.accounts.account import Account
-from attnviz.designs import AttentionDesign, ExpertsDesign
-from attnviz.render.params.fit import fit_words
-from attnviz.render.params.metrics import Case
-from attnviz.render.params.numbers import bytes_text, count, share
-from attnviz.render.params.parameters import parameter_grid
-from attnviz.render.params.per_layer import layer_grid
-from attnviz.render.params.running import running
-from attnviz.render.params.sheet import Sheet
-from attnviz.render.params.subject import attention_only, main_attention, main_stack
-from attnviz.render.params.title import origin_lines, title_words
+from attnviz.params.accounts.account import Account
+from attnviz.params.fit import fit_words
+from attnviz.params.metrics import Case
+from attnviz.params.numbers import bytes_text, count, share
+from attnviz.params.parameters import parameter_grid
+from attnviz.params.per_layer import layer_grid
+from attnviz.params.running import running
+from attnviz.params.sheet import Sheet
+from attnviz.params.specs import AttentionDesign, ExpertsDesign
+from attnviz.params.subject import attention_only, main_attention, main_stack
+from attnviz.params.title import origin_lines, title_words
 
 __all__ = ["account_sheet", "readings"]
 

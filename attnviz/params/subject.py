@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.parameters import AttentionCount, GroupCount, StackCount
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.parameters import AttentionCount, GroupCount, StackCount
 
 __all__ = [
     "attention_only",

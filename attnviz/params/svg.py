@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from attnviz.render.labels import visible, width
-from attnviz.render.palette import colour_table, to_hex
-from attnviz.render.params.sheet import Grid, Row, Sheet, Tone
-from attnviz.render.params.table import TINTS
+from attnviz.draw.labels import visible, width
+from attnviz.draw.palette import colour_table, to_hex
+from attnviz.params.sheet import Grid, Row, Sheet, Tone
+from attnviz.params.table import TINTS
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

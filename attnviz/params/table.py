@@ -14,11 +14,11 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.blocks import BOLD, DIM, Block, Line, stack
-from attnviz.render.labels import at_blanks, fit, width
-from attnviz.render.palette import colour_table
-from attnviz.render.params.sheet import Grid, Row, Tone
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, stack
+from attnviz.draw.labels import at_blanks, fit, width
+from attnviz.draw.palette import colour_table
+from attnviz.draw.theme import Theme
+from attnviz.params.sheet import Grid, Row, Tone
 
 __all__ = ["INDENT", "TINTS", "draw_grid"]
 

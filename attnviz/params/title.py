@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from attnviz.accounts.account import Account
-from attnviz.designs import ExpertsDesign
-from attnviz.render.params.numbers import count
-from attnviz.render.params.subject import attention_only, main_attention, main_group
+from attnviz.params.accounts.account import Account
+from attnviz.params.numbers import count
+from attnviz.params.specs import ExpertsDesign
+from attnviz.params.subject import attention_only, main_attention, main_group
 
 __all__ = ["origin_lines", "title_words"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from attnviz.patterns import PatternReport, PatternScores, label_named
-from attnviz.render.blocks import DIM, Block, Line, flow, text_line
-from attnviz.render.labels import at_blanks, visible
-from attnviz.render.patterns.colours import label_style
-from attnviz.render.patterns.grid import GridCell
-from attnviz.render.patterns.numbers import NOT_MEASURED, short
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
+from attnviz.draw.labels import at_blanks, visible
+from attnviz.draw.theme import Theme
+from attnviz.measures.records import PatternReport, PatternScores, label_named
+from attnviz.patterns.colours import label_style
+from attnviz.patterns.grid import GridCell
+from attnviz.patterns.numbers import NOT_MEASURED, short
 
 __all__ = ["NO_LABEL", "glyph_of", "label_cells", "label_legend", "score_cells", "score_legend"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rich.color import Color
 from rich.style import Style
 
-from attnviz.render.palette import RGB, STEPS, colour_table, contrasting
+from attnviz.draw.palette import RGB, STEPS, colour_table, contrasting
 
 __all__ = ["label_colour", "label_palette", "label_step", "label_style", "shade"]
 

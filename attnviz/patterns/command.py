@@ -92,8 +92,8 @@ def patterns(
     output: Output,
 ) -> None:
     """Score what every head does, label it, and hold it against a base rate."""
-    from attnviz.cli.patterns_run import show_patterns
-    from attnviz.cli.patterns_wish import PatternWish, ViewWish, chosen_view
+    from attnviz.patterns.request import PatternWish, ViewWish, chosen_view
+    from attnviz.patterns.run import show_patterns
 
     show_patterns(
         model.model,

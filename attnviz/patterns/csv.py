@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attnviz.patterns import STATISTICS, PatternReport, PatternScores
-from attnviz.render.export.csv_cells import CsvTable
-from attnviz.render.patterns.view import PatternView
+from attnviz.draw.csv_cells import CsvTable
+from attnviz.measures.records import STATISTICS, PatternReport, PatternScores
+from attnviz.patterns.view import PatternView
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

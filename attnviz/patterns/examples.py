@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.patterns.texts import COPIES, OWN, ProbeText
-from attnviz.analysis.patterns.views import in_view
-from attnviz.capture.probing import Passage, Probing
-from attnviz.patterns import Example, PatternReport, PatternScores, View, label_named
+from attnviz.engine.probing import Passage, Probing
+from attnviz.measures.records import Example, PatternReport, PatternScores, View, label_named
+from attnviz.patterns.texts import COPIES, OWN, ProbeText
+from attnviz.patterns.views import in_view
 from attnviz.records import Kind, Tokens
 
 __all__ = ["examples_of"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.patterns import View
+from attnviz.measures.records import View
 from attnviz.records import Kind, Tokens
 
 __all__ = ["TextFacts", "is_punctuation", "text_facts"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.axes import tick_line
-from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line, widest, without_trailing_blanks
-from attnviz.render.theme import Theme
+from attnviz.draw.axes import tick_line
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line, widest, without_trailing_blanks
+from attnviz.draw.theme import Theme
 
 __all__ = ["GridCell", "head_grid"]
 

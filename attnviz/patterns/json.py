@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnviz.patterns import PatternReport, PatternScores, Probe, label_named
-from attnviz.render.export.decimals import json_number
-from attnviz.render.export.model_facts import model_facts
-from attnviz.render.patterns.view import PatternView
+from attnviz.draw.decimals import json_number
+from attnviz.draw.model_facts import model_facts
+from attnviz.measures.records import PatternReport, PatternScores, Probe, label_named
+from attnviz.patterns.view import PatternView
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

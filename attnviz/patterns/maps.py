@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from attnviz.patterns import Example, PatternReport, PatternScores
-from attnviz.render.axes import Axes
-from attnviz.render.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.render.heatmap import heatmap
-from attnviz.render.labels import token_labels
-from attnviz.render.maps import small_map
-from attnviz.render.theme import Theme
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line
+from attnviz.draw.heatmap import heatmap
+from attnviz.draw.labels import token_labels
+from attnviz.draw.maps import small_map
+from attnviz.draw.theme import Theme
+from attnviz.measures.records import Example, PatternReport, PatternScores
 
 __all__ = ["MAP_COLUMNS", "full_map", "small_example"]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.patterns.facts import TextFacts, text_facts
-from attnviz.analysis.patterns.relations import Found
-from attnviz.analysis.patterns.sums import ScoreSums, uniform_scores
-from attnviz.analysis.patterns.texts import ProbeText, batches
-from attnviz.analysis.patterns.views import in_view
-from attnviz.capture.probing import Probing
-from attnviz.patterns import View
+from attnviz.engine.probing import Probing
+from attnviz.measures.records import View
+from attnviz.patterns.facts import TextFacts, text_facts
+from attnviz.patterns.relations import Found
+from attnviz.patterns.sums import ScoreSums, uniform_scores
+from attnviz.patterns.texts import ProbeText, batches
+from attnviz.patterns.views import in_view
 from attnviz.records import Kind
 
 __all__ = ["LayerScores", "TextScores", "Work", "cells_of", "measure"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from attnviz.errors import UsageError
-from attnviz.patterns import LABELS
+from attnviz.measures.records import LABELS
 
 __all__ = ["find_label"]
 

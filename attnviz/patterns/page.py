@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.patterns import PatternReport, PatternScores, label_named
-from attnviz.render.export.drawing import Cells, Drawing, Item, Label, Tip
-from attnviz.render.export.legend_figure import legend_drawing
-from attnviz.render.export.map_figure import matrix_drawing
-from attnviz.render.export.page import Page, Section, Table
-from attnviz.render.export.patterns_csv import pattern_columns, pattern_row
-from attnviz.render.facts import model_parts
-from attnviz.render.meanings import meaning
-from attnviz.render.palette import contrasting, to_hex
-from attnviz.render.patterns.colours import label_palette, label_step, shade
-from attnviz.render.patterns.facts import count, pattern_doubts, provenance_words
-from attnviz.render.patterns.numbers import NOT_MEASURED, percent, plain, score, short, signed
-from attnviz.render.patterns.view import PatternView
-from attnviz.render.theme import Theme
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Tip
+from attnviz.draw.legend_figure import legend_drawing
+from attnviz.draw.map_figure import matrix_drawing
+from attnviz.draw.page import Page, Section, Table
+from attnviz.draw.palette import contrasting, to_hex
+from attnviz.draw.provenance import model_parts
+from attnviz.draw.theme import Theme
+from attnviz.measures.meanings import meaning
+from attnviz.measures.records import PatternReport, PatternScores, label_named
+from attnviz.patterns.colours import label_palette, label_step, shade
+from attnviz.patterns.csv import pattern_columns, pattern_row
+from attnviz.patterns.numbers import NOT_MEASURED, percent, plain, score, short, signed
+from attnviz.patterns.provenance import count, pattern_doubts, provenance_words
+from attnviz.patterns.view import PatternView
 
 __all__ = ["example_drawing", "grid_drawing", "label_key", "patterns_page", "ranking_drawing"]
 

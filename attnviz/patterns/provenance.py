@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnviz.patterns import PatternReport, Probe, View
-from attnviz.render.blocks import DIM, Block, Line, text_line
-from attnviz.render.facts import model_parts
-from attnviz.render.labels import at_blanks, fit, visible, width
-from attnviz.render.patterns.view import PatternView
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import DIM, Block, Line, text_line
+from attnviz.draw.labels import at_blanks, fit, visible, width
+from attnviz.draw.prose import wrapped
+from attnviz.draw.provenance import model_parts
+from attnviz.draw.theme import Theme
+from attnviz.measures.records import PatternReport, Probe, View
+from attnviz.patterns.view import PatternView
 
 __all__ = ["VIEW_WORDS", "count", "pattern_doubts", "pattern_provenance", "provenance_words"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.capture.probing import Probing
-from attnviz.patterns import PatternScores, View
+from attnviz.engine.probing import Probing
+from attnviz.measures.records import PatternScores, View
 
 __all__ = ["not_measured"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rich.color import Color
 from rich.style import Style
 
-from attnviz.patterns import PatternReport, PatternScores
-from attnviz.render.ablation.table import Column, table
-from attnviz.render.blocks import Block
-from attnviz.render.patterns.colours import label_colour
-from attnviz.render.patterns.numbers import NOT_MEASURED, percent, plain, score, signed
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import Block
+from attnviz.draw.table import Column, table
+from attnviz.draw.theme import Theme
+from attnviz.measures.records import PatternReport, PatternScores
+from attnviz.patterns.colours import label_colour
+from attnviz.patterns.numbers import NOT_MEASURED, percent, plain, score, signed
 
 __all__ = ["head_rows", "statistic_columns"]
 

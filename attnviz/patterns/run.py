@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from attnviz.analysis.patterns.names import find_label
-from attnviz.analysis.patterns.score import score_patterns
-from attnviz.analysis.words import joined
-from attnviz.capture.over_text import Choice, attention_kind, encoded, target_tokens
-from attnviz.capture.selection import choose_heads
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
-from attnviz.cli.patterns_wish import PatternWish, ViewWish
 from attnviz.cli.progress import loading
 from attnviz.cli.scan_progress import Advance, scanning, spoken_time
 from attnviz.cli.text_input import read_text
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
+from attnviz.engine.over_text import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.probes import read_probe_file
+from attnviz.engine.selection import choose_heads
+from attnviz.measures.records import LABELS, AnnotatedSentence, PatternReport
+from attnviz.measures.words import joined
 from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.probes import read_probe_file
 from attnviz.models.resolve import LoadOptions, load
-from attnviz.patterns import LABELS, AnnotatedSentence, PatternReport
+from attnviz.patterns.names import find_label
+from attnviz.patterns.request import PatternWish, ViewWish
+from attnviz.patterns.score import score_patterns
+from attnviz.patterns.screen import patterns_screen
+from attnviz.patterns.view import PatternView
 from attnviz.records import Tokens
-from attnviz.render.blocks import Block
-from attnviz.render.patterns.screen import patterns_screen
-from attnviz.render.patterns.view import PatternView
-from attnviz.render.theme import Theme
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Labelled", "make_pattern_view", "show_patterns"]
 
@@ -50,14 +50,14 @@ class Labelled:
         return patterns_screen(self.report, self.view, theme, console.width)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.patterns_json import write_patterns_json
+        from attnviz.patterns.json import write_patterns_json
 
         write_patterns_json(self.report, self.view, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.files import page_files, text_file
-        from attnviz.render.export.patterns_csv import write_patterns_csv
-        from attnviz.render.export.patterns_page import patterns_page
+        from attnviz.draw.files import page_files, text_file
+        from attnviz.patterns.csv import write_patterns_csv
+        from attnviz.patterns.page import patterns_page
 
         csv = text_file(partial(write_patterns_csv, self.report, self.view))
         page = partial(patterns_page, self.report, self.view, palette)

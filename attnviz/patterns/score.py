@@ -7,20 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
-from attnviz.analysis.patterns.examples import examples_of
-from attnviz.analysis.patterns.labels import (
+from attnviz.engine.probing import Model, Probing, open_probing, shipped_sentences
+from attnviz.errors import UsageError
+from attnviz.measures.labels import (
     THRESHOLD,
     best_label,
     clear_deviations,
     strengths,
 )
-from attnviz.analysis.patterns.measure import cells_of, measure
-from attnviz.analysis.patterns.reasons import not_measured
-from attnviz.analysis.patterns.summary import SCORES_OF, HeadSummary, summaries
-from attnviz.analysis.patterns.texts import SENTENCES, ProbeText, facts_of, probe_texts
-from attnviz.capture.probing import Model, Probing, open_probing, shipped_sentences
-from attnviz.errors import UsageError
-from attnviz.patterns import (
+from attnviz.measures.records import (
     LABELS,
     AnnotatedSentence,
     Control,
@@ -29,6 +24,11 @@ from attnviz.patterns import (
     Probe,
     View,
 )
+from attnviz.patterns.examples import examples_of
+from attnviz.patterns.measure import cells_of, measure
+from attnviz.patterns.reasons import not_measured
+from attnviz.patterns.summary import SCORES_OF, HeadSummary, summaries
+from attnviz.patterns.texts import SENTENCES, ProbeText, facts_of, probe_texts
 from attnviz.records import Kind, Tokens
 
 __all__ = ["score_patterns"]

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from attnviz.patterns import PatternReport, label_named
-from attnviz.render.ablation.table import Column, table
-from attnviz.render.blocks import BOLD, DIM, Block, Line, flow, stack, trimmed
-from attnviz.render.labels import at_blanks, visible
-from attnviz.render.legend import legend
-from attnviz.render.meanings import meaning
-from attnviz.render.patterns.cells import label_cells, label_legend, score_cells, score_legend
-from attnviz.render.patterns.facts import count, pattern_doubts, pattern_provenance
-from attnviz.render.patterns.grid import head_grid
-from attnviz.render.patterns.maps import full_map
-from attnviz.render.patterns.numbers import score
-from attnviz.render.patterns.rows import head_rows, statistic_columns
-from attnviz.render.patterns.specialists import label_title, specialists
-from attnviz.render.patterns.view import PatternView
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, flow, stack, trimmed
+from attnviz.draw.labels import at_blanks, visible
+from attnviz.draw.legend import legend
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.table import Column, table
+from attnviz.draw.theme import Theme
+from attnviz.measures.meanings import meaning
+from attnviz.measures.records import PatternReport, label_named
+from attnviz.patterns.cells import label_cells, label_legend, score_cells, score_legend
+from attnviz.patterns.grid import head_grid
+from attnviz.patterns.maps import full_map
+from attnviz.patterns.numbers import score
+from attnviz.patterns.provenance import count, pattern_doubts, pattern_provenance
+from attnviz.patterns.rows import head_rows, statistic_columns
+from attnviz.patterns.specialists import label_title, specialists
+from attnviz.patterns.view import PatternView
 
 __all__ = ["explain_patterns", "patterns_screen", "statistics_table", "watched"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
-from attnviz.patterns import PatternReport, label_named
-from attnviz.render.blocks import BOLD, DIM, Block, Line, beside, flow, stack
-from attnviz.render.labels import at_blanks, visible
-from attnviz.render.meanings import meaning
-from attnviz.render.patterns.colours import label_style
-from attnviz.render.patterns.facts import count
-from attnviz.render.patterns.maps import MAP_COLUMNS, small_example
-from attnviz.render.patterns.rows import head_rows
-from attnviz.render.theme import Theme
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, flow, stack
+from attnviz.draw.labels import at_blanks, visible
+from attnviz.draw.theme import Theme
+from attnviz.measures.meanings import meaning
+from attnviz.measures.records import PatternReport, label_named
+from attnviz.patterns.colours import label_style
+from attnviz.patterns.maps import MAP_COLUMNS, small_example
+from attnviz.patterns.provenance import count
+from attnviz.patterns.rows import head_rows
 
 __all__ = ["label_title", "specialists"]
 

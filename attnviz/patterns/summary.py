@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from attnviz.analysis.patterns.labels import strength
-from attnviz.analysis.patterns.measure import TextScores
-from attnviz.analysis.patterns.relations import Found, relation_base_rate
-from attnviz.analysis.patterns.sums import BASE_ORDERS
-from attnviz.analysis.patterns.texts import COPIES, NATURAL, OWN, PREFIX
-from attnviz.patterns import STATISTICS
+from attnviz.measures.labels import strength
+from attnviz.measures.records import STATISTICS
+from attnviz.patterns.measure import TextScores
+from attnviz.patterns.relations import Found, relation_base_rate
+from attnviz.patterns.sums import BASE_ORDERS
+from attnviz.patterns.texts import COPIES, NATURAL, OWN, PREFIX
 
 __all__ = ["SCORES_OF", "HeadSummary", "summaries"]
 

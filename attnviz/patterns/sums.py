@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis import rows
-from attnviz.analysis.patterns.facts import TextFacts
-from attnviz.analysis.rows import Place
+from attnviz.measures import rows
+from attnviz.measures.rows import Place
+from attnviz.patterns.facts import TextFacts
 
 __all__ = ["BASE_ORDERS", "ScoreSums", "uniform_scores"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from attnviz.analysis.patterns.relations import WordView
-from attnviz.capture.probing import Passage, Probing, natural_texts
+from attnviz.engine.probing import Passage, Probing, natural_texts
 from attnviz.errors import UsageError
-from attnviz.patterns import AnnotatedSentence, Probe
+from attnviz.measures.records import AnnotatedSentence, Probe
+from attnviz.patterns.relations import WordView
 from attnviz.records import Tokens
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.patterns import View
+from attnviz.measures.records import View
 
 __all__ = ["in_view"]
 

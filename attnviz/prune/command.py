@@ -82,8 +82,8 @@ def prune(
     output: PruneOutput,
 ) -> None:
     """Remove the least important heads for good, beside as many at random."""
-    from attnviz.cli.prune_run import PruneWish, show_prune
     from attnviz.cli.texts_input import read_texts
+    from attnviz.prune.run import PruneWish, show_prune
 
     wish = PruneWish(
         **vars(removal),

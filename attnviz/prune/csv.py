@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnviz.pruning import PruneReport
+from attnviz.prune.records import PruneReport
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

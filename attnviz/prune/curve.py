@@ -11,13 +11,13 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.pruning import PruneReport
-from attnviz.render.blocks import DIM, Block, Line
-from attnviz.render.labels import at_blanks
-from attnviz.render.palette import colour_table
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
-from attnviz.render.ticks import round_ticks
+from attnviz.draw.blocks import DIM, Block, Line
+from attnviz.draw.labels import at_blanks
+from attnviz.draw.palette import colour_table
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
+from attnviz.draw.ticks import round_ticks
+from attnviz.prune.records import PruneReport
 
 __all__ = ["loss_curve"]
 

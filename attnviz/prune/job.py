@@ -10,23 +10,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attnviz.capture.masked_outputs import difference_from_masked
-from attnviz.capture.output_projections import find_output_projections
-from attnviz.capture.over_text import Choice, target_tokens
-from attnviz.capture.prune_meter import ScanMeter
-from attnviz.capture.pruning import Bounds, Goal, prune, random_losses
-from attnviz.capture.scan import ScanOptions, open_scan
 from attnviz.cli.measured_texts import encode_texts
-from attnviz.cli.prune_wish import PruneWish, goal_of
 from attnviz.cli.texts_input import Texts
+from attnviz.engine.output_projections import find_output_projections
+from attnviz.engine.over_text import Choice, target_tokens
+from attnviz.engine.scan.run import ScanOptions, open_scan
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.huggingface import load_transformers
 from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.pruned import plan_pruned, write_pruned
-from attnviz.models.smaller_model import count_parameters
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.pruning import Head, PrunedModel, PruneReport, PruneStep
+from attnviz.prune.masked_outputs import difference_from_masked
+from attnviz.prune.meter import ScanMeter
+from attnviz.prune.order import Bounds, Goal, prune, random_losses
+from attnviz.prune.records import Head, PrunedModel, PruneReport, PruneStep
+from attnviz.prune.request import PruneWish, goal_of
+from attnviz.prune.smaller_model import count_parameters
+from attnviz.prune.store import plan_pruned, write_pruned
 from attnviz.records import Tokens
 
 __all__ = ["PruneStore", "prune_model"]

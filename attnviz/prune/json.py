@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from attnviz.pruning import Head, PruneReport
-from attnviz.render.export.decimals import json_number
-from attnviz.render.export.model_facts import model_facts
+from attnviz.draw.decimals import json_number
+from attnviz.draw.model_facts import model_facts
+from attnviz.prune.records import Head, PruneReport
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnviz.capture.removal import removing
-from attnviz.capture.removal_subject import Passage, transformers_subject
+from attnviz.engine.ablation import removing
+from attnviz.engine.patchable import Passage, transformers_subject
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.pruning import Head
+from attnviz.prune.records import Head
 
 __all__ = ["difference_from_masked"]
 

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-from attnviz.ablation import Scores, Variant
+from attnviz.engine.effects import Scores, Variant
 from attnviz.errors import UsageError
-from attnviz.pruning import Head
+from attnviz.prune.records import Head
 
 __all__ = ["ScanMeter", "Scanner"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from attnviz.pruning import Head, PruneStep, RandomLoss
+from attnviz.prune.records import Head, PruneStep, RandomLoss
 
 __all__ = ["Bounds", "Goal", "Importance", "Meter", "prune", "random_losses"]
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnviz.capture.pruning import Bounds, Goal, Importance
-from attnviz.capture.selection import choose_heads
 from attnviz.cli.amounts import read_bytes
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.prune.order import Bounds, Goal, Importance
 from attnviz.records import ModelInfo
 
 __all__ = ["PruneWish", "goal_of"]

@@ -12,21 +12,21 @@ from rich.console import Console
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
-from attnviz.cli.prune_wish import PruneWish
 from attnviz.cli.scan_progress import scanning
 from attnviz.cli.texts_input import Texts
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.whole_directory import check_new_directory
-from attnviz.pruning import PruneReport
-from attnviz.render.blocks import Block
-from attnviz.render.pruning.screen import prune_screen
-from attnviz.render.theme import Theme
+from attnviz.prune.records import PruneReport
+from attnviz.prune.request import PruneWish
+from attnviz.prune.screen import prune_screen
+from attnviz.prune.whole_directory import check_new_directory
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["PruneWish", "show_prune"]
 
@@ -50,7 +50,7 @@ def show_prune(
     texts = read_texts()
     with loading(model_name, outlet.notices) as progress:
         model = load(model_name, replace(options, progress=progress))
-    from attnviz.cli.prune_job import prune_model  # brings torch
+    from attnviz.prune.job import prune_model  # brings torch
 
     with scanning("removing heads", outlet.notices) as advance:
         report = prune_model(model, texts, wish, advance)
@@ -70,13 +70,13 @@ class _Pruned:
         return prune_screen(self.report, theme, console.width, self.hints, self.explain)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.pruning_json import write_prune_json
+        from attnviz.prune.json import write_prune_json
 
         write_prune_json(self.report, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.files import text_file
-        from attnviz.render.export.pruning_csv import write_prune_csv
+        from attnviz.draw.files import text_file
+        from attnviz.prune.csv import write_prune_csv
 
         return {".csv": text_file(partial(write_prune_csv, self.report))}
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from attnviz.pruning import PruneReport, PruneStep
-from attnviz.render.ablation.facts import count
-from attnviz.render.ablation.table import Column, table
-from attnviz.render.blocks import DIM, Block, Line, stack
-from attnviz.render.facts import model_parts, quoted_line
-from attnviz.render.labels import visible
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.pruning.curve import loss_curve
-from attnviz.render.theme import Theme
+from attnviz.ablate.provenance import count
+from attnviz.draw.blocks import DIM, Block, Line, stack
+from attnviz.draw.labels import visible
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.provenance import model_parts, quoted_line
+from attnviz.draw.table import Column, table
+from attnviz.draw.theme import Theme
+from attnviz.prune.curve import loss_curve
+from attnviz.prune.records import PruneReport, PruneStep
 
 __all__ = ["heads_left", "prune_screen"]
 

@@ -21,10 +21,10 @@ from attnviz.models.cut_tensors import HeadShape, OutputProjection, silenced
 from attnviz.models.foreign import foreign
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.models.huggingface import no_bars
-from attnviz.models.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.whole_directory import whole_directory
-from attnviz.pruning import PrunedModel
+from attnviz.prune.records import PrunedModel
+from attnviz.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
+from attnviz.prune.whole_directory import whole_directory
 from attnviz.records import ModelInfo
 
 __all__ = ["Difference", "plan_pruned", "write_pruned"]

@@ -6,13 +6,13 @@ import math
 
 from rich.segment import Segment
 
-from attnviz.render.blocks import BOLD, Block, Line, stack
-from attnviz.render.labels import at_blanks, width
-from attnviz.render.prose import wrapped
-from attnviz.render.scaling.chart import chart_pair, side_style
-from attnviz.render.scaling.numbers import LABELS, measured, whole
-from attnviz.render.theme import Theme
-from attnviz.scaling import MEASURES, ScalingCase, ScalingReport, Softened
+from attnviz.draw.blocks import BOLD, Block, Line, stack
+from attnviz.draw.labels import at_blanks, width
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
+from attnviz.scaling.chart import chart_pair, side_style
+from attnviz.scaling.numbers import LABELS, measured, whole
+from attnviz.scaling.records import MEASURES, ScalingCase, ScalingReport, Softened
 
 __all__ = ["case_block", "case_title", "expected_words"]
 

@@ -9,12 +9,12 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.blocks import DIM, Block, Line, beside, stack
-from attnviz.render.labels import at_blanks
-from attnviz.render.palette import colour_table
-from attnviz.render.scaling.numbers import percent
-from attnviz.render.theme import Theme
-from attnviz.scaling import BIN_EDGES, ScalingCase, Softened
+from attnviz.draw.blocks import DIM, Block, Line, beside, stack
+from attnviz.draw.labels import at_blanks
+from attnviz.draw.palette import colour_table
+from attnviz.draw.theme import Theme
+from attnviz.scaling.numbers import percent
+from attnviz.scaling.records import BIN_EDGES, ScalingCase, Softened
 
 __all__ = ["EDGE_NAMES", "SHADES", "chart_pair", "chart_top", "side_style"]
 

@@ -87,8 +87,8 @@ def scaling(
     output: Output,
 ) -> None:
     """Soften the same scores with and without the scale 1/√d_k, and compare the weights."""
-    from attnviz.cli.scaling_run import show_model_scaling, show_random_scaling
-    from attnviz.cli.scaling_wish import ModelWish, random_wish, refuse_unused
+    from attnviz.scaling.request import ModelWish, random_wish, refuse_unused
+    from attnviz.scaling.run import show_model_scaling, show_random_scaling
 
     if not source.from_model:
         of_model = [text, truncation, choice, counted, source, own, loading]

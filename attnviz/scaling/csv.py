@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from attnviz.render.export.csv_cells import CsvTable
-from attnviz.scaling import BIN_EDGES, ScalingCase, ScalingReport, Softened
+from attnviz.draw.csv_cells import CsvTable
+from attnviz.scaling.records import BIN_EDGES, ScalingCase, ScalingReport, Softened
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.scaling.measures import histogram, matrix_measures
-from attnviz.capture.queries_keys import softened
-from attnviz.scaling import BIN_EDGES, MEASURES, Estimate, Softened
+from attnviz.engine.queries_keys import softened
+from attnviz.scaling.measures import histogram, matrix_measures
+from attnviz.scaling.records import BIN_EDGES, MEASURES, Estimate, Softened
 
 __all__ = ["Side"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from attnviz.render.export.model_facts import model_facts
-from attnviz.render.scaling.seen import seen
-from attnviz.scaling import (
+from attnviz.draw.model_facts import model_facts
+from attnviz.scaling.records import (
     BIN_EDGES,
     HIGH_WEIGHT,
     VANISHED,
@@ -15,6 +14,7 @@ from attnviz.scaling import (
     ScalingReport,
     Softened,
 )
+from attnviz.scaling.seen import seen
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.scaling import BIN_EDGES, HIGH_WEIGHT, VANISHED
+from attnviz.scaling.records import BIN_EDGES, HIGH_WEIGHT, VANISHED
 
 __all__ = ["histogram", "jacobian_norms", "matrix_measures", "normalised_entropies", "visible_rows"]
 

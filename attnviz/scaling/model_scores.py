@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.scaling.estimates import Side
-from attnviz.analysis.scaling.measures import visible_rows
-from attnviz.capture.queries_keys import QueriesKeys, products
-from attnviz.capture.query_key import Model, observe_queries_keys
+from attnviz.engine.queries_keys import QueriesKeys, products
+from attnviz.engine.query_key import Model, observe_queries_keys
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Tokens
-from attnviz.scaling import ScalingCase, ScalingReport
+from attnviz.scaling.estimates import Side
+from attnviz.scaling.measures import visible_rows
+from attnviz.scaling.records import ScalingCase, ScalingReport
 
 __all__ = ["model_scaling", "needed_text_bytes"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from attnviz.render.theme import Theme
-from attnviz.scaling import Estimate
+from attnviz.draw.theme import Theme
+from attnviz.scaling.records import Estimate
 
 __all__ = ["LABELS", "PERCENTS", "error_digits", "measured", "percent", "plain", "whole"]
 

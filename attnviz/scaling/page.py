@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnviz.render.export.drawing import Anchor, Cells, Drawing, Item, Label, Tip
-from attnviz.render.export.page import Page, Section
-from attnviz.render.facts import model_parts
-from attnviz.render.scaling.case import case_title, expected_words
-from attnviz.render.scaling.chart import EDGE_NAMES, SHADES, chart_top
-from attnviz.render.scaling.facts import bars_legend, random_words
-from attnviz.render.scaling.numbers import LABELS, measured, percent
-from attnviz.render.scaling.seen import seen
-from attnviz.render.theme import Theme
-from attnviz.scaling import BIN_EDGES, MEASURES, ScalingCase, ScalingReport, Softened
+from attnviz.draw.drawing import Anchor, Cells, Drawing, Item, Label, Tip
+from attnviz.draw.page import Page, Section
+from attnviz.draw.provenance import model_parts
+from attnviz.draw.theme import Theme
+from attnviz.scaling.case import case_title, expected_words
+from attnviz.scaling.chart import EDGE_NAMES, SHADES, chart_top
+from attnviz.scaling.numbers import LABELS, measured, percent
+from attnviz.scaling.provenance import bars_legend, random_words
+from attnviz.scaling.records import BIN_EDGES, MEASURES, ScalingCase, ScalingReport, Softened
+from attnviz.scaling.seen import seen
 
 __all__ = ["case_drawing", "case_heading", "scaling_page"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from attnviz.render.blocks import Block
-from attnviz.render.facts import model_parts, quoted_line
-from attnviz.render.labels import visible
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
-from attnviz.scaling import ScalingReport
+from attnviz.draw.blocks import Block
+from attnviz.draw.labels import visible
+from attnviz.draw.prose import wrapped
+from attnviz.draw.provenance import model_parts, quoted_line
+from attnviz.draw.theme import Theme
+from attnviz.scaling.records import ScalingReport
 
 __all__ = ["bars_legend", "random_words", "scaling_provenance"]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.scaling.estimates import Side
-from attnviz.capture.queries_keys import products
-from attnviz.scaling import ScalingCase, ScalingReport
+from attnviz.engine.queries_keys import products
+from attnviz.scaling.estimates import Side
+from attnviz.scaling.records import ScalingCase, ScalingReport
 
 __all__ = ["needed_bytes", "random_scaling"]
 

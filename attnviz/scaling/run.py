@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from attnviz.analysis.scaling.model_scores import model_scaling, needed_text_bytes
-from attnviz.analysis.scaling.random_scores import needed_bytes, random_scaling
-from attnviz.capture.over_text import encoded
-from attnviz.capture.selection import choose_heads
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
-from attnviz.cli.scaling_wish import ModelWish, RandomWish
 from attnviz.cli.scan_progress import scanning
 from attnviz.cli.texts_input import read_texts
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
+from attnviz.engine.over_text import encoded
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.resolve import LoadOptions, load
-from attnviz.render.blocks import Block
-from attnviz.render.scaling.screen import scaling_screen
-from attnviz.render.theme import Theme
-from attnviz.scaling import ScalingReport
+from attnviz.scaling.model_scores import model_scaling, needed_text_bytes
+from attnviz.scaling.random_scores import needed_bytes, random_scaling
+from attnviz.scaling.records import ScalingReport
+from attnviz.scaling.request import ModelWish, RandomWish
+from attnviz.scaling.screen import scaling_screen
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Softmaxed", "show_model_scaling", "show_random_scaling"]
 
@@ -98,14 +98,14 @@ class Softmaxed:
         return scaling_screen(self.report, theme, console.width, self.hints, self.explain)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.scaling_json import write_scaling_json
+        from attnviz.scaling.json import write_scaling_json
 
         write_scaling_json(self.report, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.files import page_files, text_file
-        from attnviz.render.export.scaling_csv import write_scaling_csv
-        from attnviz.render.export.scaling_page import scaling_page
+        from attnviz.draw.files import page_files, text_file
+        from attnviz.scaling.csv import write_scaling_csv
+        from attnviz.scaling.page import scaling_page
 
         csv = text_file(partial(write_scaling_csv, self.report))
         return {".csv": csv, **page_files(partial(scaling_page, self.report), palette)}

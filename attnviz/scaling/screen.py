@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from attnviz.render.ablation.table import Column, table
-from attnviz.render.blocks import BOLD, DIM, Block, flow, stack, trimmed
-from attnviz.render.labels import at_blanks, visible
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.scaling.case import case_block
-from attnviz.render.scaling.facts import bars_legend, scaling_provenance
-from attnviz.render.scaling.numbers import percent, plain
-from attnviz.render.scaling.seen import seen
-from attnviz.render.theme import Theme
-from attnviz.scaling import ScalingCase, ScalingReport
+from attnviz.draw.blocks import BOLD, DIM, Block, flow, stack, trimmed
+from attnviz.draw.labels import at_blanks, visible
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.table import Column, table
+from attnviz.draw.theme import Theme
+from attnviz.scaling.case import case_block
+from attnviz.scaling.numbers import percent, plain
+from attnviz.scaling.provenance import bars_legend, scaling_provenance
+from attnviz.scaling.records import ScalingCase, ScalingReport
+from attnviz.scaling.seen import seen
 
 __all__ = ["entropy_gain", "explanation", "overview", "scaling_screen"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from attnviz.render.scaling.numbers import PERCENTS, percent, plain, whole
-from attnviz.scaling import Estimate, ScalingCase, ScalingReport
+from attnviz.scaling.numbers import PERCENTS, percent, plain, whole
+from attnviz.scaling.records import Estimate, ScalingCase, ScalingReport
 
 __all__ = ["seen"]
 

@@ -71,8 +71,8 @@ def sweep(
     heads: Heads, learned: Learned, shape: Shape, device: Device, output: SweepOutput
 ) -> None:
     """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
-    from attnviz.cli.sweep_run import show_sweep
-    from attnviz.cli.sweep_wish import SweepWish
+    from attnviz.sweep.request import SweepWish
+    from attnviz.sweep.run import show_sweep
 
     wish = SweepWish(
         **vars(heads), **vars(learned), **vars(shape), **vars(device), explain=output.explain

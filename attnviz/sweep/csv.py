@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnviz.sweeping import SweepReport
+from attnviz.sweep.records import SweepReport
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from attnviz.learning import CurvePoint
-from attnviz.render.blocks import Block
-from attnviz.render.sweep.numbers import heads_name
-from attnviz.render.theme import Theme
-from attnviz.render.training.curve import Curve, curve_plot
-from attnviz.sweeping import SweepReport
+from attnviz.draw.blocks import Block
+from attnviz.draw.curve import Curve, curve_plot
+from attnviz.draw.theme import Theme
+from attnviz.sweep.numbers import heads_name
+from attnviz.sweep.records import SweepReport
+from attnviz.train.records import CurvePoint
 
 __all__ = ["CurvesByHeads", "curves_by_heads", "mean_curves"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from attnviz.sweeping import Spread, SweepModel, SweepReport
+from attnviz.sweep.records import Spread, SweepModel, SweepReport
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

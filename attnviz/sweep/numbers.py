@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.sweeping import Spread
+from attnviz.sweep.records import Spread
 
 __all__ = ["heads_name", "milliseconds", "nats", "of_seeds", "percent", "with_spread"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from rich.segment import Segment
 
-from attnviz.render.blocks import BOLD, DIM, Block, Line
-from attnviz.render.facts import share
-from attnviz.render.labels import fit, width
-from attnviz.render.prose import wrapped
-from attnviz.render.scale import weight_steps
-from attnviz.render.sweep.numbers import heads_name
-from attnviz.render.theme import Theme
-from attnviz.sweeping import PatternScore, SweepReport
+from attnviz.draw.blocks import BOLD, DIM, Block, Line
+from attnviz.draw.labels import fit, width
+from attnviz.draw.prose import wrapped
+from attnviz.draw.provenance import share
+from attnviz.draw.scale import weight_steps
+from attnviz.draw.theme import Theme
+from attnviz.sweep.numbers import heads_name
+from attnviz.sweep.records import PatternScore, SweepReport
 
 __all__ = ["patterns_found"]
 

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.analysis.measures import uniform_weights
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.sweeping import PatternScore
-from attnviz.training.tasks.task import Pattern, Samples
+from attnviz.measures.scores import uniform_weights
+from attnviz.sweep.records import PatternScore
+from attnviz.sweep.tasks.task import Pattern, Samples
 
 __all__ = ["best_heads", "weight_on"]
 

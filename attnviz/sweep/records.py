@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from attnviz.learning import CorpusFacts, CurvePoint
+from attnviz.train.records import CorpusFacts, CurvePoint
 
 __all__ = ["PatternScore", "Reference", "Spread", "SweepModel", "SweepReport", "SweepTask"]
 

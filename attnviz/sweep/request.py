@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # brings torch
-    from attnviz.training.sweep import SweepPlan
+    from attnviz.sweep.training import SweepPlan
 
 __all__ = ["SweepWish", "read_heads", "sweep_plan"]
 
@@ -62,9 +62,9 @@ def sweep_plan(wish: SweepWish) -> SweepPlan:
     heads = read_heads(wish.heads)
     if wish.task is not None and wish.text is not None:
         raise UsageError("--task and --text both say what is learned: give one of them")
-    from attnviz.training.sweep import SweepPlan
-    from attnviz.training.tasks.characters import Characters
-    from attnviz.training.tasks.choose import named_task
+    from attnviz.sweep.tasks.characters import Characters
+    from attnviz.sweep.tasks.choose import named_task
+    from attnviz.sweep.training import SweepPlan
 
     task = Characters(wish.text) if wish.text is not None else named_task(wish.task or "induction")
     seeds = tuple(range(wish.seed, wish.seed + wish.seeds))

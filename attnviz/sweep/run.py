@@ -17,22 +17,22 @@ from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.scan_progress import spoken_time
 from attnviz.cli.signals import between_steps
-from attnviz.cli.sweep_wish import SweepWish, sweep_plan
 from attnviz.cli.terminal import messages
-from attnviz.learning import CurvePoint
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
 from attnviz.models.placement import find_device
-from attnviz.render.blocks import Block
-from attnviz.render.sweep.curves import mean_curves
-from attnviz.render.sweep.numbers import heads_name, nats
-from attnviz.render.sweep.screen import sweep_screen
-from attnviz.render.theme import Theme
-from attnviz.sweeping import SweepModel, SweepReport
-from attnviz.training.sweep import HeadsTraining, SweepPlan, few_threads
+from attnviz.sweep.curves import mean_curves
+from attnviz.sweep.numbers import heads_name, nats
+from attnviz.sweep.records import SweepModel, SweepReport
+from attnviz.sweep.request import SweepWish, sweep_plan
+from attnviz.sweep.screen import sweep_screen
+from attnviz.sweep.training import HeadsTraining, SweepPlan, few_threads
+from attnviz.train.records import CurvePoint
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Progress", "Watch", "show_sweep", "watching"]
 
@@ -232,13 +232,13 @@ class _Swept:
         return sweep_screen(self.report, theme, console.width, self.hints, self.wish.explain)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.sweep_json import write_sweep_json
+        from attnviz.sweep.json import write_sweep_json
 
         write_sweep_json(self.report, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.files import text_file
-        from attnviz.render.export.sweep_csv import write_sweep_csv
+        from attnviz.draw.files import text_file
+        from attnviz.sweep.csv import write_sweep_csv
 
         return {".csv": text_file(partial(write_sweep_csv, self.report))}
 

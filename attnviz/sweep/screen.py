@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnviz.render.ablation.table import Column, table
-from attnviz.render.blocks import DIM, Block, Line, stack, text_line, trimmed
-from attnviz.render.labels import at_blanks, visible
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.sweep.curves import curves_by_heads, mean_curves
-from attnviz.render.sweep.numbers import heads_name, milliseconds, nats, percent
-from attnviz.render.sweep.patterns import patterns_found
-from attnviz.render.sweep.seen import seen
-from attnviz.render.theme import Theme
-from attnviz.sweeping import Reference, Spread, SweepModel, SweepReport, SweepTask
+from attnviz.draw.blocks import DIM, Block, Line, stack, text_line, trimmed
+from attnviz.draw.labels import at_blanks, visible
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.table import Column, table
+from attnviz.draw.theme import Theme
+from attnviz.sweep.curves import curves_by_heads, mean_curves
+from attnviz.sweep.numbers import heads_name, milliseconds, nats, percent
+from attnviz.sweep.patterns import patterns_found
+from attnviz.sweep.records import Reference, Spread, SweepModel, SweepReport, SweepTask
+from attnviz.sweep.seen import seen
 
 __all__ = [
     "explanation",

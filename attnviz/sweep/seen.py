@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from attnviz.render.facts import share
-from attnviz.render.sweep.numbers import heads_name, nats, of_seeds, with_spread
-from attnviz.sweeping import Spread, SweepModel, SweepReport
+from attnviz.draw.provenance import share
+from attnviz.sweep.numbers import heads_name, nats, of_seeds, with_spread
+from attnviz.sweep.records import Spread, SweepModel, SweepReport
 
 __all__ = ["seen"]
 

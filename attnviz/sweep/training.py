@@ -16,13 +16,13 @@ from torch import Tensor
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.learning import CurvePoint
 from attnviz.models.memory import require_room
-from attnviz.sweeping import SweepModel
-from attnviz.training.optimisation import learning_rate, make_optimiser, take_step, token_losses
-from attnviz.training.recipe import Optimiser
-from attnviz.training.sweep_patterns import best_heads
-from attnviz.training.tasks.task import BEGINNING, Samples, Task
+from attnviz.sweep.patterns_formed import best_heads
+from attnviz.sweep.records import SweepModel
+from attnviz.sweep.tasks.task import BEGINNING, Samples, Task
+from attnviz.train.optimisation import learning_rate, make_optimiser, take_step, token_losses
+from attnviz.train.recipe import Optimiser
+from attnviz.train.records import CurvePoint
 
 __all__ = ["HeadsTraining", "SweepPlan", "few_threads"]
 

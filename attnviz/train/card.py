@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from attnviz import __version__
-from attnviz.learning import Estimate, ModelScores, ScoredHeads, TrainedModel
-from attnviz.render.labels import visible
-from attnviz.render.training.kinds import KIND_WORDS
-from attnviz.training.corpus import Corpus
-from attnviz.training.recipe import Card, Recipe
+from attnviz.draw.labels import visible
+from attnviz.train.corpus import Corpus
+from attnviz.train.kinds import KIND_WORDS
+from attnviz.train.recipe import Card, Recipe
+from attnviz.train.records import Estimate, ModelScores, ScoredHeads, TrainedModel
 
 __all__ = ["card_text", "recipe_text", "results"]
 

@@ -120,8 +120,8 @@ class TrainOutput(Output):
 @command(EXAMPLES, ListOptions)
 def train(trained: Trained, budget: Budget, device: Device, output: TrainOutput) -> None:
     """Train a small language model of the library's own attention on your texts."""
-    from attnviz.cli.train_run import show_train
-    from attnviz.cli.train_wish import TrainWish
+    from attnviz.train.request import TrainWish
+    from attnviz.train.show import show_train
 
     wish = TrainWish(**vars(trained), **vars(budget), **vars(device), explain=output.explain)
     show_train(wish, output)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, fields
 from typing import TYPE_CHECKING
 
-from attnviz.learning import CurvePoint
+from attnviz.train.records import CurvePoint
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

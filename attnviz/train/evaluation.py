@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.training.optimisation import token_losses
+from attnviz.train.optimisation import token_losses
 
 __all__ = ["validation_loss"]
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.rows import (
+from attnviz.attention.checkpoint import open_checkpoint
+from attnviz.attention.numpy_decoder import NumpyDecoder
+from attnviz.measures.rows import (
     Place,
     Rows,
     duplicate_rows,
@@ -21,9 +23,7 @@ from attnviz.analysis.rows import (
     previous_rows,
     uniform_rows,
 )
-from attnviz.attention.checkpoint import open_checkpoint
-from attnviz.attention.numpy_decoder import NumpyDecoder
-from attnviz.learning import Estimate, ModelScores, ScoredHeads
+from attnviz.train.records import Estimate, ModelScores, ScoredHeads
 
 __all__ = ["head_scores", "open_decoder", "random_twice", "text_windows"]
 

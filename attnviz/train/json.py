@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from attnviz.learning import CorpusFacts, ModelScores, TrainedModel
-from attnviz.render.export.model_facts import model_facts
+from attnviz.draw.model_facts import model_facts
+from attnviz.train.records import CorpusFacts, ModelScores, TrainedModel
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -10,7 +10,7 @@ import torch
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.errors import LoadError
 from attnviz.models.memory import byte_text, free_memory
-from attnviz.training.recipe import Phase, Recipe
+from attnviz.train.recipe import Phase, Recipe
 
 __all__ = ["needed_memory", "require_training_memory"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.training.recipe import Optimiser
+from attnviz.train.recipe import Optimiser
 
 __all__ = ["change_optimiser", "learning_rate", "make_optimiser", "take_step", "token_losses"]
 

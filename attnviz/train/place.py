@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.training.state import STATE_FILE
+from attnviz.train.state import STATE_FILE
 
 __all__ = ["CARD_FILE", "LOG_FILE", "check_place", "sweep"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from attnviz.training.recipe import Recipe
+from attnviz.train.recipe import Recipe
 
 __all__ = ["with_known_precision"]
 

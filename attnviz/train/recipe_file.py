@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attnviz.errors import UsageError
 from attnviz.reading import read_toml
-from attnviz.training.recipe import Budget, Card, Optimiser, Phase, Recipe, Shape, Validation
+from attnviz.train.recipe import Budget, Card, Optimiser, Phase, Recipe, Shape, Validation
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

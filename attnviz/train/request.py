@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # the recipe's module is heavier than the options
-    from attnviz.training.corpus import Corpus
-    from attnviz.training.recipe import Recipe
+    from attnviz.train.corpus import Corpus
+    from attnviz.train.recipe import Recipe
 
 __all__ = ["TrainWish", "check_not_overwritten", "read_texts", "wished_recipe"]
 
@@ -38,8 +38,8 @@ def wished_recipe(wish: TrainWish) -> Recipe:
 
     Raises LoadError and UsageError as ``read_recipe`` does, UsageError for two budgets.
     """
-    from attnviz.training.recipe import Budget, Recipe
-    from attnviz.training.recipe_file import read_recipe
+    from attnviz.train.recipe import Budget, Recipe
+    from attnviz.train.recipe_file import read_recipe
 
     if wish.minutes is not None and wish.tokens is not None:
         raise UsageError("--minutes and --tokens are two budgets: give one of them")
@@ -66,7 +66,7 @@ def read_texts(wish: TrainWish) -> tuple[Corpus, Corpus]:
     Raises LoadError and UsageError as ``read_corpus`` does, UsageError where a text is in both, or
     none is named.
     """
-    from attnviz.training.corpus import hold_out, read_corpus
+    from attnviz.train.corpus import hold_out, read_corpus
 
     if not wish.files:
         raise UsageError(

@@ -18,21 +18,21 @@ from tokenizers import Tokenizer
 from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.draw.whole_file import whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.learning import CorpusFacts, CurvePoint, ModelScores, TrainedModel
 from attnviz.records import ModelInfo
-from attnviz.render.export.whole_file import whole_file
-from attnviz.training.card import card_text
-from attnviz.training.corpus import Corpus, encode
-from attnviz.training.evaluation import validation_loss
-from attnviz.training.head_scores import head_scores, open_decoder, text_windows
-from attnviz.training.memory import require_training_memory
-from attnviz.training.place import CARD_FILE, LOG_FILE
-from attnviz.training.precision import with_known_precision
-from attnviz.training.recipe import Recipe
-from attnviz.training.state import STATE_FILE, read_state, write_state
-from attnviz.training.trainer import Trainer
-from attnviz.training.vocabulary import BEGINNING, make_tokenizer
+from attnviz.train.card import card_text
+from attnviz.train.corpus import Corpus, encode
+from attnviz.train.evaluation import validation_loss
+from attnviz.train.head_scores import head_scores, open_decoder, text_windows
+from attnviz.train.memory import require_training_memory
+from attnviz.train.place import CARD_FILE, LOG_FILE
+from attnviz.train.precision import with_known_precision
+from attnviz.train.recipe import Recipe
+from attnviz.train.records import CorpusFacts, CurvePoint, ModelScores, TrainedModel
+from attnviz.train.state import STATE_FILE, read_state, write_state
+from attnviz.train.trainer import Trainer
+from attnviz.train.vocabulary import BEGINNING, make_tokenizer
 
 __all__ = ["TrainingRun"]
 

@@ -8,16 +8,16 @@ from itertools import pairwise
 from rich.color import Color
 from rich.style import Style
 
-from attnviz.learning import CorpusFacts, CurvePoint, ModelScores, TrainedModel
-from attnviz.render.ablation.table import Column, table
-from attnviz.render.blocks import DIM, Block, stack, text_line
-from attnviz.render.facts import model_parts
-from attnviz.render.labels import visible, width
-from attnviz.render.palette import colour_table
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.theme import Theme
-from attnviz.render.training.curve import Curve, Mark, curve_plot
-from attnviz.render.training.kinds import KIND_WORDS
+from attnviz.draw.blocks import DIM, Block, stack, text_line
+from attnviz.draw.curve import Curve, Mark, curve_plot
+from attnviz.draw.labels import visible, width
+from attnviz.draw.palette import colour_table
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.provenance import model_parts
+from attnviz.draw.table import Column, table
+from attnviz.draw.theme import Theme
+from attnviz.train.kinds import KIND_WORDS
+from attnviz.train.records import CorpusFacts, CurvePoint, ModelScores, TrainedModel
 
 __all__ = ["EXPLANATION", "best_heads", "provenance", "result_rows", "train_screen"]
 

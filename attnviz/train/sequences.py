@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.training.recipe import Phase
+from attnviz.train.recipe import Phase
 
 __all__ = ["Batch", "Sampler", "SequenceKind"]
 

@@ -20,26 +20,26 @@ from attnviz.cli.output import Output
 from attnviz.cli.scan_progress import spoken_time
 from attnviz.cli.signals import as_interrupt, between_steps
 from attnviz.cli.terminal import messages
-from attnviz.cli.train_wish import (
+from attnviz.draw.blocks import Block
+from attnviz.draw.labels import visible, width
+from attnviz.draw.lock import held
+from attnviz.draw.theme import Theme
+from attnviz.models.placement import find_device
+from attnviz.train.place import check_place, sweep
+from attnviz.train.records import CurvePoint, TrainedModel
+from attnviz.train.request import (
     TrainWish,
     check_not_overwritten,
     read_texts,
     wished_recipe,
 )
-from attnviz.learning import CurvePoint, TrainedModel
-from attnviz.models.placement import find_device
-from attnviz.render.blocks import Block
-from attnviz.render.export.lock import held
-from attnviz.render.labels import visible, width
-from attnviz.render.theme import Theme
-from attnviz.render.training.screen import train_screen
-from attnviz.training.place import check_place, sweep
-from attnviz.training.run import TrainingRun
+from attnviz.train.run import TrainingRun
+from attnviz.train.screen import train_screen
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Pace", "Report", "Trained", "finished", "show_train", "telling", "training", "words"]
 
@@ -264,13 +264,13 @@ class Trained:
         return train_screen(self.result, theme, console.width, self.hints, self.explain)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.training_json import write_train_json
+        from attnviz.train.json import write_train_json
 
         write_train_json(self.result, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.files import text_file
-        from attnviz.render.export.training_csv import write_train_csv
+        from attnviz.draw.files import text_file
+        from attnviz.train.csv import write_train_csv
 
         return {".csv": text_file(partial(write_train_csv, self.result.points))}
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from attnviz.draw.whole_file import whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.learning import CurvePoint
 from attnviz.reading import CORPUS_BYTES, read_bytes
-from attnviz.render.export.whole_file import whole_file
+from attnviz.train.records import CurvePoint
 
 __all__ = ["STATE_FILE", "read_state", "write_state"]
 

@@ -18,17 +18,17 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.growth import grown
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UsageError
-from attnviz.learning import CurvePoint
-from attnviz.training.evaluation import validation_loss
-from attnviz.training.optimisation import (
+from attnviz.train.evaluation import validation_loss
+from attnviz.train.optimisation import (
     change_optimiser,
     learning_rate,
     make_optimiser,
     take_step,
 )
-from attnviz.training.precision import with_known_precision
-from attnviz.training.recipe import Optimiser, Phase, Recipe
-from attnviz.training.sequences import Batch, Sampler
+from attnviz.train.precision import with_known_precision
+from attnviz.train.recipe import Optimiser, Phase, Recipe
+from attnviz.train.records import CurvePoint
+from attnviz.train.sequences import Batch, Sampler
 
 __all__ = ["Trainer"]
 

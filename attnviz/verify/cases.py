@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import attention_scores, project, repeat_kv_heads, split_heads
-from attnviz.verification import Sizes
+from attnviz.verify.records import Sizes
 
 __all__ = ["Case", "attention_cases"]
 

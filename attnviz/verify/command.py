@@ -81,9 +81,9 @@ def verify(
     output: Output,
 ) -> None:
     """Prove that attention is computed right: against other libraries, or in a model."""
-    from attnviz.cli.verify_run import show_model_proof, show_own_proof
-    from attnviz.cli.verify_wish import ModelWish, OwnWish, refuse_idle
     from attnviz.models.resolve import LoadOptions
+    from attnviz.verify.request import ModelWish, OwnWish, refuse_idle
+    from attnviz.verify.run import show_model_proof, show_own_proof
 
     proof = OwnWish(**vars(own), dtype=loading.dtype, seed=model.seed)
     wish = ModelWish(**vars(text), **vars(truncation))

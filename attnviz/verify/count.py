@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnviz.capture.verification.model_checks import parameter_count
-from attnviz.capture.verification.rounding import exact
-from attnviz.cli.params_designs import Request, counted_case
-from attnviz.designs import Design
 from attnviz.errors import AttnvizError
-from attnviz.models.design_options import design_from_options
-from attnviz.models.find_design import find_design
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import LoadOptions
-from attnviz.verification import Check
+from attnviz.params.design_options import design_from_options
+from attnviz.params.designs import Request, counted_case
+from attnviz.params.find_design import find_design
+from attnviz.params.specs import Design
+from attnviz.verify.model_checks import parameter_count
+from attnviz.verify.records import Check
+from attnviz.verify.rounding import exact
 
 __all__ = ["count_check"]
 
@@ -50,7 +50,7 @@ def _expected(model: Model, name: str, options: LoadOptions) -> tuple[int, str]:
     command = f"attnviz params --model {name}"
     if found.design is not None:
         return _counted(found.design), command
-    from attnviz.models.meta_count import count_on_meta  # takes seconds
+    from attnviz.params.meta_count import count_on_meta  # takes seconds
 
     made = count_on_meta(found.config, name=name, architecture=found.architecture)
     return made.total, command

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attnviz.render.export.csv_cells import CsvTable
-from attnviz.verification import Verification
+from attnviz.draw.csv_cells import CsvTable
+from attnviz.verify.records import Verification
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -9,9 +9,9 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.removal_subject import Passage
-from attnviz.capture.verification.maps import Maps
+from attnviz.engine.patchable import Passage
 from attnviz.records import Kind, ModelInfo
+from attnviz.verify.maps import Maps
 
 __all__ = ["Examinee", "HeadSum", "Outputs", "Padded", "Reference", "Side"]
 

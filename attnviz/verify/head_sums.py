@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.capture.removal_sites import Site, Sites
-from attnviz.capture.verification.examinee import HeadSum
+from attnviz.engine.sites import Site, Sites
+from attnviz.verify.examinee import HeadSum
 
 __all__ = ["sum_heads"]
 

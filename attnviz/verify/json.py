@@ -7,9 +7,9 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from attnviz.render.export.model_facts import model_facts
-from attnviz.render.verification.steps import numbers_shown
-from attnviz.verification import Check, Matrix, Measure, Step, Verification
+from attnviz.draw.model_facts import model_facts
+from attnviz.verify.records import Check, Matrix, Measure, Step, Verification
+from attnviz.verify.steps_screen import numbers_shown
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.verification.cases import Case
-from attnviz.capture.verification.own_answers import Answer
+from attnviz.verify.cases import Case
+from attnviz.verify.own_answers import Answer
 
 __all__ = ["find_keras", "keras_answer"]
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.observer import to_numpy
+from attnviz.engine.observer import to_numpy
 from attnviz.records import Kind
 
 __all__ = ["Difference", "KeepAll", "Maps", "apart", "furthest", "score_spread"]

@@ -10,20 +10,20 @@ from torch import Tensor
 
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.capture.removal_subject import Passage
-from attnviz.capture.verification import observing, properties
-from attnviz.capture.verification.examinee import Examinee, Outputs, Reference
-from attnviz.capture.verification.naive_loop import naive_attention
-from attnviz.capture.verification.native_examinee import NativeExaminee
-from attnviz.capture.verification.rounding import Rounding
-from attnviz.capture.verification.transformers_examinee import TransformersExaminee
+from attnviz.engine.patchable import Passage
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
-from attnviz.verification import Check
+from attnviz.verify import observing, properties
+from attnviz.verify.examinee import Examinee, Outputs, Reference
+from attnviz.verify.naive_loop import naive_attention
+from attnviz.verify.native_examinee import NativeExaminee
+from attnviz.verify.records import Check
+from attnviz.verify.rounding import Rounding
+from attnviz.verify.transformers_examinee import TransformersExaminee
 
 __all__ = ["model_checks", "open_examinee", "parameter_count"]
 

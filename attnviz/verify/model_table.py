@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from rich.segment import Segment
 
-from attnviz.render.blocks import BOLD, DIM, Block, Line, stack
-from attnviz.render.labels import at_blanks, visible, width
-from attnviz.render.theme import Theme
-from attnviz.render.verification.signs import in_signs
-from attnviz.render.verification.words import bound_words, difference, verdict, verdict_style
-from attnviz.verification import Check, Measure, Verification
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, stack
+from attnviz.draw.labels import at_blanks, visible, width
+from attnviz.draw.theme import Theme
+from attnviz.verify.records import Check, Measure, Verification
+from attnviz.verify.signs import in_signs
+from attnviz.verify.words import bound_words, difference, verdict, verdict_style
 
 __all__ = ["model_table"]
 

@@ -15,17 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.masks import padding_mask
-from attnviz.capture.hook_points import observe_hook_points
-from attnviz.capture.removal_hook_points import HookPointSites
-from attnviz.capture.removal_subject import Passage
-from attnviz.capture.run import capture
-from attnviz.capture.verification.examinee import HeadSum, Outputs, Padded, Reference, Side
-from attnviz.capture.verification.head_sums import sum_heads
-from attnviz.capture.verification.maps import KeepAll, Maps
-from attnviz.capture.verification.module_state import module_state
-from attnviz.capture.verification.padding import cut_to_real, on_padding
+from attnviz.engine.ablation_hook_points import HookPointSites
+from attnviz.engine.hook_points import observe_hook_points
+from attnviz.engine.patchable import Passage
+from attnviz.engine.run import capture
 from attnviz.models.model import NumpyModel
 from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.verify.examinee import HeadSum, Outputs, Padded, Reference, Side
+from attnviz.verify.head_sums import sum_heads
+from attnviz.verify.maps import KeepAll, Maps
+from attnviz.verify.module_state import module_state
+from attnviz.verify.padding import cut_to_real, on_padding
 
 __all__ = ["NativeExaminee"]
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from attnviz.capture.verification.examinee import Examinee, Outputs
-from attnviz.capture.verification.maps import Maps, apart
-from attnviz.capture.verification.rounding import Rounding, exact
-from attnviz.verification import Check, Measure
+from attnviz.verify.examinee import Examinee, Outputs
+from attnviz.verify.maps import Maps, apart
+from attnviz.verify.records import Check, Measure
+from attnviz.verify.rounding import Rounding, exact
 
 __all__ = ["dropout_off", "eager_weights", "outputs_kept", "padding_ignored", "unchanged"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from attnviz.attention.masks import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.capture.verification.cases import Case
+from attnviz.verify.cases import Case
 
 __all__ = ["Answer", "own_answers"]
 

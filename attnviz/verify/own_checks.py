@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.verification.cases import Case, attention_cases
-from attnviz.capture.verification.keras_answers import find_keras, keras_answer
-from attnviz.capture.verification.naive_loop import multiplications, naive_attention
-from attnviz.capture.verification.own_answers import Answer, own_answers
-from attnviz.capture.verification.torch_answers import functional_answer, layer_answer
 from attnviz.errors import UsageError
-from attnviz.verification import Check, Measure, Sizes, Tolerance
+from attnviz.verify.cases import Case, attention_cases
+from attnviz.verify.keras_answers import find_keras, keras_answer
+from attnviz.verify.naive_loop import multiplications, naive_attention
+from attnviz.verify.own_answers import Answer, own_answers
+from attnviz.verify.records import Check, Measure, Sizes, Tolerance
+from attnviz.verify.torch_answers import functional_answer, layer_answer
 
 __all__ = ["KERAS", "NAIVE", "own_checks"]
 

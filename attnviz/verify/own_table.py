@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from attnviz.render.blocks import BOLD, DIM, Block, Line, flow, stack
-from attnviz.render.labels import at_blanks, fit, width
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
-from attnviz.render.verification.signs import in_signs
-from attnviz.render.verification.words import bound_words, difference, verdict, verdict_style
-from attnviz.verification import Check, Measure, Verification
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, flow, stack
+from attnviz.draw.labels import at_blanks, fit, width
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
+from attnviz.verify.records import Check, Measure, Verification
+from attnviz.verify.signs import in_signs
+from attnviz.verify.words import bound_words, difference, verdict, verdict_style
 
 __all__ = ["own_table"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.capture.verification.maps import Difference, Maps, furthest
 from attnviz.records import Kind
+from attnviz.verify.maps import Difference, Maps, furthest
 
 __all__ = ["cut_to_real", "on_padding"]
 

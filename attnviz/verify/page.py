@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnviz.render.export.drawing import Anchor, Drawing, Item, Label, Style, flow
-from attnviz.render.export.page import Page, Section, Table
-from attnviz.render.facts import model_parts
-from attnviz.render.labels import width
-from attnviz.render.theme import Theme
-from attnviz.render.verification.screen import OWN_NAME, own_facts
-from attnviz.render.verification.steps import (
+from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Style, flow
+from attnviz.draw.labels import width
+from attnviz.draw.page import Page, Section, Table
+from attnviz.draw.provenance import model_parts
+from attnviz.draw.theme import Theme
+from attnviz.verify.records import Check, Matrix, Step, Verdict, Verification
+from attnviz.verify.screen import OWN_NAME, own_facts
+from attnviz.verify.steps_screen import (
     axes_words,
     matrix_rows,
     numbers_shown,
     single_matrices,
 )
-from attnviz.render.verification.words import (
+from attnviz.verify.words import (
     INKS,
     bound_words,
     difference,
@@ -24,7 +25,6 @@ from attnviz.render.verification.words import (
     summary,
     verdict,
 )
-from attnviz.verification import Check, Matrix, Step, Verdict, Verification
 
 __all__ = ["verification_page"]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.capture.removal_subject import Passage
-from attnviz.capture.verification.examinee import Examinee, Outputs
-from attnviz.capture.verification.maps import Maps, apart, furthest
-from attnviz.capture.verification.rounding import Rounding, exact
+from attnviz.engine.patchable import Passage
 from attnviz.records import Kind
-from attnviz.verification import Check, Measure
+from attnviz.verify.examinee import Examinee, Outputs
+from attnviz.verify.maps import Maps, apart, furthest
+from attnviz.verify.records import Check, Measure
+from attnviz.verify.rounding import Rounding, exact
 
 __all__ = ["causality", "heads_sum", "rows_sum"]
 

@@ -9,7 +9,7 @@ from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.own import check_sizes
 from attnviz.models.resolve import LoadOptions
-from attnviz.verification import Sizes
+from attnviz.verify.records import Sizes
 
 __all__ = ["ModelWish", "OwnWish", "refuse_idle"]
 

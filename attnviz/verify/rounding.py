@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.capture.verification.maps import Maps, score_spread
 from attnviz.records import ModelInfo
-from attnviz.verification import Measure, Tolerance
+from attnviz.verify.maps import Maps, score_spread
+from attnviz.verify.records import Measure, Tolerance
 
 __all__ = ["EPSILON", "Rounding", "exact"]
 

@@ -16,21 +16,21 @@ from attnviz.cli.outlet import Outlet, open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.cli.text_input import read_text
-from attnviz.cli.verify_wish import ModelWish, OwnWish
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError, UsageError
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Tokens
-from attnviz.render.blocks import Block
-from attnviz.render.theme import Theme
-from attnviz.render.verification.screen import verification_screen
-from attnviz.render.verification.words import failure_words
-from attnviz.verification import Check, Sizes, Step, Verification
+from attnviz.verify.records import Check, Sizes, Step, Verification
+from attnviz.verify.request import ModelWish, OwnWish
+from attnviz.verify.screen import verification_screen
+from attnviz.verify.words import failure_words
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.render.export.files import Writer
+    from attnviz.draw.files import Writer
 
 __all__ = ["Verified", "show_model_proof", "show_own_proof"]
 
@@ -51,8 +51,8 @@ def _own_proof(
     wish: OwnWish, sizes: Sizes, dtype: str, tell: Callable[[str], None]
 ) -> Verification:
     # torch takes seconds; what can be refused was refused before.
-    from attnviz.capture.verification.own_checks import own_checks
-    from attnviz.capture.verification.steps import attention_steps, steps_check
+    from attnviz.verify.own_checks import own_checks
+    from attnviz.verify.steps import attention_steps, steps_check
 
     cases: dict[str, str] = {}
 
@@ -109,7 +109,7 @@ def show_model_proof(
 
 def _read(model: Model, text: str, wish: ModelWish, asked: bool) -> tuple[Tokens, Tokens | None]:
     """The tokens, and what a decoder reads: a given text, else the same one."""
-    from attnviz.capture.over_text import Choice, encoded, require_maps, target_tokens
+    from attnviz.engine.over_text import Choice, encoded, require_maps, target_tokens
 
     cut = wish.truncate or not asked
     tokens = encoded(model, text, cut)
@@ -130,9 +130,9 @@ def _model_proof(
     read: tuple[Tokens, Tokens | None],
     tell: Callable[[str], None],
 ) -> Verification:
-    from attnviz.capture.verification.model_checks import model_checks, open_examinee
-    from attnviz.capture.verification.rounding import EPSILON
-    from attnviz.cli.verify_count import count_check
+    from attnviz.verify.count import count_check
+    from attnviz.verify.model_checks import model_checks, open_examinee
+    from attnviz.verify.rounding import EPSILON
 
     examinee = open_examinee(model, *read)
     checks = tuple(model_checks(examinee, lambda check: tell(f"proving: {check}")))
@@ -185,14 +185,14 @@ class Verified:
         return verification_screen(self.found, theme, console.width, self.explained, self.hints)
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.render.export.verification_json import write_verification_json
+        from attnviz.verify.json import write_verification_json
 
         write_verification_json(self.found, stream)
 
     def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.render.export.files import page_files, text_file
-        from attnviz.render.export.verification_csv import write_verification_csv
-        from attnviz.render.export.verification_page import verification_page
+        from attnviz.draw.files import page_files, text_file
+        from attnviz.verify.csv import write_verification_csv
+        from attnviz.verify.page import verification_page
 
         csv = text_file(partial(write_verification_csv, self.found))
         return {".csv": csv, **page_files(partial(verification_page, self.found), palette)}

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from rich.segment import Segment
 
-from attnviz.render.blocks import DIM, Block, Line, stack, trimmed
-from attnviz.render.facts import model_parts, quoted_line
-from attnviz.render.labels import at_blanks, visible, width
-from attnviz.render.prose import paragraph, wrapped
-from attnviz.render.theme import Theme
-from attnviz.render.verification.model_table import model_table
-from attnviz.render.verification.own_table import own_table
-from attnviz.render.verification.signs import in_signs
-from attnviz.render.verification.steps import steps_block
-from attnviz.render.verification.words import epsilon_words, summary, verdict_style
-from attnviz.verification import Verification
+from attnviz.draw.blocks import DIM, Block, Line, stack, trimmed
+from attnviz.draw.labels import at_blanks, visible, width
+from attnviz.draw.prose import paragraph, wrapped
+from attnviz.draw.provenance import model_parts, quoted_line
+from attnviz.draw.theme import Theme
+from attnviz.verify.model_table import model_table
+from attnviz.verify.own_table import own_table
+from attnviz.verify.records import Verification
+from attnviz.verify.signs import in_signs
+from attnviz.verify.steps_screen import steps_block
+from attnviz.verify.words import epsilon_words, summary, verdict_style
 
 __all__ = ["OWN_NAME", "explanation", "own_facts", "verification_screen"]
 

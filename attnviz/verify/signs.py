@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.render.theme import Theme
+from attnviz.draw.theme import Theme
 
 __all__ = ["in_signs"]
 

@@ -22,7 +22,7 @@ from attnviz.attention.functional import (
 )
 from attnviz.attention.masks import causal_mask
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.verification import Check, Matrix, Measure, Sizes, Step, Tolerance
+from attnviz.verify.records import Check, Matrix, Measure, Sizes, Step, Tolerance
 
 __all__ = ["attention_steps", "steps_check"]
 

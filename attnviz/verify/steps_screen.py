@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from attnviz.render.blocks import BOLD, DIM, Block, Line, flow, stack
-from attnviz.render.labels import at_blanks, fit, width
-from attnviz.render.prose import wrapped
-from attnviz.render.theme import Theme
-from attnviz.render.verification.signs import in_signs
-from attnviz.verification import Matrix, Step, Verification
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, flow, stack
+from attnviz.draw.labels import at_blanks, fit, width
+from attnviz.draw.prose import wrapped
+from attnviz.draw.theme import Theme
+from attnviz.verify.records import Matrix, Step, Verification
+from attnviz.verify.signs import in_signs
 
 __all__ = ["MOST", "axes_words", "matrix_rows", "numbers_shown", "single_matrices", "steps_block"]
 

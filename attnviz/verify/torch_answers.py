@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.capture.verification.cases import Case
-from attnviz.capture.verification.own_answers import Answer
+from attnviz.verify.cases import Case
+from attnviz.verify.own_answers import Answer
 
 __all__ = ["functional_answer", "layer_answer"]
 

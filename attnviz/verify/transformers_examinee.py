@@ -10,25 +10,25 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from attnviz.capture.forward_pass import ForwardPass
-from attnviz.capture.model_state import borrowed
-from attnviz.capture.removal_subject import Passage, transformers_subject
-from attnviz.capture.transformers_interface import observe_transformers
-from attnviz.capture.verification.examinee import HeadSum, Outputs, Padded, Reference, Side
-from attnviz.capture.verification.head_sums import sum_heads
-from attnviz.capture.verification.maps import KeepAll, Maps
-from attnviz.capture.verification.module_state import dropout_of, module_state
-from attnviz.capture.verification.padding import cut_to_real, on_padding
-from attnviz.capture.verification.transformers_runs import (
+from attnviz.engine.forward_pass import ForwardPass
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.transformers_interface import observe_transformers
+from attnviz.errors import UnsupportedError
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Kind, ModelInfo
+from attnviz.verify.examinee import HeadSum, Outputs, Padded, Reference, Side
+from attnviz.verify.head_sums import sum_heads
+from attnviz.verify.maps import KeepAll, Maps
+from attnviz.verify.module_state import dropout_of, module_state
+from attnviz.verify.padding import cut_to_real, on_padding
+from attnviz.verify.transformers_runs import (
     eager_maps,
     last_hidden,
     observed_maps,
     plan,
     sink_shares,
 )
-from attnviz.errors import UnsupportedError
-from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Kind, ModelInfo
 
 __all__ = ["TransformersExaminee"]
 

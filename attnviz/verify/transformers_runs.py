@@ -12,16 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.capture.attention_call import AttentionCall, active
-from attnviz.capture.eager_fallback import observe_reported, without_recording_hooks
-from attnviz.capture.forward_pass import ForwardPass, plan_pass
-from attnviz.capture.model_state import borrowed
-from attnviz.capture.registered_attention import cross_attention, observe_registered
-from attnviz.capture.removal_subject import Passage
-from attnviz.capture.stacks import Places
-from attnviz.capture.verification.maps import KeepAll, Maps
+from attnviz.engine.attention_call import AttentionCall, active
+from attnviz.engine.eager_fallback import observe_reported, without_recording_hooks
+from attnviz.engine.forward_pass import ForwardPass, plan_pass
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.patchable import Passage
+from attnviz.engine.registered_attention import cross_attention, observe_registered
+from attnviz.engine.stacks import Places
 from attnviz.models.attention_interface import uses_interface
 from attnviz.records import Kind
+from attnviz.verify.maps import KeepAll, Maps
 
 __all__ = ["eager_maps", "last_hidden", "observed_maps", "plan", "sink_shares"]
 

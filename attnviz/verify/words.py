@@ -7,8 +7,8 @@ import math
 from rich.color import Color
 from rich.style import Style
 
-from attnviz.render.theme import Theme
-from attnviz.verification import Check, Tolerance, Verdict, Verification
+from attnviz.draw.theme import Theme
+from attnviz.verify.records import Check, Tolerance, Verdict, Verification
 
 __all__ = [
     "INKS",

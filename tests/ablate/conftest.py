@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.ablation import METRICS, AblationReport, Effect, Variant
-from attnviz.analysis.traits import head_scores, telling_heads
+from attnviz.ablate.view import AblationView
+from attnviz.engine.effects import METRICS, AblationReport, Effect, Variant
+from attnviz.measures.traits import head_scores, telling_heads
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
-from attnviz.render.ablation.view import AblationView
 
 TEXT = "Old Tom saw Ann, and Ann saw Tom."
 PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")

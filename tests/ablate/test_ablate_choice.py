@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.ablation import Variant
-from attnviz.cli.removal_choice import RemovalChoice, choose_removals
+from attnviz.ablate.head_choice import RemovalChoice, choose_removals
+from attnviz.engine.effects import Variant
 from attnviz.errors import UsageError
 from attnviz.records import ModelInfo
 

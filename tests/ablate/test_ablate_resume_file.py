@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.cli.resume_file import SCHEMA, Piece, ResumeFile
+from attnviz.ablate.resume import SCHEMA, Piece, ResumeFile
 from attnviz.errors import LoadError, UsageError
 
 RUN = {"model": "tiny", "texts": "3 (abc)", "mode": "zero"}

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.render.ablation.effect_map import EffectGrid, effect_map
-from attnviz.render.ablation.numbers import NumberScale
-from attnviz.render.diverging import diverging_steps, sign_glyph
-from attnviz.render.labels import width
-from attnviz.render.palette import DIVERGING, colour_table
-from attnviz.render.theme import Theme
+from attnviz.ablate.effect_map import EffectGrid, effect_map
+from attnviz.ablate.numbers import NumberScale
+from attnviz.draw.diverging import diverging_steps, sign_glyph
+from attnviz.draw.labels import width
+from attnviz.draw.palette import DIVERGING, colour_table
+from attnviz.draw.theme import Theme
 
 COLOUR, PLAIN = Theme("viridis"), Theme("viridis", colour=False)
 VALUES = np.array([[0.8, -0.8, 0.0], [0.2, np.nan, -0.05]])

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.ablation import Scores, Variant
-from attnviz.analysis.removal_effects import (
+from attnviz.ablate.effects import (
     mean_baseline,
     mean_interval,
     removal_effects,
     spearman,
 )
+from attnviz.engine.effects import Scores, Variant
 
 VARIANTS = [Variant(((0, head),)) for head in range(3)]
 

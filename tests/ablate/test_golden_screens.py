@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from attnviz.ablation import Effect, Variant
-from attnviz.render.ablation.screen import ablation_screen
-from attnviz.render.labels import width
-from attnviz.render.theme import Theme
+from attnviz.ablate.screen import ablation_screen
+from attnviz.draw.labels import width
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import Effect, Variant
 
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")

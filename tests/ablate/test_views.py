@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.ablation import METRICS, Variant
-from attnviz.cli.ablate_run import Scanned
-from attnviz.render.ablation.by_token import by_token
-from attnviz.render.ablation.names import cell_of, variant_name
-from attnviz.render.ablation.order import ranked_effects
-from attnviz.render.ablation.ranking import ranking, together
-from attnviz.render.ablation.screen import ablation_screen
-from attnviz.render.export.ablation_csv import COLUMNS, write_ablation_csv
-from attnviz.render.export.ablation_json import ablation_document, write_ablation_json
-from attnviz.render.export.files import save
-from attnviz.render.palette import DIVERGING
-from attnviz.render.theme import Theme
+from attnviz.ablate.by_token import by_token
+from attnviz.ablate.csv import COLUMNS, write_ablation_csv
+from attnviz.ablate.json import ablation_document, write_ablation_json
+from attnviz.ablate.names import cell_of, variant_name
+from attnviz.ablate.order import ranked_effects
+from attnviz.ablate.ranking import ranking, together
+from attnviz.ablate.run import Scanned
+from attnviz.ablate.screen import ablation_screen
+from attnviz.draw.files import save
+from attnviz.draw.palette import DIVERGING
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import METRICS, Variant
 
 COLOUR, PLAIN = Theme("viridis"), Theme("viridis", colour=False)
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")

@@ -61,26 +61,6 @@ def test_no_other_name() -> None:
         attnviz.heatmaps  # noqa: B018  the access is the test
 
 
-@pytest.mark.parametrize(
-    "before",
-    ["", "import attnviz.capture.run", "from attnviz.capture import run", "attnviz.capture"],
-)
-def test_the_layer_of_the_same_name_hides_no_function(before: str) -> None:
-    loaded(
-        f"import attnviz\n{before}\n"
-        "assert attnviz.capture.__name__ == 'capture'\n"
-        "import attnviz.capture.run\n"
-        "assert attnviz.capture('mha', 'a').text == 'a'\n"
-        "assert attnviz.capture.run.capture is not attnviz.capture\n"
-        "from attnviz.capture.run import capture as low\n"
-        "assert attnviz.capture.run.capture is low\n"
-        "from attnviz import capture\n"
-        "assert capture is attnviz.capture\n"
-        "import importlib\n"
-        "assert importlib.import_module('attnviz.capture').__path__"
-    )
-
-
 def test_types_are_declared_for_every_name() -> None:
     stub = ast.parse(Path(attnviz.__file__).with_suffix(".pyi").read_text())
     declared = {

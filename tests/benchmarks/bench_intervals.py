@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnviz.analysis.removal_effects import LEAST_TEXTS, mean_interval
+from attnviz.ablate.effects import LEAST_TEXTS, mean_interval
 
 pytestmark = pytest.mark.benchmark
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnviz.analysis.patterns.score import score_patterns
+from attnviz.engine.probes import natural_texts
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.models.probes import natural_texts
+from attnviz.patterns.score import score_patterns
 
 pytestmark = pytest.mark.benchmark
 

@@ -16,14 +16,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from attnviz.analysis.traits import head_scores
+from attnviz.draw.axes import Axes
+from attnviz.draw.heatmap import dense_map
+from attnviz.draw.palette import colour_table, to_hex
+from attnviz.draw.pool import pool
+from attnviz.draw.theme import Theme
+from attnviz.heads.overview import overview
+from attnviz.measures.traits import head_scores
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
-from attnviz.render.axes import Axes
-from attnviz.render.heatmap import dense_map
-from attnviz.render.overview import overview
-from attnviz.render.palette import colour_table, to_hex
-from attnviz.render.pool import pool
-from attnviz.render.theme import Theme
 
 RUNS = 3
 

@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import attnviz
-from attnviz.ablation import Variant
-from attnviz.capture.gradient import gradient_importance
-from attnviz.capture.removal_subject import Passage, Subject, transformers_subject
-from attnviz.capture.scan_models import open_subject
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.capture.scan_torch import TorchScan
 from attnviz.cli.texts_input import BUILT_IN_TEXT
+from attnviz.engine.effects import Variant
+from attnviz.engine.gradient import gradient_importance
+from attnviz.engine.patchable import Passage, Subject, transformers_subject
+from attnviz.engine.scan.models import open_subject
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.options import ScanOptions
 from attnviz.models.bundled import Bundled
 
 Seconds: TypeAlias = np.ndarray

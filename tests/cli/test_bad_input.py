@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attnviz import errors
-from attnviz.cli import heads_run
+from attnviz.heads import run as heads_run
 from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat."

@@ -13,7 +13,7 @@ import pytest
 
 import attnviz
 from attnviz.cli.complete import complete_model
-from attnviz.cli.heads import EXAMPLES
+from attnviz.heads.command import EXAMPLES
 from attnviz.models.shapes import shape_names
 
 

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.render.blocks import Block, beside, flow, stack, text_line, without_trailing_blanks
+from attnviz.draw.blocks import Block, beside, flow, stack, text_line, without_trailing_blanks
 
 
 @st.composite

@@ -8,10 +8,10 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from attnviz.render.blocks import Block
-from attnviz.render.theme import Theme
-from attnviz.render.training.canvas import DOTS_ACROSS, DOTS_DOWN
-from attnviz.render.training.curve import Curve, Mark, curve_plot
+from attnviz.draw.blocks import Block
+from attnviz.draw.canvas import DOTS_ACROSS, DOTS_DOWN
+from attnviz.draw.curve import Curve, Mark, curve_plot
+from attnviz.draw.theme import Theme
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import Block, text_line
+from attnviz.draw.heatmap import heatmap, heatmap_width
+from attnviz.draw.labels import token_labels
+from attnviz.draw.palette import PALETTES
+from attnviz.draw.theme import Theme
 from attnviz.records import HeadsReport
-from attnviz.render.axes import Axes
-from attnviz.render.blocks import Block, text_line
-from attnviz.render.heatmap import heatmap, heatmap_width
-from attnviz.render.labels import token_labels
-from attnviz.render.palette import PALETTES
-from attnviz.render.theme import Theme
 
 Reports = Callable[..., HeadsReport]
 Look = Callable[..., Any]

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from attnviz.records import Tokens
-from attnviz.render.blocks import Block, text_line
-from attnviz.render.labels import (
+from attnviz.draw.blocks import Block, text_line
+from attnviz.draw.labels import (
     at_blanks,
     fit,
     token_label,
@@ -23,6 +22,7 @@ from attnviz.render.labels import (
     word_label,
     wrap,
 )
+from attnviz.records import Tokens
 
 ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnviz.draw.maps import cell_steps, small_map, small_map_cells
+from attnviz.draw.theme import Theme
 from attnviz.records import HeadsReport
-from attnviz.render.maps import cell_steps, small_map, small_map_cells
-from attnviz.render.theme import Theme
 
 sizes = st.integers(1, 17)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.render.palette import PALETTES, RGB, STEPS, colour_table, contrasting, to_hex
+from attnviz.draw.palette import PALETTES, RGB, STEPS, colour_table, contrasting, to_hex
 
 
 def luminance(colour: RGB) -> float:

@@ -6,8 +6,8 @@ import io
 import numpy as np
 from PIL import Image
 
-from attnviz.render.export.svg import png, png_uri
-from attnviz.render.palette import STEPS, colour_table
+from attnviz.draw.palette import STEPS, colour_table
+from attnviz.draw.svg import png, png_uri
 
 
 def test_every_step_has_its_colour_and_blank_is_transparent():

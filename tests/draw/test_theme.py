@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from attnviz.render.palette import STEPS
-from attnviz.render.theme import Theme
+from attnviz.draw.palette import STEPS
+from attnviz.draw.theme import Theme
 
 
 def console(encoding: str = "utf-8", **environ: str) -> Console:

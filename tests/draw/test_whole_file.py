@@ -6,9 +6,9 @@ import stat
 
 import pytest
 
+from attnviz.draw import whole_file as module
+from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.render.export import whole_file as module
-from attnviz.render.export.whole_file import check_writable, whole_file
 
 
 def test_content_appears_at_the_end(tmp_path):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.ablation import Variant
-from attnviz.capture import row_blocks_torch
-from attnviz.capture.row_blocks import observe_rows
-from attnviz.capture.run import capture
-from attnviz.capture.scan import open_scan
+from attnviz.engine import row_blocks_torch
+from attnviz.engine.effects import Variant
+from attnviz.engine.row_blocks import observe_rows
+from attnviz.engine.run import capture
+from attnviz.engine.scan.run import open_scan
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
 from attnviz.models.foreign import foreign
 from attnviz.models.ready import made_ready

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import GPT2Model
 
-from attnviz.capture.gradient import gradient_importance
-from attnviz.capture.removal_subject import Passage, transformers_subject
-from attnviz.capture.scan import open_scan
+from attnviz.engine.gradient import gradient_importance
+from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
 

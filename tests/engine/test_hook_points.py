@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.capture.hook_points import observe_hook_points
-from attnviz.capture.observer import KeepWeights
+from attnviz.engine.hook_points import observe_hook_points
+from attnviz.engine.observer import KeepWeights
 
 
 class Stack(nn.Module):

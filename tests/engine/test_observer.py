@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.capture.observer import KeepWeights, to_numpy
+from attnviz.engine.observer import KeepWeights, to_numpy
 
 
 def weights(layer: int = 0, heads: int = 5, batch: int = 1) -> np.ndarray:

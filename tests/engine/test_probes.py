@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from attnviz.engine import probes
+from attnviz.engine.probes import natural_texts, read_probe_file, shipped_sentences
 from attnviz.errors import LoadError
-from attnviz.models import probes
-from attnviz.models.probes import natural_texts, read_probe_file, shipped_sentences
-from attnviz.patterns import RELATIONS, WordPair
+from attnviz.measures.records import RELATIONS, WordPair
 
 
 def word(sentence, index: int) -> str:

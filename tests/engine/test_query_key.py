@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.capture.queries_keys import QueriesKeys, products, softened
-from attnviz.capture.query_key import observe_queries_keys
+from attnviz.engine.queries_keys import QueriesKeys, products, softened
+from attnviz.engine.query_key import observe_queries_keys
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.capture import row_blocks_torch
-from attnviz.capture.row_blocks import observe_rows
-from attnviz.capture.row_observer import rows_of_a_block
+from attnviz.engine import row_blocks_torch
+from attnviz.engine.row_blocks import observe_rows
+from attnviz.engine.row_observer import rows_of_a_block
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention

@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 
-from attnviz.ablation import Variant
-from attnviz.capture import scan_torch
-from attnviz.capture.removal import removing
-from attnviz.capture.removal_subject import Passage, transformers_subject
-from attnviz.capture.scan import open_scan
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.capture.scan_torch import TorchScan
+from attnviz.engine.ablation import removing
+from attnviz.engine.effects import Variant
+from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.scan import on_torch as scan_torch
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.options import ScanOptions
+from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -273,7 +273,7 @@ def test_growing_and_looping_agree_bit_by_bit_in_what_they_name(monkeypatch):
     model = small_model("bloom")
     scan = torch_scan(model)
     grown = measured(scan, every(scan))
-    monkeypatch.setattr("attnviz.capture.scan_plan.WAYS", ())
+    monkeypatch.setattr("attnviz.engine.scan.plan.WAYS", ())
     slow = torch_scan(model)
     looped = measured(slow, every(slow))
     assert slow.notes
@@ -342,7 +342,7 @@ def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
     def stop(*args, **kwargs):
         raise StopError
 
-    monkeypatch.setattr("attnviz.capture.scan_readout.Readout.compare", stop)
+    monkeypatch.setattr("attnviz.engine.scan.readout.Readout.compare", stop)
     with pytest.raises(StopError):
         measured(scan, every(scan))
     assert [module.training for module in model.modules()] == training

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.ablation import METRICS, Variant
-from attnviz.capture.removal_subject import Passage, transformers_subject
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.capture.scan_torch import TorchScan
+from attnviz.engine.effects import METRICS, Variant
+from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.options import ScanOptions
 
 from .architectures import ARCHITECTURES, inputs_of, small_model
 from .removal_loop import MASK, PROJECTIONS, heads_of, loop_metrics, outputs_without
@@ -104,7 +104,7 @@ def test_a_head_without_rows_in_the_projection_costs_exactly_nothing(name, kind)
 def test_all_heads_removed_leaves_the_bias_of_the_projection(name):
     model, (inputs, _) = small_model(name), short_inputs(name)
     kind = next(iter(PROJECTIONS[name]))
-    from attnviz.capture.removal import removing
+    from attnviz.engine.ablation import removing
 
     subject = transformers_subject(model, kind, passage_of(inputs), MASK)
     pairs = heads_of(name, kind, layers_of(name, kind))

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.ablation import Variant
-from attnviz.capture import scan_memory, scan_plan
-from attnviz.capture.removal_sites import LostTrackError
-from attnviz.capture.removal_subject import Passage, transformers_subject
-from attnviz.capture.scan_growth import WAYS, Growth
-from attnviz.capture.scan_memory import rows_at_once
-from attnviz.capture.scan_models import open_subject
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.capture.scan_torch import TorchScan
+from attnviz.engine.effects import Variant
+from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.scan import memory as scan_memory
+from attnviz.engine.scan import plan as scan_plan
+from attnviz.engine.scan.growth import WAYS, Growth
+from attnviz.engine.scan.memory import rows_at_once
+from attnviz.engine.scan.models import open_subject
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.options import ScanOptions
+from attnviz.engine.sites import LostTrackError
 from attnviz.models.bundled import Bundled
 
 from .architectures import inputs_of, small_model
@@ -73,7 +74,7 @@ def test_every_way_that_works_costs_the_same(name, monkeypatch):
 def test_a_last_block_cut_short_costs_the_same(name, mode, monkeypatch):
     short, plan = measured(name, positions="last", mode=mode)
     assert plan.ends_short == (name != "albert")  # a masked model is asked anywhere in its text
-    monkeypatch.setattr("attnviz.capture.scan_text.ENDING", 100)
+    monkeypatch.setattr("attnviz.engine.scan.text.ENDING", 100)
     compared(short, measured(name, positions="last", mode=mode)[0])
 
 

@@ -9,11 +9,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from attnviz.ablation import Variant
-from attnviz.capture.removal_subject import Passage, transformers_subject
-from attnviz.capture.scan_memory import peak_bytes, room_for
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.capture.scan_torch import TorchScan
+from attnviz.engine.effects import Variant
+from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.scan.memory import peak_bytes, room_for
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.options import ScanOptions
 from attnviz.errors import UsageError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.capture import scan_readout
-from attnviz.capture.scan_readout import Readout
+from attnviz.engine.scan import readout as scan_readout
+from attnviz.engine.scan.readout import Readout
 
 VOCABULARY, WIDTH, POSITIONS, REMOVALS = 53, 7, 5, 11
 

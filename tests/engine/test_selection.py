@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.capture.selection import choose_heads
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 
 LAYERS, HEADS = 5, 7

@@ -23,8 +23,8 @@ from transformers import (
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
-from attnviz.capture import registered_attention
-from attnviz.capture.transformers_interface import observe_transformers
+from attnviz.engine import registered_attention
+from attnviz.engine.transformers_interface import observe_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models import attention_interface
 
@@ -185,7 +185,7 @@ def test_a_decoder_needs_a_text(recorder):
 
 def test_attention_past_the_interface_is_noticed_and_observed_by_report(recorder, monkeypatch):
     name = "gptj"
-    monkeypatch.setattr("attnviz.capture.transformers_interface.uses_interface", lambda model: True)
+    monkeypatch.setattr("attnviz.engine.transformers_interface.uses_interface", lambda model: True)
     observer, inputs = recorder(), inputs_of(name)
     observe_transformers(small_model(name), observer, **inputs)
     for place, weights in eager_attentions(name, **inputs).items():

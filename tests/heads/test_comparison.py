@@ -1,6 +1,6 @@
 """One head in several kinds of attention: whole screens, and the words for each kind.
 
-``ATTNVIZ_GOLDEN=write pytest tests/render/test_comparison.py`` writes the screens anew.
+``ATTNVIZ_GOLDEN=write pytest tests/heads`` writes the screens anew.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from attnviz.analysis.heads_comparison import compare_heads
-from attnviz.analysis.heads_report import heads_report
-from attnviz.capture.run import capture
+from attnviz.draw.kind_words import kind_reading, kind_words, variant_names
+from attnviz.draw.theme import Theme
+from attnviz.engine.run import capture
+from attnviz.heads.compared import compare_heads
+from attnviz.heads.comparison_screen import compared_heads, comparison_screen
+from attnviz.heads.report import heads_report
+from attnviz.heads.screen import View
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport
-from attnviz.render.comparison import compared_heads, comparison_screen
-from attnviz.render.kind_words import kind_reading, kind_words, variant_names
-from attnviz.render.screen import View
-from attnviz.render.theme import Theme
 
 KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
 PLAIN = Theme(colour=False)

@@ -1,6 +1,6 @@
 """Whole screens of the bundled model, compared line by line and re-read for their invariants.
 
-``ATTNVIZ_GOLDEN=write pytest tests/render/test_golden.py`` writes them anew.
+``ATTNVIZ_GOLDEN=write pytest tests/heads`` writes them anew.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 import pytest
 from rich.cells import cell_len
 
-from attnviz.analysis.traits import head_scores, telling_heads
-from attnviz.analysis.words import word_spans
-from attnviz.capture.run import capture
+from attnviz.draw.theme import Theme
+from attnviz.engine.run import capture
+from attnviz.heads.screen import View, heads_screen
+from attnviz.heads.token_view import Word
+from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.words import word_spans
 from attnviz.models.bundled import Bundled
 from attnviz.records import AttentionRecord, HeadsReport
-from attnviz.render.screen import View, heads_screen
-from attnviz.render.theme import Theme
-from attnviz.render.token_view import Word
 
 SENTENCE = "The cat sat on the mat because it was tired."
 PLAIN = Theme(colour=False)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
+from attnviz.heads.overview import overview
+from attnviz.heads.screen import View, heads_screen
 from attnviz.records import HeadsReport
-from attnviz.render.blocks import Block
-from attnviz.render.overview import overview
-from attnviz.render.screen import View, heads_screen
-from attnviz.render.theme import Theme
 
 Reports = Callable[..., HeadsReport]
 

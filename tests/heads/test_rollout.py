@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.cli.rollout import EXAMPLES
+from attnviz.heads.rollout_command import EXAMPLES
 
 TEXT = "The cat sat on the mat because it was tired."
 

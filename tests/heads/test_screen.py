@@ -12,10 +12,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from attnviz.draw.theme import Theme
+from attnviz.heads.screen import View, heads_screen
+from attnviz.heads.token_view import Word
 from attnviz.records import HeadsReport
-from attnviz.render.screen import View, heads_screen
-from attnviz.render.theme import Theme
-from attnviz.render.token_view import Word
 
 Reports = Callable[..., HeadsReport]
 
@@ -97,7 +97,7 @@ def test_any_stream_can_carry_its_screen(reports: Reports, kind: str, encoding: 
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
     console = Console(
-        file=stream, force_terminal=True, color_system="256", width=60, legacy_windows=False
+        file=stream, force_terminal=True, color_system="truecolor", width=60, legacy_windows=False
     )
     theme = Theme.of(console, "viridis", ascii_only=False)
     for view in VIEWS.values():

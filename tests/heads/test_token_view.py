@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.theme import Theme
+from attnviz.heads.token_view import Word, looked_at_by, looks_at, token_view
 from attnviz.records import HeadsReport
-from attnviz.render.theme import Theme
-from attnviz.render.token_view import Word, looked_at_by, looks_at, token_view
 
 Reports = Callable[..., HeadsReport]
 PLAIN = Theme(colour=False)

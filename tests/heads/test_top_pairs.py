@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.theme import Theme
+from attnviz.heads.top_pairs import strongest_pairs, top_pairs
 from attnviz.records import HeadsReport
-from attnviz.render.theme import Theme
-from attnviz.render.top_pairs import strongest_pairs, top_pairs
 
 Reports = Callable[..., HeadsReport]
 PLAIN = Theme(colour=False)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.analysis.traits import TRAITS
+from attnviz.draw.blocks import Block
+from attnviz.draw.legend import legend, trait_legend
+from attnviz.draw.provenance import head_title, provenance, share, trait_text, wrapped
+from attnviz.draw.scale import weight_steps
+from attnviz.draw.theme import Theme
+from attnviz.heads.explain import explain
+from attnviz.measures.meanings import MEANINGS
+from attnviz.measures.traits import TRAITS
 from attnviz.records import HeadsReport, Trait
-from attnviz.render.blocks import Block
-from attnviz.render.explain import explain
-from attnviz.render.facts import head_title, provenance, share, trait_text, wrapped
-from attnviz.render.legend import legend, trait_legend
-from attnviz.render.meanings import MEANINGS
-from attnviz.render.scale import weight_steps
-from attnviz.render.theme import Theme
 
 Reports = Callable[..., HeadsReport]
 PLAIN = Theme(colour=False)

@@ -43,7 +43,7 @@ def test_files_are_written_though_nobody_reads(
 def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnviz.render.export import heads_files
+    from attnviz.heads import files as heads_files
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -127,7 +127,7 @@ def test_memory_that_runs_out_on_the_way(refused: Refused, monkeypatch: pytest.M
     def full(*arguments: Any) -> None:
         raise MemoryError("Unable to allocate 107. GiB")
 
-    monkeypatch.setattr("attnviz.cli.heads_run._reports", full)
+    monkeypatch.setattr("attnviz.heads.run._reports", full)
     line = refused(2, "heads", "abc")
     assert line == ("out of memory: Unable to allocate 107. GiB; ask for less, or shorten the text")
 
@@ -140,7 +140,7 @@ def test_a_device_that_runs_out_of_memory(
     def full(*arguments: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. " * 50)
 
-    monkeypatch.setattr("attnviz.cli.heads_run._reports", full)
+    monkeypatch.setattr("attnviz.heads.run._reports", full)
     line = refused(2, "heads", "abc")
     assert line.startswith("the device is out of memory: CUDA out of memory. Tried to allocate 9")
     assert line.endswith("ask for less, shorten the text, or take --device cpu")
@@ -230,7 +230,7 @@ def test_a_target_of_many_words(run: Any) -> None:
 def test_a_word_of_a_megabyte_trains_no_tokenizer_for_minutes() -> None:
     import random
 
-    from attnviz.training.vocabulary import make_tokenizer
+    from attnviz.train.vocabulary import make_tokenizer
 
     word = "".join(random.Random(1).choices("abcdefghij", k=200_000))
     tokenizer = make_tokenizer([word], 400)

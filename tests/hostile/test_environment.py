@@ -56,7 +56,7 @@ def test_a_picture_needs_no_backend(
 def test_pyplot_still_gets_the_backend_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     script = (
-        "from attnviz.render.export.drawing_plot import _defaults\n"
+        "from attnviz.draw.drawing_plot import _defaults\n"
         "with _defaults(): pass\n"
         "import matplotlib, os; print(matplotlib.get_backend(), os.environ['MPLBACKEND'])"
     )
@@ -198,7 +198,7 @@ def test_a_file_that_was_begun_is_thrown_away(
     ending: str,
 ) -> None:
     slow = (  # a disk that takes its time over the first bytes
-        "import time; from attnviz.render.export import heads_files as files;"
+        "import time; from attnviz.heads import files;"
         "plain, write = files.heads_files, lambda stream: time.sleep(60);"
         "files.heads_files = lambda *a: {**plain(*a), '.ENDING': write};"
     ).replace("ENDING", ending)

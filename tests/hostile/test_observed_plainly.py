@@ -12,16 +12,16 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from attnviz.ablation import Variant
-from attnviz.capture.attention_call import AttentionCall
-from attnviz.capture.removal_subject import Passage, transformers_subject
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.capture.scan_torch import TorchScan
-from attnviz.capture.transformers_interface import observe_transformers
+from attnviz.engine.attention_call import AttentionCall
+from attnviz.engine.effects import Variant
+from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.options import ScanOptions
+from attnviz.engine.transformers_interface import observe_transformers
 
-from ..capture.causal_oracle import loss_of, removed
-from ..capture.every_causal import small_causal
 from ..conftest import save_tokenizer
+from ..engine.causal_oracle import loss_of, removed
+from ..engine.every_causal import small_causal
 
 TEXT = "the cat sat on the mat because the cat sat on the mat"
 

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnviz.analysis.heads_comparison import compare_heads, moved_share
-from attnviz.analysis.heads_report import heads_report
-from attnviz.capture.run import capture
+from attnviz.engine.run import capture
+from attnviz.heads.compared import compare_heads, moved_share
+from attnviz.heads.report import heads_report
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from attnviz.analysis import measures
+from attnviz.measures import scores as measures
 
 IDS = (5, 2, 5, 5, 3, 2, 7)  # repeats far, near and twice
 SPECIAL = (True, False, False, False, True, False, False)

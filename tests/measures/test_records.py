@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.patterns import (
+from attnviz.measures.records import (
     AnnotatedSentence,
     Example,
     PatternReport,

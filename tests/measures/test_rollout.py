@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.analysis.rollout import rolled_out, rollout
-from attnviz.capture.run import capture
+from attnviz.engine.run import capture
 from attnviz.errors import UsageError
+from attnviz.heads.rollout import rolled_out, rollout
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnviz.analysis.measures import uniform_weights
-from attnviz.analysis.traits import MEASURES, TRAITS, head_scores, telling_heads
+from attnviz.measures.scores import uniform_weights
+from attnviz.measures.traits import MEASURES, TRAITS, head_scores, telling_heads
 from attnviz.records import AttentionRecord, HeadScores, Trait
 
 MakeRecord = Callable[..., AttentionRecord]

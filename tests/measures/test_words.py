@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.analysis.words import word_spans
+from attnviz.measures.words import word_spans
 from attnviz.records import Tokens
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.accounts.account import Account
-from attnviz.analysis.accounting.account import account
-from attnviz.designs import Design
 from attnviz.errors import LoadError
-from attnviz.models.find_design import design_of_shape, find_design
-from attnviz.models.meta_count import count_on_meta
-from attnviz.models.shape_design import design_from_shape
 from attnviz.models.shapes import find_shape, read_shape_file, shape_names
+from attnviz.params.accounts.account import Account
+from attnviz.params.counting.account import account
+from attnviz.params.find_design import design_of_shape, find_design
+from attnviz.params.meta_count import count_on_meta
+from attnviz.params.shape_design import design_from_shape
+from attnviz.params.specs import Design
 
 PUBLISHED = {
     "gpt2": 124_439_808,

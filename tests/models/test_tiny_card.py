@@ -14,9 +14,9 @@ import torch
 from transformers import LlamaForCausalLM
 
 import attnviz.models.bundled
-from attnviz.learning import ModelScores
-from attnviz.training.head_scores import head_scores, open_decoder
-from attnviz.training.recipe_file import read_recipe
+from attnviz.train.head_scores import head_scores, open_decoder
+from attnviz.train.recipe_file import read_recipe
+from attnviz.train.records import ModelScores
 
 TINY = Path(attnviz.models.bundled.__file__).parent.parent / "data" / "tiny"
 ROOT = Path(__file__).parents[2]

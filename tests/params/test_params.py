@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from attnviz.cli.complete import complete_shape
-from attnviz.cli.params import EXAMPLES
 from attnviz.models.shapes import shape_names
+from attnviz.params.command import EXAMPLES
 
-GOLDEN = Path(__file__).parent / "golden_params"
+GOLDEN = Path(__file__).parent / "golden"
 SHAPE = ("--d-model", "4096", "--heads", "32")
 SCREENS: dict[str, tuple[str, ...]] = {
     "shape": SHAPE,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.patterns import (
+from attnviz.measures.records import (
     Control,
     Example,
     PatternReport,

@@ -13,14 +13,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnviz.cli.patterns_run import Labelled
-from attnviz.cli.rollout_run import Followed
+from attnviz.draw.drawing import Drawing
+from attnviz.draw.drawing_plot import write_drawing
+from attnviz.draw.files import save, text_file
 from attnviz.errors import UsageError
-from attnviz.patterns import Probe
-from attnviz.render.export.drawing import Drawing
-from attnviz.render.export.drawing_plot import write_drawing
-from attnviz.render.export.files import save, text_file
-from attnviz.render.patterns.view import PatternView
+from attnviz.heads.rollout_run import Followed
+from attnviz.measures.records import Probe
+from attnviz.patterns.run import Labelled
+from attnviz.patterns.view import PatternView
 
 EVIL = "<script>alert(1)</script>\x1b[31m&\u202e"
 

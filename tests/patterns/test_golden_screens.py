@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from attnviz.patterns import Probe
-from attnviz.render.labels import width
-from attnviz.render.patterns.screen import patterns_screen
-from attnviz.render.patterns.view import PatternView
-from attnviz.render.rollout import rollout_screen
-from attnviz.render.theme import Theme
+from attnviz.draw.labels import width
+from attnviz.draw.theme import Theme
+from attnviz.heads.rollout_screen import rollout_screen
+from attnviz.measures.records import Probe
+from attnviz.patterns.screen import patterns_screen
+from attnviz.patterns.view import PatternView
 
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")

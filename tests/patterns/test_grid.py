@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from attnviz.patterns import LABELS, label_named
-from attnviz.render.meanings import MEANINGS, meaning
-from attnviz.render.palette import contrasting
-from attnviz.render.patterns.cells import glyph_of, label_cells, label_legend, score_cells
-from attnviz.render.patterns.colours import label_colour, shade
-from attnviz.render.patterns.grid import head_grid
-from attnviz.render.theme import Theme
+from attnviz.draw.palette import contrasting
+from attnviz.draw.theme import Theme
+from attnviz.measures.meanings import MEANINGS, meaning
+from attnviz.measures.records import LABELS, label_named
+from attnviz.patterns.cells import glyph_of, label_cells, label_legend, score_cells
+from attnviz.patterns.colours import label_colour, shade
+from attnviz.patterns.grid import head_grid
 
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from attnviz.render.export.patterns_csv import write_patterns_csv
-from attnviz.render.export.patterns_json import patterns_document, write_patterns_json
-from attnviz.render.patterns.numbers import percent, plain, score, short, signed
-from attnviz.render.patterns.screen import patterns_screen
-from attnviz.render.patterns.view import PatternView
-from attnviz.render.theme import Theme
+from attnviz.draw.theme import Theme
+from attnviz.patterns.csv import write_patterns_csv
+from attnviz.patterns.json import patterns_document, write_patterns_json
+from attnviz.patterns.numbers import percent, plain, score, short, signed
+from attnviz.patterns.screen import patterns_screen
+from attnviz.patterns.view import PatternView
 
 PLAIN = Theme("viridis", colour=False)
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from attnviz.cli.complete import complete_label
-from attnviz.cli.patterns import EXAMPLES
+from attnviz.measures.records import LABELS
 from attnviz.models.bundled import Bundled
-from attnviz.patterns import LABELS
+from attnviz.patterns.command import EXAMPLES
 
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 TEXT = "When Mary and John went out, John gave a book to Mary."

@@ -12,8 +12,8 @@ import pexpect
 import pyte
 import pytest
 
+from attnviz.measures.records import LABELS
 from attnviz.models.bundled import Bundled
-from attnviz.patterns import LABELS
 
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 SENTENCE = "When Mary and John went out, John gave a book to Mary."

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 import pytest
 
-from attnviz.ablation import Scores, Variant
-from attnviz.capture.prune_meter import ScanMeter
+from attnviz.engine.effects import Scores, Variant
 from attnviz.errors import UsageError
+from attnviz.prune.meter import ScanMeter
 
 _CLEAN = (1.0, 3.0)
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from attnviz.capture.pruning import Bounds, Goal, Importance, prune, random_losses
-from attnviz.pruning import PruneStep
+from attnviz.prune.order import Bounds, Goal, Importance, prune, random_losses
+from attnviz.prune.records import PruneStep
 
 Head = tuple[int, int]
 

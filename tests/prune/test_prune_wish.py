@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from attnviz.capture.pruning import Bounds
-from attnviz.cli.prune_wish import PruneWish, goal_of
 from attnviz.errors import UsageError
+from attnviz.prune.order import Bounds
+from attnviz.prune.request import PruneWish, goal_of
 from attnviz.records import ModelInfo
 
 _INFO = ModelInfo("m", None, "M", "float32", layers=4, heads=4, kv_heads=4, head_dim=2)

@@ -15,9 +15,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.cut_tensors import OutputProjection
-from attnviz.models.pruned import plan_pruned, write_pruned
 from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.prune.store import plan_pruned, write_pruned
 
 _IDS = torch.tensor([[3, 11, 7, 2, 5, 7, 11]])
 _LLAMA = {

@@ -12,13 +12,13 @@ from itertools import pairwise
 import pytest
 from rich.cells import cell_len
 
-from attnviz.pruning import PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.draw.theme import Theme
+from attnviz.prune.csv import write_prune_csv
+from attnviz.prune.curve import loss_curve
+from attnviz.prune.json import prune_document
+from attnviz.prune.records import PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.prune.screen import heads_left, prune_screen
 from attnviz.records import ModelInfo
-from attnviz.render.export.pruning_csv import write_prune_csv
-from attnviz.render.export.pruning_json import prune_document
-from attnviz.render.pruning.curve import loss_curve
-from attnviz.render.pruning.screen import heads_left, prune_screen
-from attnviz.render.theme import Theme
 
 _PLAIN = Theme(colour=False)
 _ASCII = Theme(colour=False, ascii=True, encoding="ascii")

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.analysis.scaling.model_scores import model_scaling, needed_text_bytes
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.scaling import MEASURES
+from attnviz.scaling.model_scores import model_scaling, needed_text_bytes
+from attnviz.scaling.records import MEASURES
 
 TEXT = "one two three two one four five"
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.analysis.scaling import random_scores
-from attnviz.analysis.scaling.random_scores import needed_bytes, random_scaling
-from attnviz.scaling import MEASURES, ScalingReport
+from attnviz.scaling import random_scores
+from attnviz.scaling.random_scores import needed_bytes, random_scaling
+from attnviz.scaling.records import MEASURES, ScalingReport
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from attnviz.scaling import BIN_EDGES, MEASURES, Estimate, ScalingCase, ScalingReport, Softened
+from attnviz.scaling.records import (
+    BIN_EDGES,
+    MEASURES,
+    Estimate,
+    ScalingCase,
+    ScalingReport,
+    Softened,
+)
 
 COUNTS = (3, *([0] * (len(BIN_EDGES) - 3)), 1)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.cli.scaling import EXAMPLES
 from attnviz.models import memory
+from attnviz.scaling.command import EXAMPLES
 
 SENTENCE = "The cat sat on the mat because the cat was tired."
 

@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from attnviz.analysis.scaling.model_scores import model_scaling
-from attnviz.analysis.scaling.random_scores import random_scaling
-from attnviz.cli.scaling_run import Softmaxed
+from attnviz.draw.files import save
 from attnviz.models.own import OwnAttention
-from attnviz.render.export.files import save
-from attnviz.render.export.scaling_csv import COLUMNS, write_scaling_csv
-from attnviz.render.export.scaling_json import scaling_document
-from attnviz.scaling import BIN_EDGES, MEASURES, ScalingReport
+from attnviz.scaling.csv import COLUMNS, write_scaling_csv
+from attnviz.scaling.json import scaling_document
+from attnviz.scaling.model_scores import model_scaling
+from attnviz.scaling.random_scores import random_scaling
+from attnviz.scaling.records import BIN_EDGES, MEASURES, ScalingReport
+from attnviz.scaling.run import Softmaxed
 
 REPORTS = ("random", "model")
 

@@ -11,14 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnviz.analysis.scaling.measures import (
+from attnviz.scaling.measures import (
     histogram,
     jacobian_norms,
     matrix_measures,
     normalised_entropies,
     visible_rows,
 )
-from attnviz.scaling import BIN_EDGES, MEASURES
+from attnviz.scaling.records import BIN_EDGES, MEASURES
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

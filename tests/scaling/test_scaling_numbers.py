@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.render.scaling.numbers import error_digits, measured, percent, plain, whole
-from attnviz.render.theme import Theme
-from attnviz.scaling import Estimate
+from attnviz.draw.theme import Theme
+from attnviz.scaling.numbers import error_digits, measured, percent, plain, whole
+from attnviz.scaling.records import Estimate
 
 PLAIN = Theme(colour=False)
 

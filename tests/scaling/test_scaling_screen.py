@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from attnviz.render.scaling.numbers import LABELS, PERCENTS
-from attnviz.render.scaling.screen import scaling_screen
-from attnviz.render.scaling.seen import seen
-from attnviz.render.theme import Theme
-from attnviz.scaling import MEASURES, Estimate, ScalingReport
+from attnviz.draw.theme import Theme
+from attnviz.scaling.numbers import LABELS, PERCENTS
+from attnviz.scaling.records import MEASURES, Estimate, ScalingReport
+from attnviz.scaling.screen import scaling_screen
+from attnviz.scaling.seen import seen
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.learning import CurvePoint
-from attnviz.sweeping import PatternScore, Reference, SweepModel, SweepReport, SweepTask
+from attnviz.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
+from attnviz.train.records import CurvePoint
 
 LOSSES: Mapping[int, Sequence[float]] = {
     1: (0.5, 0.75, 0.625),

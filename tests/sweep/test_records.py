@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.sweeping import PatternScore, Reference, Spread, SweepModel, SweepReport, SweepTask
+from attnviz.sweep.records import (
+    PatternScore,
+    Reference,
+    Spread,
+    SweepModel,
+    SweepReport,
+    SweepTask,
+)
 
 
 def model(heads: int, seed: int, loss: float) -> SweepModel:

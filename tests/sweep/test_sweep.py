@@ -12,9 +12,9 @@ import pexpect
 import pyte
 import pytest
 
-from attnviz.cli.sweep import EXAMPLES
-from attnviz.cli.sweep_run import Progress
-from attnviz.learning import CurvePoint
+from attnviz.sweep.command import EXAMPLES
+from attnviz.sweep.run import Progress
+from attnviz.train.records import CurvePoint
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
 

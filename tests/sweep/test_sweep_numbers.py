@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.render.sweep.numbers import (
+from attnviz.sweep.numbers import (
     heads_name,
     milliseconds,
     nats,
@@ -12,7 +12,7 @@ from attnviz.render.sweep.numbers import (
     percent,
     with_spread,
 )
-from attnviz.sweeping import Spread
+from attnviz.sweep.records import Spread
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from attnviz.learning import CorpusFacts
-from attnviz.render.sweep.screen import sweep_screen
-from attnviz.render.theme import Theme
-from attnviz.sweeping import SweepReport
+from attnviz.draw.theme import Theme
+from attnviz.sweep.records import SweepReport
+from attnviz.sweep.screen import sweep_screen
+from attnviz.train.records import CorpusFacts
 
 Sweeps = Callable[..., SweepReport]
 Golden = Callable[[str, str], None]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.render.sweep.seen import seen
-from attnviz.sweeping import SweepReport
+from attnviz.sweep.records import SweepReport
+from attnviz.sweep.seen import seen
 
 Sweeps = Callable[..., SweepReport]
 

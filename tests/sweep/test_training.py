@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch.nn import functional
 
-from attnviz.analysis.measures import previous
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.sweeping import SweepModel
-from attnviz.training import sweep
-from attnviz.training.sweep import HeadsTraining, SweepPlan, few_threads
-from attnviz.training.sweep_patterns import best_heads
-from attnviz.training.tasks.induction import Induction
-from attnviz.training.tasks.majority import Majority
-from attnviz.training.tasks.patterns import back
+from attnviz.measures.scores import previous
+from attnviz.sweep import training as sweep
+from attnviz.sweep.patterns_formed import best_heads
+from attnviz.sweep.records import SweepModel
+from attnviz.sweep.tasks.induction import Induction
+from attnviz.sweep.tasks.majority import Majority
+from attnviz.sweep.tasks.patterns import back
+from attnviz.sweep.training import HeadsTraining, SweepPlan, few_threads
 
 CPU = torch.device("cpu")
 

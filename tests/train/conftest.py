@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnviz.training.corpus import Corpus, hold_out, read_corpus
-from attnviz.training.recipe import Budget, Phase, Recipe, Shape, Validation
-from attnviz.training.run import TrainingRun
+from attnviz.train.corpus import Corpus, hold_out, read_corpus
+from attnviz.train.recipe import Budget, Phase, Recipe, Shape, Validation
+from attnviz.train.run import TrainingRun
 
 SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
 PHASES = (

@@ -12,13 +12,13 @@ import torch
 import yaml
 from tokenizers import Tokenizer
 
-from attnviz.learning import TrainedModel
-from attnviz.training.card import card_text
-from attnviz.training.corpus import Corpus, encode
-from attnviz.training.head_scores import head_scores, open_decoder, text_windows
-from attnviz.training.recipe import Budget, Card, Recipe
-from attnviz.training.recipe_file import read_recipe
-from attnviz.training.run import TrainingRun
+from attnviz.train.card import card_text
+from attnviz.train.corpus import Corpus, encode
+from attnviz.train.head_scores import head_scores, open_decoder, text_windows
+from attnviz.train.recipe import Budget, Card, Recipe
+from attnviz.train.recipe_file import read_recipe
+from attnviz.train.records import TrainedModel
+from attnviz.train.run import TrainingRun
 
 Texts = tuple[Corpus, Corpus]
 CARD = Card(

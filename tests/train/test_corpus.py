@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.training.corpus import encode, hold_out, read_corpus
-from attnviz.training.vocabulary import BEGINNING, make_tokenizer
+from attnviz.train.corpus import encode, hold_out, read_corpus
+from attnviz.train.vocabulary import BEGINNING, make_tokenizer
 
 
 def files(folder: Path, **contents: str) -> list[Path]:

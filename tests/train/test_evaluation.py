@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnviz.training.evaluation import validation_loss
+from attnviz.train.evaluation import validation_loss
 
 VOCABULARY, BEGINNING = 11, 3
 

@@ -12,9 +12,9 @@ import torch
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.errors import UsageError
-from attnviz.training.corpus import Corpus
-from attnviz.training.recipe import Phase, Recipe
-from attnviz.training.run import TrainingRun
+from attnviz.train.corpus import Corpus
+from attnviz.train.recipe import Phase, Recipe
+from attnviz.train.run import TrainingRun
 
 CPU = torch.device("cpu")
 ResumedAlike = Callable[[Recipe, Sequence[int]], None]

@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from attnviz.learning import ModelScores
-from attnviz.training.corpus import Corpus
-from attnviz.training.head_scores import head_scores, open_decoder, random_twice, text_windows
-from attnviz.training.recipe import Recipe
-from attnviz.training.run import TrainingRun
+from attnviz.train.corpus import Corpus
+from attnviz.train.head_scores import head_scores, open_decoder, random_twice, text_windows
+from attnviz.train.recipe import Recipe
+from attnviz.train.records import ModelScores
+from attnviz.train.run import TrainingRun
 
 COPIES, COPY = 5, 7
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.training.optimisation import learning_rate, make_optimiser, take_step, token_losses
-from attnviz.training.recipe import Optimiser
+from attnviz.train.optimisation import learning_rate, make_optimiser, take_step, token_losses
+from attnviz.train.recipe import Optimiser
 
 WANTED = Optimiser(learning_rate=0.5, final_share=0.2, warmup_steps=3, clip=0.3)
 VOCABULARY, WIDTH = 7, 5

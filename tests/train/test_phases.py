@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnviz.training.corpus import Corpus
-from attnviz.training.optimisation import learning_rate
-from attnviz.training.recipe import Recipe
-from attnviz.training.run import TrainingRun
+from attnviz.train.corpus import Corpus
+from attnviz.train.optimisation import learning_rate
+from attnviz.train.recipe import Recipe
+from attnviz.train.run import TrainingRun
 
 CPU = torch.device("cpu")
 ResumedAlike = Callable[[Recipe, Sequence[int]], None]

@@ -10,10 +10,10 @@ import torch
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError
-from attnviz.training import memory, precision
-from attnviz.training.memory import needed_memory, require_training_memory
-from attnviz.training.precision import with_known_precision
-from attnviz.training.recipe import Recipe
+from attnviz.train import memory, precision
+from attnviz.train.memory import needed_memory, require_training_memory
+from attnviz.train.precision import with_known_precision
+from attnviz.train.recipe import Recipe
 
 CPU = torch.device("cpu")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.training.card import recipe_text
-from attnviz.training.recipe import Budget, Optimiser, Phase, Recipe, Shape
-from attnviz.training.recipe_file import read_recipe
+from attnviz.train.card import recipe_text
+from attnviz.train.recipe import Budget, Optimiser, Phase, Recipe, Shape
+from attnviz.train.recipe_file import read_recipe
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -20,12 +20,12 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
-from attnviz.training.corpus import Corpus, encode
-from attnviz.training.recipe import Budget, Card, Optimiser, Recipe, Validation
-from attnviz.training.run import TrainingRun
-from attnviz.training.sequences import Batch
-from attnviz.training.state import STATE_FILE
-from attnviz.training.vocabulary import BEGINNING
+from attnviz.train.corpus import Corpus, encode
+from attnviz.train.recipe import Budget, Card, Optimiser, Recipe, Validation
+from attnviz.train.run import TrainingRun
+from attnviz.train.sequences import Batch
+from attnviz.train.state import STATE_FILE
+from attnviz.train.vocabulary import BEGINNING
 
 CPU = torch.device("cpu")
 Texts = tuple[Corpus, Corpus]
@@ -316,7 +316,7 @@ CHILD = """
 import pickle, sys
 from pathlib import Path
 import torch
-from attnviz.training.run import TrainingRun
+from attnviz.train.run import TrainingRun
 texts, recipe, directory, resume = pickle.loads(sys.stdin.buffer.read())
 trained = TrainingRun(*texts, recipe, Path(directory), torch.device("cpu"), resume=resume)
 for number, _ in enumerate(trained.steps()):

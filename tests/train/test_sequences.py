@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.training.recipe import Phase
-from attnviz.training.sequences import Sampler
+from attnviz.train.recipe import Phase
+from attnviz.train.sequences import Sampler
 
 VOCABULARY, BEGINNING = 503, 0
 TEXT = np.arange(1, 98, dtype=np.int32)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from attnviz.cli.train_run import Pace, telling, training, words
-from attnviz.learning import CurvePoint
+from attnviz.train.records import CurvePoint
+from attnviz.train.show import Pace, telling, training, words
 
 
 class Clock:

@@ -10,10 +10,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from attnviz.cli.train_run import finished
-from attnviz.training.corpus import Corpus
-from attnviz.training.recipe import Budget, Phase, Recipe, Shape
-from attnviz.training.run import TrainingRun
+from attnviz.train.corpus import Corpus
+from attnviz.train.recipe import Budget, Phase, Recipe, Shape
+from attnviz.train.run import TrainingRun
+from attnviz.train.show import finished
 
 SHAPE = Shape(layers=1, heads=2, kv_heads=2, head_dim=4, d_model=8, d_ff=12, context=16)
 TEXT = "the cat sat on the mat while the dog sat on the log\n" * 40

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from attnviz.capture.removal_projection import enclosing_block
-from attnviz.capture.removal_sites import LostTrackError, Site, Sites
+from attnviz.engine.ablation_projection import enclosing_block
+from attnviz.engine.sites import LostTrackError, Site, Sites
 
 __all__ = ["BlockCall", "Path", "RecordBlocks", "mapped"]
 

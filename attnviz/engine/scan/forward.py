@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnviz.capture.removal_sites import HeadEditor, LostTrackError
-from attnviz.capture.removal_subject import Passage, Subject
+from attnviz.engine.patchable import Passage, Subject
+from attnviz.engine.sites import HeadEditor, LostTrackError
 
 __all__ = ["Answer", "replaced_head_input", "run_pass"]
 

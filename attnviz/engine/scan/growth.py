@@ -18,8 +18,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture.removal_sites import LostTrackError, Site
-from attnviz.capture.scan_blocks import BlockCall, Path, mapped
+from attnviz.engine.scan.blocks import BlockCall, Path, mapped
+from attnviz.engine.sites import LostTrackError, Site
 
 __all__ = ["WAYS", "Growth", "RowEditor", "Way"]
 

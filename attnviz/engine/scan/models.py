@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.capture.removal_subject import (
+from attnviz.engine.patchable import (
     Passage,
     Subject,
     decoder_subject,
     transformers_subject,
 )
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.capture.scan_torch import TorchScan
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.options import ScanOptions
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model

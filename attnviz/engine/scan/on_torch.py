@@ -11,18 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from attnviz.ablation import Metric, Scores, Variant
-from attnviz.capture.gradient import gradient_importance
-from attnviz.capture.plain_pass import length_class
-from attnviz.capture.removal import StandIns, check_heads
-from attnviz.capture.removal_subject import Passage, Subject
-from attnviz.capture.scan_activation import fused_activations
-from attnviz.capture.scan_memory import Room, peak_bytes, room_for
-from attnviz.capture.scan_options import ScanOptions
-from attnviz.capture.scan_pass import run_pass
-from attnviz.capture.scan_plan import MISFITS, ScanPlan, make_plan, ordered
-from attnviz.capture.scan_reference import mean_outputs, resampled
-from attnviz.capture.scan_text import Band, Question, score_band
+from attnviz.engine.ablation import StandIns, check_heads
+from attnviz.engine.effects import Metric, Scores, Variant
+from attnviz.engine.gradient import gradient_importance
+from attnviz.engine.patchable import Passage, Subject
+from attnviz.engine.plain_pass import length_class
+from attnviz.engine.scan.activation import fused_activations
+from attnviz.engine.scan.forward import run_pass
+from attnviz.engine.scan.memory import Room, peak_bytes, room_for
+from attnviz.engine.scan.options import ScanOptions
+from attnviz.engine.scan.plan import MISFITS, ScanPlan, make_plan, ordered
+from attnviz.engine.scan.reference import mean_outputs, resampled
+from attnviz.engine.scan.text import Band, Question, score_band
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.ablation import Mode, Positions
+from attnviz.engine.effects import Mode, Positions
 from attnviz.errors import UsageError
 
 __all__ = ["ScanOptions"]

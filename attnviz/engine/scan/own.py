@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.ablation import Metric, Scores, Variant
-from attnviz.capture.scan_options import ScanOptions
+from attnviz.engine.effects import Metric, Scores, Variant
+from attnviz.engine.scan.options import ScanOptions
 from attnviz.errors import UsageError
 from attnviz.models.own import OwnAttention
 from attnviz.records import Tokens

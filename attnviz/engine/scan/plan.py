@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from attnviz.ablation import Positions, Variant
-from attnviz.capture.plain_pass import ends_alike, length_class, not_its_own
-from attnviz.capture.removal import RowRemoval, StandIns
-from attnviz.capture.removal_sites import LostTrackError
-from attnviz.capture.removal_subject import Passage, Subject
-from attnviz.capture.scan_blocks import BlockCall, RecordBlocks
-from attnviz.capture.scan_growth import WAYS, Growth, Way
-from attnviz.capture.scan_pass import Answer, replaced_head_input, run_pass
-from attnviz.capture.scan_readout import Readout
+from attnviz.engine.ablation import RowRemoval, StandIns
+from attnviz.engine.effects import Positions, Variant
+from attnviz.engine.patchable import Passage, Subject
+from attnviz.engine.plain_pass import ends_alike, length_class, not_its_own
+from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
+from attnviz.engine.scan.forward import Answer, replaced_head_input, run_pass
+from attnviz.engine.scan.growth import WAYS, Growth, Way
+from attnviz.engine.scan.readout import Readout
+from attnviz.engine.sites import LostTrackError
 from attnviz.errors import LoadError
 from attnviz.records import Kind
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from attnviz.capture.removal import StandIns
-from attnviz.capture.removal_sites import Site
-from attnviz.capture.removal_subject import Passage, Subject
-from attnviz.capture.scan_pass import run_pass
+from attnviz.engine.ablation import StandIns
+from attnviz.engine.patchable import Passage, Subject
+from attnviz.engine.scan.forward import run_pass
+from attnviz.engine.sites import Site
 from attnviz.errors import UsageError
 
 __all__ = ["Resampled", "mean_outputs", "outputs_of", "resampled"]

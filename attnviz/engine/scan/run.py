@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from attnviz.ablation import Scores, Variant
-from attnviz.capture.scan_options import ScanOptions
+from attnviz.engine.effects import Scores, Variant
+from attnviz.engine.scan.options import ScanOptions
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
@@ -91,9 +91,9 @@ def open_scan(
     if references is None:
         references, reference_targets = texts, targets
     if isinstance(model, OwnAttention):
-        from attnviz.capture.scan_own import OwnScan
+        from attnviz.engine.scan.own import OwnScan
 
         return OwnScan(model, texts, options, references)
-    from attnviz.capture.scan_models import open_torch_scan  # torch only where needed
+    from attnviz.engine.scan.models import open_torch_scan  # torch only where needed
 
     return open_torch_scan(model, texts, options, kind, targets, references, reference_targets)

@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.ablation import Metric, Positions, Variant
-from attnviz.capture.plain_pass import ends_alike
-from attnviz.capture.removal import RowRemoval, StandIns
-from attnviz.capture.removal_sites import LostTrackError
-from attnviz.capture.removal_subject import Passage, Subject
-from attnviz.capture.scan_memory import rows_at_once
-from attnviz.capture.scan_pass import Answer, run_pass
-from attnviz.capture.scan_plan import ENDING, ScanPlan, is_void, require_own, run_grown
+from attnviz.engine.ablation import RowRemoval, StandIns
+from attnviz.engine.effects import Metric, Positions, Variant
+from attnviz.engine.patchable import Passage, Subject
+from attnviz.engine.plain_pass import ends_alike
+from attnviz.engine.scan.forward import Answer, run_pass
+from attnviz.engine.scan.memory import rows_at_once
+from attnviz.engine.scan.plan import ENDING, ScanPlan, is_void, require_own, run_grown
+from attnviz.engine.sites import LostTrackError
 from attnviz.errors import UsageError
 
 __all__ = ["Band", "Question", "score_band"]

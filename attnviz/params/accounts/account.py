@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.accounts.parameters import ParameterCount
-from attnviz.accounts.running import CacheCount, FlopCount, MapCount
-from attnviz.designs import Design
+from attnviz.params.accounts.parameters import ParameterCount
+from attnviz.params.accounts.running import CacheCount, FlopCount, MapCount
+from attnviz.params.specs import Design
 
 __all__ = ["Account"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.accounts.running import CacheCount
+from attnviz.params.accounts.running import CacheCount
 
 __all__ = ["BuiltCount"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from attnviz.accounts.terms import Term
-from attnviz.designs import (
+from attnviz.params.accounts.terms import Term
+from attnviz.params.specs import (
     AttentionDesign,
     ExpertsDesign,
     FeedForwardDesign,

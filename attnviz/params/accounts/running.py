@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from attnviz.accounts.terms import Term
+from attnviz.params.accounts.terms import Term
 
 __all__ = ["CacheCount", "CacheKind", "CacheLine", "Fit", "FlopCount", "Kept", "MapCount"]
 

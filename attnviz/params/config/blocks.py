@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.designs import (
+from attnviz.params.config.fields import Fields
+from attnviz.params.specs import (
     AttentionDesign,
     FeedForwardDesign,
     LayerDesign,
@@ -10,7 +11,6 @@ from attnviz.designs import (
     Part,
     Table,
 )
-from attnviz.models.config_design.fields import Fields
 
 __all__ = ["block", "layer_norm", "plain_feed_forward", "square_attention", "tables"]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from attnviz.designs import (
+from attnviz.params.config.fields import Fields, UnclaimedError
+from attnviz.params.config.row import ExpertsRow, NormKind, Row
+from attnviz.params.specs import (
     AttentionDesign,
     Buffer,
     Dense,
@@ -18,8 +20,6 @@ from attnviz.designs import (
     Table,
     group_layers,
 )
-from attnviz.models.config_design.fields import Fields, UnclaimedError
-from attnviz.models.config_design.row import ExpertsRow, NormKind, Row
 
 __all__ = ["decoder", "feed_forward", "head_dim", "sparse_layers", "windows"]
 

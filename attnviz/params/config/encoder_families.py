@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from attnviz.designs import Dense, Design, LayerGroup, Part, StackDesign, Table
-from attnviz.models.config_design.blocks import (
+from attnviz.params.config.blocks import (
     block,
     layer_norm,
     plain_feed_forward,
     square_attention,
     tables,
 )
-from attnviz.models.config_design.family import Family, Reader
-from attnviz.models.config_design.fields import Fields, UnclaimedError
+from attnviz.params.config.family import Family, Reader
+from attnviz.params.config.fields import Fields, UnclaimedError
+from attnviz.params.specs import Dense, Design, LayerGroup, Part, StackDesign, Table
 
 __all__ = ["ENCODER_FAMILIES", "EncoderRow", "encoder"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from attnviz.models.config_design.decoder import decoder
-from attnviz.models.config_design.encoder_families import ENCODER_FAMILIES
-from attnviz.models.config_design.family import Family
-from attnviz.models.config_design.gpt_families import GPT_FAMILIES
-from attnviz.models.config_design.pair_families import PAIR_FAMILIES
-from attnviz.models.config_design.row import Row
-from attnviz.models.config_design.rows import ROWS
-from attnviz.models.config_design.vision_families import VISION_FAMILIES
+from attnviz.params.config.decoder import decoder
+from attnviz.params.config.encoder_families import ENCODER_FAMILIES
+from attnviz.params.config.family import Family
+from attnviz.params.config.gpt_families import GPT_FAMILIES
+from attnviz.params.config.pair_families import PAIR_FAMILIES
+from attnviz.params.config.row import Row
+from attnviz.params.config.rows import ROWS
+from attnviz.params.config.vision_families import VISION_FAMILIES
 
 __all__ = ["FAMILIES"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnviz.designs import Design
-from attnviz.models.config_design.fields import Fields
+from attnviz.params.config.fields import Fields
+from attnviz.params.specs import Design
 
 __all__ = ["Family", "Reader"]
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from attnviz.designs import Dense, Design, LayerGroup, Norm, Part, StackDesign, group_layers
-from attnviz.models.config_design.blocks import (
+from attnviz.params.config.blocks import (
     block,
     layer_norm,
     plain_feed_forward,
     square_attention,
     tables,
 )
-from attnviz.models.config_design.family import Family
-from attnviz.models.config_design.fields import Fields, UnclaimedError
-from attnviz.models.config_design.gpt_stack import head, shape, stacked
+from attnviz.params.config.family import Family
+from attnviz.params.config.fields import Fields, UnclaimedError
+from attnviz.params.config.gpt_stack import head, shape, stacked
+from attnviz.params.specs import Dense, Design, LayerGroup, Norm, Part, StackDesign, group_layers
 
 __all__ = [
     "GPT_FAMILIES",

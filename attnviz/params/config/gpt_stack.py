@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from attnviz.designs import Dense, Design, LayerGroup, Norm, StackDesign
-from attnviz.models.config_design.blocks import layer_norm, tables
-from attnviz.models.config_design.fields import Fields
+from attnviz.params.config.blocks import layer_norm, tables
+from attnviz.params.config.fields import Fields
+from attnviz.params.specs import Dense, Design, LayerGroup, Norm, StackDesign
 
 __all__ = ["head", "shape", "stacked"]
 

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from attnviz.designs import (
+from attnviz.params.config.blocks import (
+    block,
+    layer_norm,
+    plain_feed_forward,
+    square_attention,
+    tables,
+)
+from attnviz.params.config.family import Family
+from attnviz.params.config.fields import Fields, UnclaimedError
+from attnviz.params.specs import (
     AttentionDesign,
     Buffer,
     Dense,
@@ -20,15 +29,6 @@ from attnviz.designs import (
     StackDesign,
     Table,
 )
-from attnviz.models.config_design.blocks import (
-    block,
-    layer_norm,
-    plain_feed_forward,
-    square_attention,
-    tables,
-)
-from attnviz.models.config_design.family import Family
-from attnviz.models.config_design.fields import Fields, UnclaimedError
 
 __all__ = ["PAIR_FAMILIES", "BartRow", "bart", "t5", "whisper"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from attnviz.designs import Design
-from attnviz.models.config_design.families import FAMILIES
-from attnviz.models.config_design.fields import Fields, UnclaimedError
+from attnviz.params.config.families import FAMILIES
+from attnviz.params.config.fields import Fields, UnclaimedError
+from attnviz.params.specs import Design
 
 __all__ = ["claimed_classes", "design_from_config", "misspelt_field", "stored_dtype"]
 

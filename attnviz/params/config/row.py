@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from attnviz.models.config_design.fields import Fields
+from attnviz.params.config.fields import Fields
 
 __all__ = ["ExpertsRow", "NormKind", "Row"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnviz.models.config_design.row import ExpertsRow, Row
-from attnviz.models.config_design.slides import (
+from attnviz.params.config.row import ExpertsRow, Row
+from attnviz.params.config.slides import (
     all_but_each_nth,
     early_even,
     every_layer,

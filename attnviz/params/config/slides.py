@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.models.config_design.fields import Fields
+from attnviz.params.config.fields import Fields
 
 __all__ = ["all_but_each_nth", "early_even", "every_layer", "late_layers", "without_rotation"]
 

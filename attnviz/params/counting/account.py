@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.accounts.account import Account
-from attnviz.accounts.parameters import AttentionCount, FeedForwardCount, ParameterCount, StackCount
-from attnviz.accounts.running import FlopCount, MapCount
-from attnviz.accounts.terms import Term
-from attnviz.analysis.accounting.cache import count_cache
-from attnviz.analysis.accounting.dtypes import bits, byte_count
-from attnviz.analysis.accounting.lengths import Lengths, lengths
-from attnviz.analysis.accounting.parameters import count_parameters
-from attnviz.analysis.accounting.terms import product
-from attnviz.designs import AttentionDesign, Dense, Design, ExpertsDesign, Part
 from attnviz.errors import UsageError
+from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.parameters import (
+    AttentionCount,
+    FeedForwardCount,
+    ParameterCount,
+    StackCount,
+)
+from attnviz.params.accounts.running import FlopCount, MapCount
+from attnviz.params.accounts.terms import Term
+from attnviz.params.counting.cache import count_cache
+from attnviz.params.counting.dtypes import bits, byte_count
+from attnviz.params.counting.lengths import Lengths, lengths
+from attnviz.params.counting.parameters import count_parameters
+from attnviz.params.counting.terms import product
+from attnviz.params.specs import AttentionDesign, Dense, Design, ExpertsDesign, Part
 
 __all__ = ["DEFAULT_TOKENS", "account", "count_flops", "count_maps"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from attnviz.accounts.running import CacheCount, CacheLine, Kept
-from attnviz.analysis.accounting.dtypes import bits, byte_count
-from attnviz.analysis.accounting.lengths import Lengths
-from attnviz.designs import AttentionDesign, Design
+from attnviz.params.accounts.running import CacheCount, CacheLine, Kept
+from attnviz.params.counting.dtypes import bits, byte_count
+from attnviz.params.counting.lengths import Lengths
+from attnviz.params.specs import AttentionDesign, Design
 
 __all__ = ["count_cache", "count_kept"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.designs import Design, StackDesign
 from attnviz.errors import UsageError
+from attnviz.params.specs import Design, StackDesign
 
 __all__ = ["Lengths", "lengths"]
 

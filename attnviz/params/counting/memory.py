@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from attnviz.accounts.running import Fit
-from attnviz.analysis.accounting.cache import count_cache
-from attnviz.analysis.accounting.dtypes import byte_count
-from attnviz.analysis.accounting.lengths import lengths
-from attnviz.analysis.accounting.parameters import count_parameters
-from attnviz.designs import Design
 from attnviz.errors import UsageError
+from attnviz.params.accounts.running import Fit
+from attnviz.params.counting.cache import count_cache
+from attnviz.params.counting.dtypes import byte_count
+from attnviz.params.counting.lengths import lengths
+from attnviz.params.counting.parameters import count_parameters
+from attnviz.params.specs import Design
 
 __all__ = ["longest_context"]
 

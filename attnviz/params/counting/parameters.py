@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attnviz.accounts.parameters import (
+from attnviz.params.accounts.parameters import (
     AttentionCount,
     FeedForwardCount,
     GroupCount,
@@ -14,9 +14,9 @@ from attnviz.accounts.parameters import (
     Shares,
     StackCount,
 )
-from attnviz.accounts.terms import Term
-from attnviz.analysis.accounting.terms import of_part, product, total
-from attnviz.designs import (
+from attnviz.params.accounts.terms import Term
+from attnviz.params.counting.terms import of_part, product, total
+from attnviz.params.specs import (
     AttentionDesign,
     Design,
     ExpertsDesign,

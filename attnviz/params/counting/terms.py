@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from attnviz.accounts.terms import Term
-from attnviz.designs import Dense, Norm, Part, Table
+from attnviz.params.accounts.terms import Term
+from attnviz.params.specs import Dense, Norm, Part, Table
 
 __all__ = ["of_part", "product", "total"]
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.learning import CorpusFacts
-from attnviz.sweeping import Reference
-from attnviz.training.corpus import read_corpus
-from attnviz.training.tasks.patterns import DUPLICATE, FIRST, INDUCTION, back
-from attnviz.training.tasks.task import BEGINNING, Samples, Task, evenly
+from attnviz.sweep.records import Reference
+from attnviz.sweep.tasks.patterns import DUPLICATE, FIRST, INDUCTION, back
+from attnviz.sweep.tasks.task import BEGINNING, Samples, Task, evenly
+from attnviz.train.corpus import read_corpus
+from attnviz.train.records import CorpusFacts
 
 __all__ = ["Characters"]
 

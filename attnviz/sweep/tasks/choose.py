@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from attnviz.errors import UsageError
-from attnviz.training.tasks.copying import Copying
-from attnviz.training.tasks.induction import Induction
-from attnviz.training.tasks.majority import Majority
-from attnviz.training.tasks.task import Task
+from attnviz.sweep.tasks.copying import Copying
+from attnviz.sweep.tasks.induction import Induction
+from attnviz.sweep.tasks.majority import Majority
+from attnviz.sweep.tasks.task import Task
 
 __all__ = ["TASKS", "named_task"]
 

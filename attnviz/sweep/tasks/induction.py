@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.sweeping import Reference
-from attnviz.training.tasks.patterns import DUPLICATE, FIRST, back
-from attnviz.training.tasks.task import BEGINNING, Pattern, Samples, Task, evenly
+from attnviz.sweep.records import Reference
+from attnviz.sweep.tasks.patterns import DUPLICATE, FIRST, back
+from attnviz.sweep.tasks.task import BEGINNING, Pattern, Samples, Task, evenly
 
 __all__ = ["Induction"]
 

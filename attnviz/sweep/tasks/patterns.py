@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.training.tasks.task import Pattern, Samples
+from attnviz.sweep.tasks.task import Pattern, Samples
 
 __all__ = ["DUPLICATE", "FIRST", "INDUCTION", "back"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.learning import CorpusFacts
-from attnviz.sweeping import Reference, SweepTask
+from attnviz.sweep.records import Reference, SweepTask
+from attnviz.train.records import CorpusFacts
 
 __all__ = ["BEGINNING", "Pattern", "Samples", "Task", "evenly"]
 

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnviz.cli.heads import HeadsOutput
+from attnviz.draw.files import check_path, save, text_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.render.export.files import check_path, save, text_file
-from attnviz.render.export.heads_files import heads_files
+from attnviz.heads.command import HeadsOutput
+from attnviz.heads.files import heads_files
 
 ENDINGS = HeadsOutput().endings
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from attnviz.render.export.heads_files import write_heads_npz, write_heads_safetensors
+from attnviz.heads.files import write_heads_npz, write_heads_safetensors
 
 
 def _npz(report, target=None):

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from attnviz.render.export.heads_csv import COLUMNS, write_heads_csv
+from attnviz.heads.csv import COLUMNS, write_heads_csv
 
 
 def _rows(report):

@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 
-from attnviz.records import LayerWeights
-from attnviz.render.export.heads_json import (
+from attnviz.heads.json import (
     head_entry,
     run_facts,
     weight_rows,
     write_heads_json,
 )
+from attnviz.records import LayerWeights
 
 
 def _written(report, text="a text", target=None):
@@ -163,7 +163,7 @@ def test_sorted_heads_keep_their_order(make):
 
 def test_importing_needs_no_heavy_package():
     code = (
-        "import sys, attnviz.render.export.files, attnviz.render.export.heads_json; "
+        "import sys, attnviz.draw.files, attnviz.heads.json; "
         "print([n for n in ('torch', 'matplotlib', 'safetensors', 'transformers') "
         "if n in sys.modules])"
     )

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from attnviz.analysis.accounting.parameters import count_parameters
 from attnviz.errors import LoadError
-from attnviz.models.config_design.read import design_from_config, misspelt_field
-from attnviz.models.find_design import find_design
-from attnviz.models.meta_count import count_on_meta
+from attnviz.params.config.read import design_from_config, misspelt_field
+from attnviz.params.counting.parameters import count_parameters
+from attnviz.params.find_design import find_design
+from attnviz.params.meta_count import count_on_meta
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
@@ -184,10 +184,10 @@ def test_counting_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
     script = (
         "import sys\n"
-        "from attnviz.analysis.accounting.account import account\n"
-        "from attnviz.analysis.accounting.memory import longest_context\n"
-        "from attnviz.models.design_options import design_from_options\n"
-        "from attnviz.models.find_design import find_design\n"
+        "from attnviz.params.counting.account import account\n"
+        "from attnviz.params.counting.memory import longest_context\n"
+        "from attnviz.params.design_options import design_from_options\n"
+        "from attnviz.params.find_design import find_design\n"
         "for design in (design_from_options(d_model=4096, heads=32),"
         " find_design('llama-2-7b').design, find_design(sys.argv[1]).design):\n"
         "    longest_context(account(design).design, 10**12)\n"

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers.utils import logging as transformers_logging
 
-from attnviz.analysis.accounting.parameters import count_parameters
-from attnviz.designs import Design
-from attnviz.models.config_design.read import claimed_classes, design_from_config
-from attnviz.models.config_design.rows import ROWS
-from attnviz.models.meta_count import count_on_meta
+from attnviz.params.config.read import claimed_classes, design_from_config
+from attnviz.params.config.rows import ROWS
+from attnviz.params.counting.parameters import count_parameters
+from attnviz.params.meta_count import count_on_meta
+from attnviz.params.specs import Design
 
 transformers_logging.set_verbosity_error()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.config_file import find_config_file
+from attnviz.params.config_file import find_config_file
 
 
 def test_a_directory_needs_no_more_than_its_config(tmp_path: Path) -> None:

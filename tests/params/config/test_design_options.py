@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.accounts.account import Account
-from attnviz.analysis.accounting.account import account
 from attnviz.errors import UsageError
-from attnviz.models.design_options import OPTIONS, design_from_options
+from attnviz.params.accounts.account import Account
+from attnviz.params.counting.account import account
+from attnviz.params.design_options import OPTIONS, design_from_options
 
 
 def counted(**options: Any) -> Account:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.analysis.accounting.parameters import count_attention
-from attnviz.designs import AttentionDesign, LatentDesign, Norm, Table
+from attnviz.params.counting.parameters import count_attention
+from attnviz.params.specs import AttentionDesign, LatentDesign, Norm, Table
 
 SIZES = st.integers(1, 10**12)
 

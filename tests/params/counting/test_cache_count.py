@@ -9,11 +9,11 @@ import pytest
 import torch
 import transformers
 
-from attnviz.accounts.running import CacheCount
-from attnviz.analysis.accounting.cache import count_cache
-from attnviz.analysis.accounting.lengths import Lengths
-from attnviz.designs import AttentionDesign, Design, LayerDesign, LayerGroup, StackDesign
-from attnviz.models.config_design.read import design_from_config
+from attnviz.params.accounts.running import CacheCount
+from attnviz.params.config.read import design_from_config
+from attnviz.params.counting.cache import count_cache
+from attnviz.params.counting.lengths import Lengths
+from attnviz.params.specs import AttentionDesign, Design, LayerDesign, LayerGroup, StackDesign
 
 TOKENS, SOURCE, BATCH = 13, 7, 3
 

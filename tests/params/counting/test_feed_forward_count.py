@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.analysis.accounting.parameters import count_feed_forward
-from attnviz.designs import Dense, ExpertsDesign, FeedForwardDesign
+from attnviz.params.counting.parameters import count_feed_forward
+from attnviz.params.specs import Dense, ExpertsDesign, FeedForwardDesign
 
 SIZES = st.integers(1, 10**12)
 

@@ -10,9 +10,10 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnviz.accounts.account import Account
-from attnviz.analysis.accounting.account import account
-from attnviz.designs import (
+from attnviz.params.accounts.account import Account
+from attnviz.params.config.read import design_from_config
+from attnviz.params.counting.account import account
+from attnviz.params.specs import (
     AttentionDesign,
     Dense,
     Design,
@@ -22,7 +23,6 @@ from attnviz.designs import (
     StackDesign,
     Table,
 )
-from attnviz.models.config_design.read import design_from_config
 
 BATCH, TOKENS, SOURCE = 2, 13, 7
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.analysis.accounting.account import DEFAULT_TOKENS, account
-from attnviz.analysis.accounting.cache import count_cache
-from attnviz.analysis.accounting.dtypes import BITS, bits, byte_count
-from attnviz.analysis.accounting.lengths import lengths
-from attnviz.analysis.accounting.memory import longest_context
-from attnviz.designs import AttentionDesign, Design, LayerDesign, LayerGroup, StackDesign
 from attnviz.errors import UsageError
+from attnviz.params.counting.account import DEFAULT_TOKENS, account
+from attnviz.params.counting.cache import count_cache
+from attnviz.params.counting.dtypes import BITS, bits, byte_count
+from attnviz.params.counting.lengths import lengths
+from attnviz.params.counting.memory import longest_context
+from attnviz.params.specs import AttentionDesign, Design, LayerDesign, LayerGroup, StackDesign
 
 PLAIN = AttentionDesign(8, 2, 2, 4, 4)  # 256 weights, 16 numbers a token
 SLIDING = AttentionDesign(8, 2, 2, 4, 4, window=10)

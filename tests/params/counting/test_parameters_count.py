@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.accounting.parameters import count_layer, count_parameters
-from attnviz.designs import (
+from attnviz.params.counting.parameters import count_layer, count_parameters
+from attnviz.params.specs import (
     AttentionDesign,
     Buffer,
     Dense,

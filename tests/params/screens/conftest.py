@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attnviz.analysis.accounting.account import account
-from attnviz.designs import (
+from attnviz.draw.theme import Theme
+from attnviz.params.counting.account import account
+from attnviz.params.design_options import design_from_options
+from attnviz.params.metrics import Case
+from attnviz.params.screen import sheet_screen
+from attnviz.params.sheet import Sheet
+from attnviz.params.specs import (
     AttentionDesign,
     Dense,
     Design,
@@ -22,11 +27,6 @@ from attnviz.designs import (
     StackDesign,
     Table,
 )
-from attnviz.models.design_options import design_from_options
-from attnviz.render.params.metrics import Case
-from attnviz.render.params.screen import sheet_screen
-from attnviz.render.params.sheet import Sheet
-from attnviz.render.theme import Theme
 
 FORWARD = FeedForwardDesign(14, 17, gated=True)
 MIXTURE = ExpertsDesign(FORWARD, experts=5, active=2, shared=FORWARD)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.render.params.numbers import bytes_text, count, factor, share, short, times
+from attnviz.params.numbers import bytes_text, count, factor, share, short, times
 
 SCALES = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 naturals = st.integers(0, 10**40)

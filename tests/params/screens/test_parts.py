@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnviz.accounts.account import Account
-from attnviz.render.params.metrics import Case
-from attnviz.render.params.parts import PartLine, part_lines
-from attnviz.render.params.per_layer import layer_grid
-from attnviz.render.params.subject import attention_only, main_attention, spans
+from attnviz.params.accounts.account import Account
+from attnviz.params.metrics import Case
+from attnviz.params.parts import PartLine, part_lines
+from attnviz.params.per_layer import layer_grid
+from attnviz.params.subject import attention_only, main_attention, spans
 
 
 def lines_of(case: Case) -> tuple[Account, tuple[PartLine, ...]]:

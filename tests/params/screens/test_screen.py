@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.cells import cell_len
 
-from attnviz.accounts.built import BuiltCount
-from attnviz.render.params.built import built_sheet
-from attnviz.render.params.compare import MARK, compare_sheet
-from attnviz.render.params.explain import explanation
-from attnviz.render.params.metrics import Case
-from attnviz.render.params.sheet import Sheet
-from attnviz.render.params.side_by_side import side_by_side_sheet
-from attnviz.render.params.single import account_sheet
+from attnviz.params.accounts.built import BuiltCount
+from attnviz.params.built import built_sheet
+from attnviz.params.compare import MARK, compare_sheet
+from attnviz.params.explain import explanation
+from attnviz.params.metrics import Case
+from attnviz.params.sheet import Sheet
+from attnviz.params.side_by_side import side_by_side_sheet
+from attnviz.params.single import account_sheet
 
 Drawn = Callable[..., list[str]]
 MakeCase = Callable[..., Case]

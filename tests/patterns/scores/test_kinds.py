@@ -8,12 +8,12 @@ import pytest
 import torch
 import transformers
 
-from attnviz.analysis.patterns.score import score_patterns
-from attnviz.analysis.rollout import rollout
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.heads.rollout import rollout
+from attnviz.measures.records import RELATIONS
 from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.patterns import RELATIONS
+from attnviz.patterns.score import score_patterns
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.analysis.patterns.labels import (
+from attnviz.errors import UsageError
+from attnviz.measures.labels import (
     best_label,
     clear_deviations,
     strength,
     strengths,
 )
-from attnviz.analysis.patterns.names import find_label
-from attnviz.errors import UsageError
-from attnviz.patterns import LABELS, label_named
+from attnviz.measures.records import LABELS, label_named
+from attnviz.patterns.names import find_label
 
 
 def label(scores: dict, base: dict, measured: dict | None = None, floors: dict | None = None):

@@ -9,12 +9,12 @@ import pytest
 import torch
 import transformers
 
-from attnviz.analysis import measures
-from attnviz.analysis.patterns.score import score_patterns
-from attnviz.capture import row_blocks_torch
+from attnviz.engine import row_blocks_torch
+from attnviz.measures import scores as measures
 from attnviz.models.own import OwnAttention
 from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.patterns.score import score_patterns
 
 WORDS = 2_311
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.analysis.patterns.relations import (
+from attnviz.measures.records import AnnotatedSentence, WordPair
+from attnviz.patterns.relations import (
     Found,
     WordView,
     relation_base_rate,
     word_weights,
 )
-from attnviz.analysis.patterns.score import score_patterns
-from attnviz.patterns import AnnotatedSentence, WordPair
+from attnviz.patterns.score import score_patterns
 from attnviz.records import Tokens
 
 

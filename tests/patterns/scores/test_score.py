@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.analysis.patterns.score import score_patterns
+from attnviz.engine.probes import natural_texts
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.measures.records import LABELS, RELATIONS, PatternReport
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.models.probes import natural_texts
-from attnviz.patterns import LABELS, RELATIONS, PatternReport
+from attnviz.patterns.score import score_patterns
 
 TEXT = "a b , c a b . d a b , c e . a b , c"
 

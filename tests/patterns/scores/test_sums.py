@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.analysis import measures
-from attnviz.analysis.patterns.facts import SHUFFLES, is_punctuation, text_facts
-from attnviz.analysis.patterns.sums import ScoreSums, uniform_scores
-from attnviz.analysis.patterns.views import in_view
+from attnviz.measures import scores as measures
+from attnviz.patterns.facts import SHUFFLES, is_punctuation, text_facts
+from attnviz.patterns.sums import ScoreSums, uniform_scores
+from attnviz.patterns.views import in_view
 from attnviz.records import Kind, Tokens
 
 N = 53

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.analysis import measures
-from attnviz.training.sweep_patterns import weight_on
-from attnviz.training.tasks.induction import Induction
-from attnviz.training.tasks.patterns import DUPLICATE, FIRST, INDUCTION, back
-from attnviz.training.tasks.task import Samples
+from attnviz.measures import scores as measures
+from attnviz.sweep.patterns_formed import weight_on
+from attnviz.sweep.tasks.induction import Induction
+from attnviz.sweep.tasks.patterns import DUPLICATE, FIRST, INDUCTION, back
+from attnviz.sweep.tasks.task import Samples
 
 TOKENS = 11
 

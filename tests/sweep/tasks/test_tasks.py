@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.training.tasks.choose import TASKS, named_task
-from attnviz.training.tasks.copying import Copying
-from attnviz.training.tasks.induction import Induction
-from attnviz.training.tasks.majority import Majority
-from attnviz.training.tasks.task import BEGINNING, Samples, Task, evenly
+from attnviz.sweep.tasks.choose import TASKS, named_task
+from attnviz.sweep.tasks.copying import Copying
+from attnviz.sweep.tasks.induction import Induction
+from attnviz.sweep.tasks.majority import Majority
+from attnviz.sweep.tasks.task import BEGINNING, Samples, Task, evenly
 
 
 def rows(task: Task, count: int = 23, seed: int = 5) -> list[tuple[list[int], list[bool]]]:

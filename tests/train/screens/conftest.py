@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.learning import (
+from attnviz.records import ModelInfo
+from attnviz.train.records import (
     CorpusFacts,
     CurvePoint,
     Estimate,
@@ -12,7 +13,6 @@ from attnviz.learning import (
     ScoredHeads,
     TrainedModel,
 )
-from attnviz.records import ModelInfo
 
 
 def scored(name: str, probe: str, best: float) -> ScoredHeads:

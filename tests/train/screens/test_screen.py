@@ -1,6 +1,6 @@
 """The result of a training run as a person reads it, and as files hold it.
 
-``ATTNVIZ_GOLDEN=write pytest tests/render/training/test_screen.py`` writes the screens anew.
+``ATTNVIZ_GOLDEN=write pytest tests/train`` writes the screens anew.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from attnviz.cli.train_run import Trained
-from attnviz.learning import TrainedModel, bits_per_byte
-from attnviz.render.export.files import save, text_file
-from attnviz.render.export.training_csv import write_train_csv
-from attnviz.render.export.training_json import train_document, write_train_json
-from attnviz.render.theme import Theme
-from attnviz.render.training.screen import train_screen
+from attnviz.draw.files import save, text_file
+from attnviz.draw.theme import Theme
+from attnviz.train.csv import write_train_csv
+from attnviz.train.json import train_document, write_train_json
+from attnviz.train.records import TrainedModel, bits_per_byte
+from attnviz.train.screen import train_screen
+from attnviz.train.show import Trained
 
 THEMES = {
     "plain": Theme(colour=False),

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.capture import registered_attention, transformers_interface
-from attnviz.capture.attention_call import AttentionCall
-from attnviz.capture.verification import transformers_examinee
-from attnviz.capture.verification.model_checks import (
+from attnviz.engine import registered_attention, transformers_interface
+from attnviz.engine.attention_call import AttentionCall
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
+from attnviz.verify import transformers_examinee
+from attnviz.verify.model_checks import (
     model_checks,
     open_examinee,
     parameter_count,
 )
-from attnviz.models.bundled import Bundled
-from attnviz.models.own import OwnAttention
-from attnviz.verification import Check
+from attnviz.verify.records import Check
 
 NAMES = (
     *("rows sum to one", "causality", "heads sum to the output", "weights as computed plainly"),

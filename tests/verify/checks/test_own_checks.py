@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from attnviz.attention import functional, fused, masks
-from attnviz.capture.verification import keras_answers, own_answers, own_checks
-from attnviz.capture.verification.cases import attention_cases
-from attnviz.capture.verification.own_checks import KERAS, NAIVE
 from attnviz.errors import UsageError
-from attnviz.verification import Check, Sizes
+from attnviz.verify import keras_answers, own_answers, own_checks
+from attnviz.verify.cases import attention_cases
+from attnviz.verify.own_checks import KERAS, NAIVE
+from attnviz.verify.records import Check, Sizes
 
 SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 CASES = ("self", "cross", "causal", "padding", "grouped")
@@ -126,7 +126,7 @@ def _fused_differs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _padding_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for convert in ("attnviz.capture.verification.own_answers.padding_mask",):
+    for convert in ("attnviz.verify.own_answers.padding_mask",):
         monkeypatch.setattr(convert, lambda visible: visible[:, None, None, :] | True)
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.capture.removal_subject import Passage
-from attnviz.capture.verification import observing, properties
-from attnviz.capture.verification.examinee import HeadSum, Padded, Reference
-from attnviz.capture.verification.maps import apart
-from attnviz.capture.verification.rounding import Rounding
+from attnviz.engine.patchable import Passage
 from attnviz.records import ModelInfo
+from attnviz.verify import observing, properties
+from attnviz.verify.examinee import HeadSum, Padded, Reference
+from attnviz.verify.maps import apart
+from attnviz.verify.rounding import Rounding
 
 INFO = ModelInfo("made", None, "Made", "float32", 2, 3, 3, 5)
 ROUNDING = Rounding(INFO, 7, "float32")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnviz.records import ModelInfo
-from attnviz.verification import Check, Matrix, Measure, Sizes, Step, Tolerance, Verification
+from attnviz.verify.records import Check, Matrix, Measure, Sizes, Step, Tolerance, Verification
 
 EPSILON = 2.0**-23
 OUTPUTS, WEIGHTS = Tolerance(EPSILON, 152, 6.25), Tolerance(EPSILON, 83, 6.25)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.verify_run import Verified
-from attnviz.render.export.files import save, text_file
-from attnviz.render.export.verification_json import verification_document
-from attnviz.verification import Verification
+from attnviz.draw.files import save, text_file
+from attnviz.verify.json import verification_document
+from attnviz.verify.records import Verification
+from attnviz.verify.run import Verified
 
 Made = Callable[..., Verification]
 

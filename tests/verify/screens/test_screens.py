@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from attnviz.render.labels import width
-from attnviz.render.theme import Theme
-from attnviz.render.verification.screen import verification_screen
-from attnviz.verification import Verification
+from attnviz.draw.labels import width
+from attnviz.draw.theme import Theme
+from attnviz.verify.records import Verification
+from attnviz.verify.screen import verification_screen
 
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attnviz.draw import plot_fonts
+from attnviz.draw.drawing import Cells
+from attnviz.draw.drawing_plot import write_drawing
+from attnviz.draw.page import page_drawing
+from attnviz.draw.palette import colour_table
+from attnviz.draw.plot_fonts import Pen
+from attnviz.draw.scale import weight_steps
 from attnviz.errors import UsageError
-from attnviz.render.export import plot_fonts
-from attnviz.render.export.drawing import Cells
-from attnviz.render.export.drawing_plot import write_drawing
-from attnviz.render.export.heads_page import heads_page
-from attnviz.render.export.page import page_drawing
-from attnviz.render.export.plot_fonts import Pen
-from attnviz.render.palette import colour_table
-from attnviz.render.scale import weight_steps
+from attnviz.heads.page import heads_page
 
 
 def _drawn(report, text="a text", target=None):
@@ -103,7 +103,7 @@ def test_pyplot_is_not_imported():
     import subprocess
 
     code = (
-        "import io, sys; from attnviz.render.export import drawing_plot, plot_fonts; "
+        "import io, sys; from attnviz.draw import drawing_plot, plot_fonts; "
         "from matplotlib.backends.backend_agg import FigureCanvasAgg; "
         "plot_fonts.Pen.for_texts(['x']); print('matplotlib.pyplot' in sys.modules)"
     )
