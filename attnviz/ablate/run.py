@@ -30,7 +30,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.effects import AblationReport
 from attnviz.engine.run import capture
 from attnviz.errors import UnsupportedError
-from attnviz.measures.traits import head_scores
+from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnviz.engine.probes import natural_texts, shipped_sentences
 from attnviz.engine.row_blocks import observe_rows
 from attnviz.engine.row_observer import RowObserver
 from attnviz.engine.run import capture
@@ -15,7 +14,7 @@ from attnviz.models.random_twin import random_twin
 from attnviz.models.vocabulary import HasVocabulary, Vocabulary, random_copies
 from attnviz.records import Kind, Tokens
 
-__all__ = ["Model", "Passage", "Probing", "natural_texts", "open_probing", "shipped_sentences"]
+__all__ = ["Model", "Passage", "Probing", "open_probing"]
 
 _TRIAL = "The cat sat on the mat."
 _TARGET_TOKENS = 64

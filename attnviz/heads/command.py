@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+
+from click import Choice
 
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
@@ -18,21 +19,9 @@ from attnviz.cli.options import (
     load_options,
 )
 from attnviz.cli.output import Output, saved
+from attnviz.measures.registry import OF_ONE_TEXT
 
 __all__ = ["EXAMPLES", "HeadsOutput", "Kinds", "Variants", "View", "heads"]
-
-Measure = Literal[
-    "previous",
-    "first",
-    "self",
-    "next",
-    "duplicate",
-    "induction",
-    "entropy",
-    "normalised_entropy",
-    "distance",
-    "confidence",
-]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -77,10 +66,10 @@ class View(Options, panel="View"):
     token: str | None = option(
         "WORD|INDEX", "What one word looks at and is looked at by, over all heads.", words=True
     )
-    sort: Measure | None = option(
+    sort: str | None = option(
         "MEASURE",
-        "Order the heads by previous, first, self, next, duplicate, induction, entropy, "
-        "normalised_entropy, distance or confidence; largest first.",
+        f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
+        click_type=Choice(OF_ONE_TEXT),
     )
     reverse: bool = flag("Smallest first.")
 

@@ -9,7 +9,7 @@ from attnviz.draw.kind_words import kind_reading
 from attnviz.draw.prose import paragraph
 from attnviz.draw.provenance import rests, share
 from attnviz.draw.theme import Theme
-from attnviz.measures.meanings import MEANINGS
+from attnviz.measures.registry import label_named
 from attnviz.records import NO_TRAIT, HeadsReport, Trait
 
 __all__ = ["explain"]
@@ -43,7 +43,7 @@ def explain(
         if known is None or entry.trait.score > known[0].score:
             traits[entry.trait.name] = entry.trait, report.name(entry.layer, entry.head)
     paragraphs += [
-        f"{trait.name} ({trait.letter}): {MEANINGS[name]}; clearest of those named so: "
+        f"{trait.name} ({trait.letter}): {label_named(name).meaning}; clearest of those named so: "
         f"{where}, {share(trait.score)}."
         for name, (trait, where) in traits.items()
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnviz.errors import UsageError
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport
 
 __all__ = ["heads_report"]

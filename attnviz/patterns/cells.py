@@ -7,10 +7,11 @@ from rich.segment import Segment
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.labels import at_blanks, visible
 from attnviz.draw.theme import Theme
-from attnviz.measures.records import PatternReport, PatternScores, label_named
+from attnviz.measures.registry import label_named
 from attnviz.patterns.colours import label_style
 from attnviz.patterns.grid import GridCell
 from attnviz.patterns.numbers import NOT_MEASURED, short
+from attnviz.patterns.records import PatternReport, PatternScores
 
 __all__ = ["NO_LABEL", "glyph_of", "label_cells", "label_legend", "score_cells", "score_legend"]
 

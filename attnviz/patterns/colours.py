@@ -10,29 +10,17 @@ from rich.color import Color
 from rich.style import Style
 
 from attnviz.draw.palette import RGB, STEPS, colour_table, contrasting
+from attnviz.measures.registry import label_named
 
 __all__ = ["label_colour", "label_palette", "label_step", "label_style", "shade"]
 
-_COLOURS = {
-    "previous": "56b4e9",
-    "first": "a8adb5",
-    "self": "f0e442",
-    "next": "1fc493",
-    "duplicate": "e69f00",
-    "induction": "ff6a3d",
-    "separator": "7f93b2",
-    "delimiter": "b89f74",
-    "rare": "e58ac0",
-    "alignment": "4fd1c5",
-}
-_RELATION = "b18cf2"
 _DARK = (24, 28, 36)
 _FAINTEST = 0.3
 
 
 def label_colour(name: str) -> RGB:
     """The full colour of a label."""
-    red, green, blue = bytes.fromhex(_COLOURS.get(name, _RELATION))
+    red, green, blue = bytes.fromhex(label_named(name).colour)
     return red, green, blue
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnviz.draw.csv_cells import CsvTable
-from attnviz.measures.records import STATISTICS, PatternReport, PatternScores
+from attnviz.measures.registry import STATISTICS
+from attnviz.patterns.records import PatternReport, PatternScores
 from attnviz.patterns.view import PatternView
 
 if TYPE_CHECKING:

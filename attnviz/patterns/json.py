@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.decimals import json_number
 from attnviz.draw.model_facts import model_facts
-from attnviz.measures.records import PatternReport, PatternScores, Probe, label_named
+from attnviz.measures.registry import label_named
+from attnviz.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.patterns.view import PatternView
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from attnviz.draw.heatmap import heatmap
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import small_map
 from attnviz.draw.theme import Theme
-from attnviz.measures.records import Example, PatternReport, PatternScores
+from attnviz.patterns.records import Example, PatternReport, PatternScores
 
 __all__ = ["MAP_COLUMNS", "full_map", "small_example"]
 

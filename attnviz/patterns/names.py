@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from attnviz.errors import UsageError
-from attnviz.measures.records import LABELS
+from attnviz.measures.registry import LABELS
 
 __all__ = ["find_label"]
 

@@ -14,12 +14,12 @@ from attnviz.draw.page import Page, Section, Table
 from attnviz.draw.palette import contrasting, to_hex
 from attnviz.draw.provenance import model_parts
 from attnviz.draw.theme import Theme
-from attnviz.measures.meanings import meaning
-from attnviz.measures.records import PatternReport, PatternScores, label_named
+from attnviz.measures.registry import label_named
 from attnviz.patterns.colours import label_palette, label_step, shade
 from attnviz.patterns.csv import pattern_columns, pattern_row
 from attnviz.patterns.numbers import NOT_MEASURED, percent, plain, score, short, signed
 from attnviz.patterns.provenance import count, pattern_doubts, provenance_words
+from attnviz.patterns.records import PatternReport, PatternScores
 from attnviz.patterns.view import PatternView
 
 __all__ = ["example_drawing", "grid_drawing", "label_key", "patterns_page", "ranking_drawing"]
@@ -197,7 +197,7 @@ def patterns_page(report: PatternReport, view: PatternView, palette: str) -> Pag
     names = _shown(report, view)
     title = f"What each head does: {labelled} of {count(len(report.heads), 'head')} labelled"
     if view.watch is not None:
-        title = f"{view.watch}: {meaning(view.watch)}"
+        title = f"{view.watch}: {label_named(view.watch).meaning}"
     key = label_key(report, names)
     sections = [Section("", "", (grid_drawing(report, view.watch), key))]
     sections += [_section(report, view, name) for name in names]
@@ -240,7 +240,7 @@ def _section(report: PatternReport, view: PatternView, name: str) -> Section:
     listed = heads[: view.top or (_LISTED if view.watch is None else _WATCHED)]
     ranking = ranking_drawing(report, name, listed, name)
     more = f", the first {len(listed)} are listed" if len(listed) < len(heads) else ""
-    words = f"{count(len(heads), 'head')}{more}; {meaning(name)}"
+    words = f"{count(len(heads), 'head')}{more}; {label_named(name).meaning}"
     return Section(name, words, (ranking,))
 
 

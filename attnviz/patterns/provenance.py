@@ -9,7 +9,8 @@ from attnviz.draw.labels import at_blanks, fit, visible, width
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import model_parts
 from attnviz.draw.theme import Theme
-from attnviz.measures.records import PatternReport, Probe, View
+from attnviz.measures.rows import View
+from attnviz.patterns.records import PatternReport, Probe
 from attnviz.patterns.view import PatternView
 
 __all__ = ["VIEW_WORDS", "count", "pattern_doubts", "pattern_provenance", "provenance_words"]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.engine.probing import Probing
-from attnviz.measures.records import PatternScores, View
+from attnviz.measures.registry import MEASURES, NEEDS
+from attnviz.measures.rows import Conditions
+from attnviz.patterns.records import PatternScores
+from attnviz.patterns.summary import ON_TEXT
 
 __all__ = ["not_measured"]
 
 
 def not_measured(
-    probing: Probing,
-    view: View,
+    attention: Conditions,
     heads: Sequence[PatternScores],
     *,
     own: bool,
@@ -25,9 +26,9 @@ def not_measured(
     """
     names = dict.fromkeys(name for head in heads for name in head.scores)
     missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
-    crosses = probing.kind == "cross"
-    known = set() if crosses else {"alignment", "monotone"}  # of two texts alone
-    found = {name: _reason(name, probing, view, own) for name in missing if name not in known}
+    reasons = {name: _reason(name, attention, own) for name in missing}
+    found = {name: reason for name, reason in reasons.items() if reason != NEEDS["two texts"]}
+    crosses = attention.kind == "cross"
     if not own and not crosses and "induction" not in names:
         for name in ("duplicate", "induction", "prefix_matching"):
             found[name] = "the model has no room or too few tokens for random repeated ones"
@@ -40,30 +41,11 @@ def not_measured(
     return found
 
 
-def _reason(name: str, probing: Probing, view: View, own: bool) -> str:
+def _reason(name: str, attention: Conditions, own: bool) -> str:
+    measure = MEASURES.get(name.removeprefix(ON_TEXT))
+    need = None if measure is None else attention.lacks(measure)
+    if need is not None:
+        return NEEDS[need]
     text = "the text" if own else "the natural text"
-    if probing.kind == "cross" and name in _OF_ONE_TEXT:
-        return "queries and keys of cross attention are different texts"
-    if name == "next" and probing.causal:
-        return "attention is causal: no query sees the next token"
-    if name == "first" and view == "without-first":
-        return "the first token is taken out in this view"
-    if name in ("duplicate", "induction", "text_duplicate", "text_induction"):
-        return f"no token of {text} repeats" + (" far enough" if "induction" in name else "")
-    if name == "rare" and not probing.ranked:
-        return "the order of the vocabulary does not tell how rare a token is"
-    if name == "rare":
-        return f"{text} has too few different tokens to call some rare"
-    if name == "separator":
-        return "no special token stands in the text but its first one"
-    if name == "delimiter":
-        return f"{text} has no punctuation and no special token"
-    if name == "monotone":
-        return "every head looks at one place, whatever the query"
-    return "the weights are not numbers"
-
-
-_OF_ONE_TEXT = (
-    "previous", "self", "next", "duplicate", "induction", "rare", "text_duplicate",
-    "text_induction",
-)  # fmt: skip
+    absent = "" if measure is None else measure.absent.format(text=text)
+    return absent or "the weights are not numbers"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from attnviz.errors import UsageError
-from attnviz.measures.records import View
+from attnviz.measures.rows import View
 from attnviz.records import Kind
 
 __all__ = ["PatternWish", "ViewWish", "chosen_view"]

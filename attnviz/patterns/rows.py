@@ -10,9 +10,9 @@ from rich.style import Style
 from attnviz.draw.blocks import Block
 from attnviz.draw.table import Column, table
 from attnviz.draw.theme import Theme
-from attnviz.measures.records import PatternReport, PatternScores
 from attnviz.patterns.colours import label_colour
 from attnviz.patterns.numbers import NOT_MEASURED, percent, plain, score, signed
+from attnviz.patterns.records import PatternReport, PatternScores
 
 __all__ = ["head_rows", "statistic_columns"]
 

@@ -18,13 +18,14 @@ from attnviz.cli.text_input import read_text
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.over_text import Choice, attention_kind, encoded, target_tokens
-from attnviz.engine.probes import read_probe_file
 from attnviz.engine.selection import choose_heads
-from attnviz.measures.records import LABELS, AnnotatedSentence, PatternReport
+from attnviz.measures.registry import LABELS
 from attnviz.measures.words import joined
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.patterns.names import find_label
+from attnviz.patterns.probes import AnnotatedSentence, read_probe_file
+from attnviz.patterns.records import PatternReport
 from attnviz.patterns.request import PatternWish, ViewWish
 from attnviz.patterns.score import score_patterns
 from attnviz.patterns.screen import patterns_screen

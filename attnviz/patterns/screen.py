@@ -10,13 +10,13 @@ from attnviz.draw.legend import legend
 from attnviz.draw.prose import paragraph, wrapped
 from attnviz.draw.table import Column, table
 from attnviz.draw.theme import Theme
-from attnviz.measures.meanings import meaning
-from attnviz.measures.records import PatternReport, label_named
+from attnviz.measures.registry import BASES, label_named
 from attnviz.patterns.cells import label_cells, label_legend, score_cells, score_legend
 from attnviz.patterns.grid import head_grid
 from attnviz.patterns.maps import full_map
 from attnviz.patterns.numbers import score
 from attnviz.patterns.provenance import count, pattern_doubts, pattern_provenance
+from attnviz.patterns.records import PatternReport
 from attnviz.patterns.rows import head_rows, statistic_columns
 from attnviz.patterns.specialists import label_title, specialists
 from attnviz.patterns.view import PatternView
@@ -24,16 +24,6 @@ from attnviz.patterns.view import PatternView
 __all__ = ["explain_patterns", "patterns_screen", "statistics_table", "watched"]
 
 _LONGEST = 100
-_BASES = {
-    "position": "what attention spread evenly over all that a token sees would give",
-    "content": "what attention spread evenly over all that a token sees would give",
-    "identity": "what the same head gives where the tokens are shuffled, so that copies stand "
-    "where they mean nothing",
-    "relation": "what looking always the same number of words back or ahead would find, at the "
-    "best such number",
-    "alignment": "what attention spread evenly over the other text would give",
-}
-
 _DIRECTIONS = {
     True: "the later word is asked where it looks, because no token sees the future",
     False: "the dependent (a subject, a pronoun and so on) is asked whether it looks at its head",
@@ -70,8 +60,8 @@ def explain_patterns(report: PatternReport, watch: str | None, theme: Theme, roo
         )
     names = report.labels if watch is None else (watch,)
     families = dict.fromkeys(label_named(name).family for name in names)
-    for words in dict.fromkeys(_BASES[family] for family in families):
-        named = [name for name in names if _BASES[label_named(name).family] == words]
+    for words in dict.fromkeys(BASES[family] for family in families):
+        named = [name for name in names if BASES[label_named(name).family] == words]
         paragraphs.append(f"base of {', '.join(named)}: {words}.")
     if any(label_named(name).family == "relation" for name in names):
         paragraphs.append(f"pairs of words: {_DIRECTIONS[report.causal]}.")
@@ -98,7 +88,7 @@ def _about(report: PatternReport, name: str) -> str:
     if heads:
         best = heads[0]
         where = f"here most of all {report.name(best.layer, best.head)}, {score(best.score)}"
-    return f"{name} ({label_named(name).letter}): {meaning(name)}{given}; {where}."
+    return f"{name} ({label_named(name).letter}): {label_named(name).meaning}{given}; {where}."
 
 
 _LISTED = 24
@@ -108,7 +98,7 @@ _LEAST_MAP = 58
 
 def watched(report: PatternReport, name: str, top: int | None, theme: Theme, room: int) -> Block:
     """The grid of one score, the maps of its best heads, and the ranking of all heads."""
-    title = Block(tuple(label_title(name, meaning(name), theme, room - 1)), room)
+    title = Block(tuple(label_title(name, label_named(name).meaning, theme, room - 1)), room)
     ranked = report.ranked(name)
     if not ranked:
         reason = report.not_measured.get(name, "this attention has no such score")

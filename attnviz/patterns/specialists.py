@@ -7,11 +7,11 @@ from rich.segment import Segment
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, flow, stack
 from attnviz.draw.labels import at_blanks, visible
 from attnviz.draw.theme import Theme
-from attnviz.measures.meanings import meaning
-from attnviz.measures.records import PatternReport, label_named
+from attnviz.measures.registry import label_named
 from attnviz.patterns.colours import label_style
 from attnviz.patterns.maps import MAP_COLUMNS, small_example
 from attnviz.patterns.provenance import count
+from attnviz.patterns.records import PatternReport
 from attnviz.patterns.rows import head_rows
 
 __all__ = ["label_title", "specialists"]
@@ -50,7 +50,7 @@ def label_title(name: str, words: str, theme: Theme, room: int) -> list[Line]:
 def _section(report: PatternReport, name: str, top: int, theme: Theme, room: int) -> Block:
     heads = report.labelled(name)
     listed = heads[:top]
-    said = f"{count(len(heads), 'head')}{theme.dot}{meaning(name)}"
+    said = f"{count(len(heads), 'head')}{theme.dot}{label_named(name).meaning}"
     title = label_title(name, said, theme, room - 1)
     drawn = small_example(report, heads[0], theme)
     narrow = room < MAP_COLUMNS + _GAP + _LEAST_TABLE

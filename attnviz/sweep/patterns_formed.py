@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.measures.scores import uniform_weights
+from attnviz.measures.rows import uniform_weights
 from attnviz.sweep.records import PatternScore
 from attnviz.sweep.tasks.task import Pattern, Samples
 

@@ -11,19 +11,14 @@ from typing import Any
 
 from attnviz import __version__
 from attnviz.draw.labels import visible
+from attnviz.measures.registry import MEASURES
 from attnviz.train.corpus import Corpus
+from attnviz.train.head_scores import SCORED
 from attnviz.train.kinds import KIND_WORDS
 from attnviz.train.recipe import Card, Recipe
 from attnviz.train.records import Estimate, ModelScores, ScoredHeads, TrainedModel
 
 __all__ = ["card_text", "recipe_text", "results"]
-
-_MEANINGS = {
-    "previous": "weight on the token before",
-    "first": "weight on the first token",
-    "duplicate": "weight on earlier tokens equal to this one",
-    "induction": "weight on the tokens that followed earlier equals of this one",
-}
 
 
 def results(result: TrainedModel) -> Iterator[str]:
@@ -51,7 +46,7 @@ def results(result: TrainedModel) -> Iterator[str]:
         if probe == "random":
             yield f"On {_probe_words(scores, probe)}:"
         yield _score_table([one for one in scores.scores if one.probe == probe])
-    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
+    yield "\n".join(f"- *{name}*: {MEASURES[name].text}" for name in SCORED) + (
         "; on random tokens over the second copy's tokens only"
     )
 

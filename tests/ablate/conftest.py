@@ -11,7 +11,7 @@ import pytest
 
 from attnviz.ablate.view import AblationView
 from attnviz.engine.effects import METRICS, AblationReport, Effect, Variant
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
 TEXT = "Old Tom saw Ann, and Ann saw Tom."

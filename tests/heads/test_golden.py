@@ -16,7 +16,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.run import capture
 from attnviz.heads.screen import View, heads_screen
 from attnviz.heads.token_view import Word
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
 from attnviz.measures.words import word_spans
 from attnviz.models.bundled import Bundled
 from attnviz.records import AttentionRecord, HeadsReport

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from attnviz.measures.meanings import MEANINGS
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
@@ -16,8 +17,7 @@ from attnviz.draw.provenance import head_title, provenance, share, trait_text, w
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
 from attnviz.heads.explain import explain
-from attnviz.measures.meanings import MEANINGS
-from attnviz.measures.traits import TRAITS
+from attnviz.measures.one_text import TRAITS
 from attnviz.records import HeadsReport, Trait
 
 Reports = Callable[..., HeadsReport]

@@ -18,7 +18,7 @@ from attnviz.draw.drawing_plot import write_drawing
 from attnviz.draw.files import save, text_file
 from attnviz.errors import UsageError
 from attnviz.heads.rollout_run import Followed
-from attnviz.measures.records import Probe
+from attnviz.patterns.records import Probe
 from attnviz.patterns.run import Labelled
 from attnviz.patterns.view import PatternView
 

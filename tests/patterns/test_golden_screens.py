@@ -10,7 +10,7 @@ import pytest
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.heads.rollout_screen import rollout_screen
-from attnviz.measures.records import Probe
+from attnviz.patterns.records import Probe
 from attnviz.patterns.screen import patterns_screen
 from attnviz.patterns.view import PatternView
 

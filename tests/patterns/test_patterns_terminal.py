@@ -12,7 +12,7 @@ import pexpect
 import pyte
 import pytest
 
-from attnviz.measures.records import LABELS
+from attnviz.measures.registry import LABELS
 from attnviz.models.bundled import Bundled
 
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
