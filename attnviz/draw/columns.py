@@ -128,6 +128,8 @@ def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) 
     Of several leading columns only the first is repeated where they leave no room for another.
     """
     others = places[lead:]
+    for place in others:  # one that no line has room for is cut
+        widths[place] = min(widths[place], max(room - _LEAST_LABEL - _GAP, _LEAST_LABEL))
     most = max((widths[place] for place in others), default=-_GAP)
     if lead > 1 and sum(widths[place] + _GAP for place in places[:lead]) + most > room:
         return _bands(places, widths, room, 1)

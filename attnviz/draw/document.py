@@ -235,6 +235,7 @@ class HeadGrid:
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean. aside: a title and a text a row, beside the rows' names.
+    wide: the columns of a terminal that a cell takes at most.
     """
 
     rows: Sequence[str]
@@ -244,6 +245,7 @@ class HeadGrid:
     key: Sequence[Key] = ()
     scale: Scale | None = None
     aside: tuple[str, Sequence[str]] | None = None
+    wide: int = 8
     screen: Screen | None = None
 
 
@@ -253,7 +255,8 @@ class Map:
 
     name: of the head, which tables link to. words: the title in full, the name by default.
     below: its scores, below the title or, of a small map, below the map.
-    causal: later keys stay blank.
+    causal: later keys stay blank. limit: of values of either sign, where colours are full; 0 for
+    weights. A text coloured token by token is a map of one query.
     """
 
     name: str
@@ -263,6 +266,7 @@ class Map:
     words: Words = ()
     below: Words = ()
     causal: bool = False
+    limit: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -361,7 +365,8 @@ Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Plot
 class Beside(NamedTuple):
     """How the members of a group stand side by side, where there is room.
 
-    columns: what each needs. gap: between two. most: of them in a row, 0 for any number.
+    columns: what each needs; 0 for what its content takes in the whole room.
+    gap: between two. most: of them in a row, 0 for any number.
     stretch: they share all the room, else each takes just ``columns``.
     yields: instead the last one is as wide as its content and the first takes the rest, if that
         leaves it ``columns``, or its own full width.

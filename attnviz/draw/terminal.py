@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.draw.blocks import DIM, Block, Line, flow, stack, text_line, trimmed, widest
+from attnviz.draw.blocks import DIM, Block, Line, beside, flow, stack, text_line, trimmed, widest
 from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
 from attnviz.draw.document import (
@@ -47,6 +47,9 @@ def _group(group: Group, theme: Theme, room: int) -> Block:
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, room)
     columns, gap, most, stretch, _ = group.beside
+    if not columns:
+        drawn = [_member(part, theme, room).lines for part in group.parts]
+        return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)
     across = max((room + gap) // (columns + gap), 1)
     across = min(across, most) if most else across
     width = (room + gap) // across - gap if stretch else min(columns, room)
@@ -62,7 +65,7 @@ def _yielding(parts: Sequence[Part | Group], how: Beside, theme: Theme, room: in
     if right.lines and left >= max(how.columns, _full_width(first)):
         drawn = _member(first, theme, left)
         if drawn.lines:
-            return flow([Block(drawn.lines, left), right], 2 * room + how.gap, how.gap)
+            return beside([Block(drawn.lines, left), right], how.gap)
     return stack(block for block in (_member(first, theme, room), right) if block.lines)
 
 
