@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # a document is made by commands that need neither
+from attnviz.draw.blocks import Block
+from attnviz.draw.palette import Tint
+from attnviz.draw.theme import Theme, Tone, Words
+
+if TYPE_CHECKING:  # documents without maps need no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.draw.blocks import Block
-    from attnviz.draw.theme import Theme
     from attnviz.records import Tokens
 
 __all__ = [
@@ -49,21 +51,8 @@ __all__ = [
     "Words",
 ]
 
-Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
-"""How a text stands out; the last three are verdicts."""
-
-Words = Sequence[tuple[str, bool | Tone]]
-"""Parts of a line, joined by dots; True is ``strong``. As a title: the heading, then remarks."""
-
-Screen = Callable[["Theme", int], "Block"]
+Screen = Callable[[Theme, int], Block]
 """Draws a part for a terminal of so many columns, where the shared layout does not do."""
-
-
-class Tint(NamedTuple):
-    """A colour: a step, 0 to 255, of a palette; an empty name is the reader's own palette."""
-
-    step: int
-    palette: str = ""
 
 
 # Words ---------------------------------------------------------------------------------------
