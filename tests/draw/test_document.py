@@ -132,7 +132,6 @@ BARS = Plot(
             "words",
         )
     ],
-    screen=lambda theme, room: terminal_block(Document("", "", []), theme, room),
 )
 PARTS: dict[str, Part] = {
     "facts": Facts([("tiny", True), ("6 layers × 4 heads", False)], "model", 7),
