@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from click import Choice
-
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
     HeadChoice,
@@ -69,7 +67,7 @@ class View(Options, panel="View"):
     sort: str | None = option(
         "MEASURE",
         f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
-        click_type=Choice(OF_ONE_TEXT),
+        choices=OF_ONE_TEXT,
     )
     reverse: bool = flag("Smallest first.")
 

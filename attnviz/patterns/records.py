@@ -132,6 +132,9 @@ class PatternReport:
     probes: what was measured, and over which texts.
     not_measured: for each score that has no value at all, the reason in words.
     control: of the randomly initialised twin; None without one.
+    text: a person's own as given; None where the probes were scored.
+    target: what a decoder read beside it; None where there is none.
+    source: where texts or probes come from, in words; empty for what was typed or is built in.
     seconds: it took.
     notes: sentences a reader of the result must know.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
@@ -147,6 +150,9 @@ class PatternReport:
     probes: tuple[Probe, ...]
     not_measured: Mapping[str, str] = field(default_factory=dict)
     control: Control | None = None
+    text: str | None = None
+    target: str | None = None
+    source: str = ""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     index_base: int = 0

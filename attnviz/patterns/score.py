@@ -10,13 +10,12 @@ from dataclasses import replace
 from attnviz.engine.probing import Model, Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.measures.labels import THRESHOLD, Rule, best_label, clear_deviations, strengths
-from attnviz.measures.registry import LABELS
+from attnviz.measures.registry import LABELS, MEASURES, NEEDS
 from attnviz.measures.rows import Conditions, View
 from attnviz.patterns.examples import examples_of
 from attnviz.patterns.probes import AnnotatedSentence, shipped_sentences
-from attnviz.patterns.reasons import not_measured
 from attnviz.patterns.records import Control, PatternReport, PatternScores, Probe
-from attnviz.patterns.summary import SCORES_OF, HeadSummary, summaries
+from attnviz.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
 from attnviz.patterns.sums import cells_of, measure
 from attnviz.patterns.texts import SENTENCES, ProbeText, facts_of, probe_texts
 from attnviz.records import Kind, Tokens
@@ -101,7 +100,7 @@ def score_patterns(
         labels=names,
         thresholds=dict.fromkeys(names, threshold),
         probes=_probes(probing, probes, skipped, relations),
-        not_measured=not_measured(
+        not_measured=_not_measured(
             attention, scored, own=texts is not None, relations=_lost(sentences, relations)
         ),
         control=None if control is None else _control(control, twin, names, rule),
@@ -219,6 +218,45 @@ def _control(
         if (entry := _head(place, summary, names, rule, {})).label is not None
     )
     return Control(seed, {name: labelled[name] for name in names if labelled[name]})
+
+
+def _not_measured(
+    attention: Conditions,
+    heads: Sequence[PatternScores],
+    *,
+    own: bool,
+    relations: Sequence[str],
+) -> dict[str, str]:
+    """The reason of each score that no head has.
+
+    own: whether a person's own text was scored.
+    relations: annotated ones of which no pair could be looked at.
+    """
+    names = dict.fromkeys(name for head in heads for name in head.scores)
+    missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
+    reasons = {name: _reason(name, attention, own) for name in missing}
+    found = {name: reason for name, reason in reasons.items() if reason != NEEDS["two texts"]}
+    crosses = attention.kind == "cross"
+    if not own and not crosses and "induction" not in names:
+        for name in ("duplicate", "induction", "prefix_matching"):
+            found[name] = "the model has no room or too few tokens for random repeated ones"
+    for relation in relations:
+        found[relation] = (
+            "words that belong together stand in one text, cross attention joins two"
+            if crosses
+            else "the annotated words are not whole tokens of the model"
+        )
+    return found
+
+
+def _reason(name: str, attention: Conditions, own: bool) -> str:
+    measure = MEASURES.get(name.removeprefix(ON_TEXT))
+    need = None if measure is None else attention.lacks(measure)
+    if need is not None:
+        return NEEDS[need]
+    text = "the text" if own else "the natural text"
+    absent = "" if measure is None else measure.absent.format(text=text)
+    return absent or "the weights are not numbers"
 
 
 def _probes(

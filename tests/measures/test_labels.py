@@ -7,7 +7,7 @@ import pytest
 from attnviz.errors import UsageError
 from attnviz.measures.labels import Rule, best_label, clear_deviations, strength, strengths
 from attnviz.measures.registry import LABELS, label_named
-from attnviz.patterns.names import find_label
+from attnviz.patterns.command import find_label
 
 
 def label(scores: dict, base: dict, measured: dict | None = None, floors: dict | None = None):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.engine import probes
 from attnviz.errors import LoadError
 from attnviz.measures.registry import RELATIONS
+from attnviz.patterns import probes
 from attnviz.patterns.probes import WordPair, natural_texts, read_probe_file, shipped_sentences
 
 
