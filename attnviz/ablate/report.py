@@ -127,9 +127,9 @@ def measure(
 
     top: how many of the ranking are held against random directions where there are several texts.
     """
-    start = time.monotonic()
     run = ScanRun(job.variants, file)
     found = Measured(job, wish, run.part(_REMOVALS, job.scan()))
+    start = time.monotonic()  # torch is imported by now
     try:
         _run(found, run, top, advance)
     except KeyboardInterrupt:

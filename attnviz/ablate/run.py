@@ -27,8 +27,8 @@ from attnviz.cli.terminal import messages
 from attnviz.cli.texts_input import Texts
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
+from attnviz.engine.capture import capture
 from attnviz.engine.effects import AblationReport
-from attnviz.engine.run import capture
 from attnviz.errors import UnsupportedError
 from attnviz.measures.traits import head_scores
 from attnviz.measures.words import joined

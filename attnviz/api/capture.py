@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnviz.api.head_choice import HeadChoice, spelled
 from attnviz.api.head_maps import HeadMaps
 from attnviz.api.python_words import in_python_words
-from attnviz.engine.over_text import Choice, observe
+from attnviz.engine.capture import Choice, capture_text
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.measures.words import joined
@@ -97,7 +97,7 @@ def capture(
         )
         given = {name: value for name, value in options.items() if value is not None}
         opened = _opened(model, tokenizer, given)
-        record, selected = observe(opened, text, choice)
+        record, selected = capture_text(opened, text, choice)
         if target is None and record.kind in ("decoder", "cross"):
             target = joined(record.queries)
         return HeadMaps(heads_report(record, selected), text, target)

@@ -1,4 +1,4 @@
-"""What crosses the layers when heads are removed: what was removed, what it cost, on which texts.
+"""What crosses the layers when heads are ablated: what is asked for, what it cost, on which texts.
 
 The metrics are defined in Michel et al. 2019 (loss), and as usual for the others; see ``METRICS``.
 """
@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.errors import UsageError
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Metric",
     "Mode",
     "Positions",
+    "ScanOptions",
     "Scores",
     "Unit",
     "Variant",
@@ -58,6 +60,42 @@ output_mse: mean squared difference of the final hidden states, or of the own at
 output_cosine: mean over positions of one minus the cosine between these two; in [0, 2].
 logit_diff: change of logit(answer) − logit(foil) at the end of the text.
 """
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """The choices that decide the numbers.
+
+    mode: what takes the place of an ablated head.
+    positions: which predictions count. ``last``: of what follows the text; and the loss of its
+        last token.
+    pair: token ids of answer and foil for ``logit_diff``, or None.
+    per_position: with ``mean``, a mean for each position apart instead of one over all.
+    draws: with ``resample``, how many other texts takes the place of each text.
+    seed: of draws and of the control's directions.
+    control: instead of each removal, take off a random direction of equal norm.
+    token_losses: whether the loss of each token is kept.
+    max_memory: bytes that a scan may hold; None for a share of what is free.
+    Raises UsageError for numbers that make no sense.
+    """
+
+    mode: Mode = "zero"
+    positions: Positions = "all"
+    pair: tuple[int, int] | None = None
+    per_position: bool = False
+    draws: int = 1
+    seed: int = 0
+    control: bool = False
+    token_losses: bool = False
+    max_memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise UsageError(f"expected at least 1 draw, got {self.draws}")
+        if self.seed < 0:
+            raise UsageError(f"the seed must be 0 or more, got {self.seed}")
+        if self.max_memory is not None and self.max_memory < 1:
+            raise UsageError(f"expected memory for the scan, got {self.max_memory} bytes")
 
 
 @dataclass(frozen=True, order=True)

@@ -56,7 +56,7 @@ def rollout(
 ) -> None:
     """Follow attention through all layers, from each output token to the input."""
     from attnviz.cli.text_input import read_text
-    from attnviz.engine.over_text import Choice
+    from attnviz.engine.capture import Choice
     from attnviz.heads.rollout_run import show_rollout
 
     show_rollout(

@@ -14,7 +14,7 @@ from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
-from attnviz.engine.over_text import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
 from attnviz.heads.rollout import rollout
 from attnviz.heads.rollout_screen import rollout_screen
 from attnviz.measures.records import Rollout

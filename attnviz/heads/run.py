@@ -14,7 +14,7 @@ from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
-from attnviz.engine.over_text import Choice, observe
+from attnviz.engine.capture import Choice, capture_text
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.heads.screen import View, heads_screen
@@ -193,7 +193,7 @@ def _reports(
             model = load(model_name, replace(variant.options, progress=progress))
             loaded = variant.options
         choice = variant.choice
-        record, selected = observe(model, text, choice)
+        record, selected = capture_text(model, text, choice)
         reports.append(heads_report(record, selected, choice.index_base, wish.sort, wish.reverse))
     return reports
 

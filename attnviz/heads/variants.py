@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeVar, get_args
 
-from attnviz.engine.over_text import Choice
+from attnviz.engine.capture import Choice
 from attnviz.errors import UsageError
 from attnviz.models.resolve import LoadOptions
 from attnviz.records import Kind, Score

@@ -12,9 +12,10 @@ import torch
 
 from attnviz.cli.measured_texts import encode_texts
 from attnviz.cli.texts_input import Texts
-from attnviz.engine.output_projections import find_output_projections
-from attnviz.engine.over_text import Choice, target_tokens
-from attnviz.engine.scan.run import ScanOptions, open_scan
+from attnviz.engine.capture import Choice, target_tokens
+from attnviz.engine.effects import ScanOptions
+from attnviz.engine.projections import find_output_projections
+from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.huggingface import load_transformers
@@ -113,7 +114,7 @@ def prune_model(
         goal_of(wish, bounds, info, 0.0)  # refused before anything is measured
     work = _Work(advance)
     targets = _targets(model, tokens)
-    scan = open_scan(model, tokens, ScanOptions(max_memory=wish.memory), targets=targets)
+    scan = open_scan(model, inputs_of(tokens, targets), ScanOptions(max_memory=wish.memory))
     meter = ScanMeter(scan, len(tokens), bounds.all_heads()[0], work.add)
     if not math.isfinite(meter.baseline):
         loss = f"the loss of {info.name!r} is {meter.baseline} in {info.dtype}"

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.queries_keys import softened
+from attnviz.engine.queries_keys import softmaxed
 from attnviz.scaling.measures import histogram, matrix_measures
 from attnviz.scaling.records import BIN_EDGES, MEASURES, Estimate, Softened
 
@@ -35,7 +35,7 @@ class Side:
         bias: (query, key), added before the softmax, -inf where a key is hidden.
         rows: the queries that count; None for all.
         """
-        weights = softened(products, self.scale, bias)
+        weights = softmaxed(products, self.scale, bias)
         scores = products * self.scale
         visible = None
         if rows is not None:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.capture import observe_queries_keys
 from attnviz.engine.queries_keys import QueriesKeys, products
-from attnviz.engine.query_key import Model, observe_queries_keys
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import Model
 from attnviz.records import Tokens
 from attnviz.scaling.estimates import Side
 from attnviz.scaling.measures import visible_rows

@@ -16,7 +16,7 @@ from attnviz.cli.scan_progress import scanning
 from attnviz.cli.texts_input import read_texts
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
-from attnviz.engine.over_text import encoded
+from attnviz.engine.capture import encoded
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room

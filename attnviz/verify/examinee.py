@@ -9,8 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.patchable import Passage
-from attnviz.records import Kind, ModelInfo
+from attnviz.records import Input, Kind, ModelInfo
 from attnviz.verify.maps import Maps
 
 __all__ = ["Examinee", "HeadSum", "Outputs", "Padded", "Reference", "Side"]
@@ -80,7 +79,7 @@ class Examinee(Protocol):
     def kinds(self) -> tuple[Kind, ...]: ...
 
     @property
-    def passage(self) -> Passage: ...
+    def passage(self) -> Input: ...
 
     @property
     def rounds_in(self) -> str: ...
@@ -91,11 +90,11 @@ class Examinee(Protocol):
     @property
     def dropout(self) -> float: ...
 
-    def capture(self, passage: Passage) -> Maps:
+    def capture(self, passage: Input) -> Maps:
         """The weights of a run, by the library's own way of observing."""
         ...
 
-    def outputs(self, passage: Passage) -> Outputs:
+    def outputs(self, passage: Input) -> Outputs:
         """The outputs of a run while it is observed."""
         ...
 

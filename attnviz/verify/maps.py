@@ -24,15 +24,20 @@ Difference: TypeAlias = tuple[float, str]
 class KeepAll:
     """An observer that keeps every layer of every kind, of the first text of a batch."""
 
+    norms = False
+
     def __init__(self) -> None:
         self.maps: dict[tuple[Kind, int], NDArray[np.floating]] = {}
 
     def wants(self, kind: Kind, layer: int) -> bool:
         return True
 
-    def observe(self, kind: Kind, layer: int, weights: Any) -> None:
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+    ) -> None:
         # A copy: what a model computes in place later must not change what was seen.
-        self.maps[kind, layer] = np.array(to_numpy(weights[0]))
+        if text == 0:
+            self.maps[kind, layer] = np.array(to_numpy(weights))
 
 
 def apart(one: Maps, other: Maps) -> Difference:

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.engine.patchable import Passage
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Tokens
+from attnviz.records import Input, Tokens
 from attnviz.verify import observing, properties
 from attnviz.verify.examinee import Examinee, Outputs, Reference
 from attnviz.verify.naive_loop import naive_attention
@@ -73,7 +72,7 @@ def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) ->
 
     Raises UnsupportedError for a model that does not read text.
     """
-    passage = Passage(tokens.ids, None if target is None else target.ids)
+    passage = Input(tokens, target)
     if isinstance(model, TransformersModel):
         return TransformersExaminee(model, passage)
     twin = _twin(model)
@@ -115,7 +114,7 @@ def _state(model: OwnAttention) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in named.items() if array is not None}
 
 
-def _bundled(model: Bundled, twin: TorchDecoder, passage: Passage) -> Examinee:
+def _bundled(model: Bundled, twin: TorchDecoder, passage: Input) -> Examinee:
     def run(ids: tuple[int, ...], mask: Tensor | None) -> Tensor:
         logits: Tensor = twin(torch.tensor([ids]), mask)
         return logits
@@ -137,7 +136,7 @@ def _bundled(model: Bundled, twin: TorchDecoder, passage: Passage) -> Examinee:
     )
 
 
-def _own(model: OwnAttention, twin: MultiHeadAttention, passage: Passage) -> Examinee:
+def _own(model: OwnAttention, twin: MultiHeadAttention, passage: Input) -> Examinee:
     def run(ids: tuple[int, ...], mask: Tensor | None) -> Tensor:
         output: Tensor = twin(torch.from_numpy(model.embed(ids))[None], mask=mask)
         return output

@@ -15,12 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.masks import padding_mask
-from attnviz.engine.ablation_hook_points import HookPointSites
-from attnviz.engine.hook_points import observe_hook_points
-from attnviz.engine.patchable import Passage
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
+from attnviz.engine.hook_points import OwnHookPoints, observe_hook_points
 from attnviz.models.model import NumpyModel
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import Input, Kind, ModelInfo
 from attnviz.verify.examinee import HeadSum, Outputs, Padded, Reference, Side
 from attnviz.verify.head_sums import sum_heads
 from attnviz.verify.maps import KeepAll, Maps
@@ -47,7 +45,7 @@ class NativeExaminee:
     def __init__(
         self,
         model: NumpyModel,
-        passage: Passage,
+        passage: Input,
         twin: nn.Module,
         run: Callable[[tuple[int, ...], Tensor | None], Tensor],
         in_numpy: Callable[[tuple[int, ...]], Outputs],
@@ -77,13 +75,11 @@ class NativeExaminee:
     def kinds(self) -> tuple[Kind, ...]:
         return self._model.kinds
 
-    def capture(self, passage: Passage) -> Maps:
-        blank = ("",) * len(passage.ids)
-        tokens = Tokens(passage.ids, blank, (False,) * len(passage.ids))
-        record = capture(self._model, tokens, kind="self")
+    def capture(self, passage: Input) -> Maps:
+        record = capture(self._model, passage.text, kind="self")
         return {("self", layer.layer): layer.weights for layer in record.layers}
 
-    def outputs(self, passage: Passage) -> Outputs:
+    def outputs(self, passage: Input) -> Outputs:
         return self._watched(passage.ids)[1]
 
     @torch.inference_mode()
@@ -111,7 +107,7 @@ class NativeExaminee:
         return {}
 
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
-        sites = HookPointSites(self._twin)
+        sites = OwnHookPoints(self._twin)
         return sum_heads(self._twin, sites, lambda: self._run(self.passage.ids, None))
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:

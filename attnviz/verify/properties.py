@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.engine.patchable import Passage
-from attnviz.records import Kind
+from attnviz.records import Input, Kind, Tokens
 from attnviz.verify.examinee import Examinee, Outputs
 from attnviz.verify.maps import Maps, apart, furthest
 from attnviz.verify.records import Check, Measure
@@ -98,18 +97,18 @@ def _until(maps: Maps, place: int, kinds: tuple[Kind, ...] | None = None) -> Map
     }
 
 
-def _changed(examinee: Examinee, place: int) -> Passage:
+def _changed(examinee: Examinee, place: int) -> Input:
     """The text that is predicted with other tokens from ``place`` on."""
     passage = examinee.passage
-    text = passage.predicted
+    text = passage.predicted.ids
     offered = examinee.other_ids(2 * len(text))
     fresh = [
         next(other for other in offered[index:] if other != old)
         for index, old in enumerate(text[place:])
     ]
-    changed = (*text[:place], *fresh)
+    changed = Tokens.bare((*text[:place], *fresh))
     if passage.target is None:
-        return replace(passage, ids=changed)
+        return Input(changed)
     return replace(passage, target=changed)
 
 

@@ -109,7 +109,7 @@ def show_model_proof(
 
 def _read(model: Model, text: str, wish: ModelWish, asked: bool) -> tuple[Tokens, Tokens | None]:
     """The tokens, and what a decoder reads: a given text, else the same one."""
-    from attnviz.engine.over_text import Choice, encoded, require_maps, target_tokens
+    from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
 
     cut = wish.truncate or not asked
     tokens = encoded(model, text, cut)

@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from attnviz.engine.attention_calls import borrowed
 from attnviz.engine.forward_pass import ForwardPass
-from attnviz.engine.model_state import borrowed
-from attnviz.engine.patchable import Passage, transformers_subject
-from attnviz.engine.transformers_interface import observe_transformers
+from attnviz.engine.observe_torch import observe_pass
+from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Kind, ModelInfo
+from attnviz.records import Input, Kind, ModelInfo, Tokens
 from attnviz.verify.examinee import HeadSum, Outputs, Padded, Reference, Side
 from attnviz.verify.head_sums import sum_heads
 from attnviz.verify.maps import KeepAll, Maps
@@ -42,7 +42,7 @@ _TOO_LOW = (
 class TransformersExaminee:
     """A loaded model and the text that it reads; see ``Examinee``."""
 
-    def __init__(self, model: TransformersModel, passage: Passage) -> None:
+    def __init__(self, model: TransformersModel, passage: Input) -> None:
         self._model = model
         self._whole = model.model
         self.passage = passage
@@ -75,25 +75,18 @@ class TransformersExaminee:
     def dropout(self) -> float:
         return dropout_of(self._whole)
 
-    def capture(self, passage: Passage) -> Maps:
+    def capture(self, passage: Input) -> Maps:
         keep = KeepAll()
         self._observe(passage, keep)
         return keep.maps
 
-    def outputs(self, passage: Passage) -> Outputs:
+    def outputs(self, passage: Input) -> Outputs:
         with last_hidden(self._stack) as found:
             self._observe(passage, KeepAll())
         return found[-1]
 
-    def _observe(self, passage: Passage, keep: KeepAll) -> None:
-        target = None if passage.target is None else torch.tensor([passage.target])
-        observe_transformers(
-            self._whole,
-            keep,
-            torch.tensor([passage.ids]),
-            decoder_input_ids=target,
-            compare=False,  # the checks themselves do
-        )
+    def _observe(self, passage: Input, keep: KeepAll) -> None:
+        observe_pass(plan(self._whole, passage), keep)
 
     def references(self) -> tuple[Reference, ...]:
         maps = eager_maps(self._forward, self.capture(self.passage))
@@ -118,10 +111,10 @@ class TransformersExaminee:
 
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
         try:
-            subject = transformers_subject(self._whole, self.kinds[-1], self.passage)
+            subject = patchable_transformers(self._whole, self.kinds[-1], self.passage)
         except UnsupportedError as error:
             return (), str(error)
-        return sum_heads(subject.root, subject.sites, lambda: subject.run(self.passage))
+        return sum_heads(subject.root, subject.hook_points, lambda: subject.run(self.passage))
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
         parameters = inspect.signature(self._forward.module.forward).parameters
@@ -145,7 +138,7 @@ class TransformersExaminee:
         kept = slice(start, start + real)
         mask = torch.zeros((1, len(ids)), dtype=torch.long)
         mask[:, kept] = 1
-        forward = plan(self._whole, replace(self.passage, ids=ids), mask)
+        forward = plan(self._whole, replace(self.passage, text=Tokens.bare(ids)), mask)
         if side == "left":
             places = (mask.cumsum(-1) - 1).clamp(min=0).to(self._whole.device)
             forward = replace(forward, inputs=forward.inputs | {"position_ids": places})

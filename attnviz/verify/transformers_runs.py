@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,24 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.attention_call import AttentionCall, active
-from attnviz.engine.eager_fallback import observe_reported, without_recording_hooks
-from attnviz.engine.forward_pass import ForwardPass, plan_pass
-from attnviz.engine.model_state import borrowed
-from attnviz.engine.patchable import Passage
-from attnviz.engine.registered_attention import cross_attention, observe_registered
-from attnviz.engine.stacks import Places
+from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError
+from attnviz.engine.forward_pass import KINDS, ForwardPass, plan_pass
+from attnviz.engine.observe_torch import observe_pass, run_reporting
+from attnviz.engine.observer import hand_over
+from attnviz.engine.passes import WatchedCall, watched
 from attnviz.models.attention_interface import uses_interface
-from attnviz.records import Kind
+from attnviz.records import Input, Kind
 from attnviz.verify.maps import KeepAll, Maps
 
 __all__ = ["eager_maps", "last_hidden", "observed_maps", "plan", "sink_shares"]
 
 
-def plan(whole: Any, passage: Passage, attention_mask: Tensor | None = None) -> ForwardPass:
+def plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
     """A run over one text that computes every kind of attention."""
-    target = None if passage.target is None else torch.tensor([passage.target])
-    planned = plan_pass(whole, KeepAll(), torch.tensor([passage.ids]), attention_mask, target)
+    target = None if passage.target is None else torch.tensor([passage.target.ids])
+    planned = plan_pass(whole, KINDS, torch.tensor([passage.ids]), attention_mask, target)
     return replace(planned, compare=False)
 
 
@@ -37,29 +35,21 @@ def plan(whole: Any, passage: Passage, attention_mask: Tensor | None = None) -> 
 def observed_maps(forward: ForwardPass) -> Maps:
     """The weights of a run, observed as ``observe_transformers`` does."""
     keep = KeepAll()
-    if not (uses_interface(forward.model) and observe_registered(forward, keep)):
-        keep = KeepAll()
-        observe_reported(forward, keep)
+    observe_pass(forward, keep)
     return keep.maps
 
 
 @torch.inference_mode()
 def eager_maps(forward: ForwardPass, like: Maps) -> Maps:
     """What the model itself reports with eager attention, numbered as the layers of ``like``."""
-    with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
-        outputs = forward.run(output_attentions=True)
-    found: dict[tuple[Kind, int], NDArray[np.floating]] = {}
-    for kind in forward.kinds:
-        field = "attentions" if len(forward.kinds) == 1 else f"{kind}_attentions"
-        reported = getattr(outputs, field, None) or ()
+    keep = KeepAll()
+    for kind, reported in run_reporting(forward)[1].items():
         # Layers without attention report nothing, but are counted.
         numbers = sorted(layer for other, layer in like if other == kind)
-        keep = KeepAll()
         if len(numbers) == len(reported):
             for layer, weights in zip(numbers, reported, strict=True):
-                keep.observe(kind, layer, weights)
-        found |= keep.maps
-    return found
+                hand_over(keep, kind, layer, weights[:1])
+    return keep.maps
 
 
 @contextmanager
@@ -80,33 +70,22 @@ def last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
 
 @torch.inference_mode()
 def sink_shares(forward: ForwardPass) -> Maps:
-    """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys."""
-    if not uses_interface(forward.model):
-        return {}
-    with borrowed(forward.model):
-        cross = cross_attention(forward) if Places.ambiguous(forward) else {}
-        watch = _Sinks(Places(forward, cross))
-        with active(watch):
-            forward.run()
-    return watch.shares
-
-
-class _Sinks:
-    """Takes the attention calls of a run, and notes what those with a sink give to it.
+    """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys.
 
     transformers hands the sinks of a layer, a score for each head, to its attention function.
     """
+    shares: dict[tuple[Kind, int], NDArray[np.floating]] = {}
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self.shares: dict[tuple[Kind, int], NDArray[np.floating]] = {}
-
-    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        place = self._places.next(call.module, call.key.shape[-2])
-        sinks = call.options.get("s_aux")
+    def answer(watch: WatchedCall) -> Attended:
+        sinks = watch.call.options.get("s_aux")
         if sinks is not None:
-            self.shares[place] = _share(call, sinks)
-        return call.eager()
+            shares[watch.kind, watch.layer] = _share(watch.call, sinks)
+        return watch.eager()
+
+    if uses_interface(forward.model):
+        with suppress(IncompleteError):
+            watched(forward, answer)
+    return shares
 
 
 def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:

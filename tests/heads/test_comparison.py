@@ -13,7 +13,7 @@ import pytest
 
 from attnviz.draw.kind_words import kind_reading, kind_words, variant_names
 from attnviz.draw.theme import Theme
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.heads.compared import compare_heads
 from attnviz.heads.comparison_screen import compared_heads, comparison_screen
 from attnviz.heads.report import heads_report

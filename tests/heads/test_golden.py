@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.theme import Theme
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.heads.screen import View, heads_screen
 from attnviz.heads.token_view import Word
 from attnviz.measures.traits import head_scores, telling_heads

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.heads.compared import compare_heads, moved_share
 from attnviz.heads.report import heads_report
 from attnviz.models.own import OwnAttention
