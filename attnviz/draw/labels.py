@@ -16,7 +16,6 @@ __all__ = [
     "at_blanks",
     "cut",
     "fit",
-    "spelled",
     "token_label",
     "token_labels",
     "visible",
@@ -158,33 +157,3 @@ def at_blanks(text: str, cells: int, indent: str = "", ellipsis: str = "…") ->
         room = cells - width(lines[-1] + gap)
         lines[-1] += gap + (word if width(word) <= room else fit(word, room, ellipsis))
     return lines
-
-
-_ROOT = re.compile(r"√(\w[\w,]*\w|\w)")
-_SPELLED = {
-    "√": "sqrt",
-    "−∞": "-inf",
-    "±": "+-",
-    "→": "->",
-    "≤": "<=",
-    "≥": ">=",
-    "ε": " eps",
-    "Σ": "sum",
-    "ᵀ": "^T",
-    "²": "^2",
-    "…": "...",
-}
-_LETTERS = str.maketrans("×÷·–−“”", 'x/*--""')
-
-
-def spelled(text: str) -> str:
-    """``text`` in signs that every console can write; it may grow longer.
-
-    A text of a stranger is not for this: what it says is escaped, not spelled.
-    """
-    if text.isascii():
-        return text
-    text = _ROOT.sub(r"sqrt(\1)", text)
-    for sign, words in _SPELLED.items():
-        text = text.replace(sign, words)
-    return text.translate(_LETTERS)

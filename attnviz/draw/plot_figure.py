@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnviz.draw.curve import round_ticks, short_number, value_range
+from attnviz.draw.curve import value_range
 from attnviz.draw.document import Curve, Histogram, Plot
 from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Stroke, Tip, flow, tinted
 from attnviz.draw.labels import width
+from attnviz.draw.ticks import round_ticks, short_number
 
 __all__ = ["INKS", "plot_figure"]
 

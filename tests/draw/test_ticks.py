@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.curve import round_ticks, short_number
+from attnviz.draw.ticks import round_ticks, short_number
 
 
 @pytest.mark.parametrize(
