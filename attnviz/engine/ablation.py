@@ -39,35 +39,33 @@ Replacements: TypeAlias = Mapping[int, Tensor]
 
 @contextmanager
 def ablating(
-    patchable: PatchableModel,
+    model: PatchableModel,
     heads: Collection[tuple[int, int]],
     replacements: Replacements | None = None,
 ) -> Iterator[None]:
-    """While this is open, ``patchable.root`` runs without these (layer, head) pairs, for any batch.
+    """While this is open, ``model.root`` runs without these (layer, head) pairs, for any batch.
 
     replacements: replace their outputs by these; None by zero.
     The model is in evaluation mode, and as it was on leaving, also after an exception. Raises
     UsageError for a head that does not exist.
     """
-    check_heads(patchable, heads)
+    check_heads(model, heads)
     variant = Variant(tuple(sorted(set(heads)))) if heads else None
     intervention = HeadAblation(
-        patchable.kind, {} if variant is None else {None: variant}, replacements
+        model.kind, {} if variant is None else {None: variant}, replacements
     )
-    with patchable.hook_points.borrowed(), patchable.hook_points.intervening(intervention):
+    with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
         yield
 
 
-def check_heads(patchable: PatchableModel, heads: Collection[tuple[int, int]]) -> None:
+def check_heads(model: PatchableModel, heads: Collection[tuple[int, int]]) -> None:
     """UsageError for the first of the (layer, head) pairs that the model does not have."""
     for layer, head in heads:
-        if layer not in patchable.heads:
+        if layer not in model.heads:
+            raise UsageError(f"no layer {layer} with heads: expected {_range(list(model.heads))}")
+        if not 0 <= head < model.heads[layer]:
             raise UsageError(
-                f"no layer {layer} with heads: expected {_range(list(patchable.heads))}"
-            )
-        if not 0 <= head < patchable.heads[layer]:
-            raise UsageError(
-                f"no head {head} in layer {layer}: expected 0 to {patchable.heads[layer] - 1}"
+                f"no head {head} in layer {layer}: expected 0 to {model.heads[layer] - 1}"
             )
 
 
@@ -175,15 +173,15 @@ class Resampled:
     shorter: int
 
 
-def outputs_of(patchable: PatchableModel, given: Input) -> Replacements:
+def outputs_of(model: PatchableModel, given: Input) -> Replacements:
     """By layer what its heads put out over one text: (token, head, dim)."""
-    keep = _Keep(patchable)
-    run_pass(patchable, given, keep)
+    keep = _Keep(model)
+    run_pass(model, given, keep)
     return keep.outputs
 
 
 def mean_outputs(
-    patchable: PatchableModel, inputs: Sequence[Input], tokens: int | None = None
+    model: PatchableModel, inputs: Sequence[Input], tokens: int | None = None
 ) -> Replacements:
     """By layer the mean output of its heads over texts.
 
@@ -191,7 +189,7 @@ def mean_outputs(
         it: (tokens, head, dim). None is one mean over all positions: (1, head, dim).
     Raises UsageError where there is no text, or none is so long.
     """
-    longest = max((_length(patchable.kind, given) for given in inputs), default=0)
+    longest = max((_length(model.kind, given) for given in inputs), default=0)
     if not longest:
         raise UsageError("the reference is empty: give it at least one text")
     if tokens is not None and longest < tokens:
@@ -202,9 +200,9 @@ def mean_outputs(
     sums: dict[int, Tensor] = {}
     counts = np.zeros(tokens or 1)
     for given in inputs:
-        length = _length(patchable.kind, given)
+        length = _length(model.kind, given)
         counts[:length] += length if tokens is None else 1
-        for layer, outputs in outputs_of(patchable, given).items():
+        for layer, outputs in outputs_of(model, given).items():
             part = outputs.double()
             part = part.sum(0, keepdim=True) if tokens is None else part[:tokens]
             total = sums.setdefault(layer, part.new_zeros(tokens or 1, *part.shape[1:]))
@@ -213,19 +211,19 @@ def mean_outputs(
 
 
 def resampled(
-    patchable: PatchableModel, given: Input, others: Sequence[Input], draws: int, seed: int
+    model: PatchableModel, given: Input, others: Sequence[Input], draws: int, seed: int
 ) -> Resampled:
     """The outputs of up to ``draws`` of the other texts, drawn without repetition.
 
     A longer text is cut to the length of ``given``. Raises UsageError where all are shorter, or
     none is another.
     """
-    length = _length(patchable.kind, given)
+    length = _length(model.kind, given)
     ids = given.ids, given.target_ids
     long_enough = [
         other
         for other in others
-        if (other.ids, other.target_ids) != ids and _length(patchable.kind, other) >= length
+        if (other.ids, other.target_ids) != ids and _length(model.kind, other) >= length
     ]
     if not long_enough:
         raise UsageError(
@@ -236,14 +234,14 @@ def resampled(
     order = generator.permutation(len(long_enough))[:draws]
     chosen = [long_enough[at] for at in order]
     return Resampled(
-        tuple(outputs_of(patchable, _cut(patchable.kind, other, length)) for other in chosen),
-        sum(_length(patchable.kind, other) > length for other in chosen),
-        sum(_length(patchable.kind, other) < length for other in others),
+        tuple(outputs_of(model, _cut(model.kind, other, length)) for other in chosen),
+        sum(_length(model.kind, other) > length for other in chosen),
+        sum(_length(model.kind, other) < length for other in others),
     )
 
 
 def _length(kind: Kind, given: Input) -> int:
-    """Tokens that look, where ``kind`` of attention is the patchable model's own."""
+    """Tokens that look, where ``kind`` of attention is the model model's own."""
     return len(given.predicted if kind in ("decoder", "cross") else given.text)
 
 
@@ -256,8 +254,8 @@ def _cut(kind: Kind, given: Input, length: int) -> Input:
 class _Keep:
     """An intervention that keeps the outputs of the first text of the batch."""
 
-    def __init__(self, patchable: PatchableModel) -> None:
-        self._kind = patchable.kind
+    def __init__(self, model: PatchableModel) -> None:
+        self._kind = model.kind
         self.outputs: dict[int, Tensor] = {}
 
     def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ _IGNORED = -100
 
 
 def gradient_importance(
-    patchable: PatchableModel,
+    model: PatchableModel,
     inputs: Sequence[Input],
     *,
     replacements: Replacements | None = None,
@@ -53,15 +53,15 @@ def gradient_importance(
     The model is left as it was. Raises UsageError where it has no language-model head, or a text
     is too short for a loss.
     """
-    if patchable.head is None:
+    if model.head is None:
         raise UsageError("this model has no language-model head: there is no loss to differentiate")
     total: Tensor | None = None
     done = 0
     for done, given in enumerate(inputs, start=1):
-        if not patchable.ours:
-            with torch.inference_mode(), patchable.hook_points.borrowed():
-                require_own(patchable, given)
-        gradient = _gradient(patchable, given, replacements, removed)
+        if not model.ours:
+            with torch.inference_mode(), model.hook_points.borrowed():
+                require_own(model, given)
+        gradient = _gradient(model, given, replacements, removed)
         if reduction == "text":
             gradient = gradient.abs()
         total = gradient if total is None else total + gradient
@@ -71,12 +71,12 @@ def gradient_importance(
             break
     if total is None:
         raise UsageError("no text to take a gradient over: expected at least one")
-    scores = dict(zip(_places(patchable), (total.abs() / done).tolist(), strict=True))
+    scores = dict(zip(_places(model), (total.abs() / done).tolist(), strict=True))
     return _normalised(scores) if normalise else scores
 
 
-def _places(patchable: PatchableModel) -> list[tuple[int, int]]:
-    return [(layer, head) for layer, heads in patchable.heads.items() for head in range(heads)]
+def _places(model: PatchableModel) -> list[tuple[int, int]]:
+    return [(layer, head) for layer, heads in model.heads.items() for head in range(heads)]
 
 
 def _normalised(scores: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
@@ -90,23 +90,23 @@ def _normalised(scores: Mapping[tuple[int, int], float]) -> dict[tuple[int, int]
 
 
 def _gradient(
-    patchable: PatchableModel,
+    model: PatchableModel,
     given: Input,
     replacements: Replacements | None,
     removed: Collection[tuple[int, int]],
 ) -> Tensor:
     """∂loss/∂ξ of every head over one text, in the order of ``_places``."""
-    gates = _Gates(patchable, replacements, removed)
-    runs = _runs(patchable, given)
-    total = torch.zeros(sum(patchable.heads.values()), dtype=torch.float64)
+    gates = _Gates(model, replacements, removed)
+    runs = _runs(model, given)
+    total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
     with (
-        patchable.hook_points.borrowed(),
-        fused_activations(patchable.root),
+        model.hook_points.borrowed(),
+        fused_activations(model.root),
         torch.enable_grad(),
-        patchable.hook_points.intervening(gates),
+        model.hook_points.intervening(gates),
     ):
         for run, at, wanted in runs:
-            logits = patchable.run(run)
+            logits = model.run(run)
             if logits is None:
                 raise UsageError("this model puts out no logits: there is no loss")
             rows = logits.flatten(0, 1)
@@ -125,21 +125,21 @@ def _gradient(
     return total / len(runs)
 
 
-def _runs(patchable: PatchableModel, given: Input) -> list[tuple[Input, list[int], list[int]]]:
+def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], list[int]]]:
     """Passes, their positions that predict a token, and these tokens."""
     read = given.predicted.ids
-    if not _is_masked(patchable, given):
+    if not _is_masked(model, given):
         require_two(given)
         return [(given, list(range(len(read) - 1)), list(read[1:]))]
-    mask = patchable.mask_id
+    mask = model.mask_id
     if mask is None:
         raise UsageError("this model reads both ways and has no mask token: there is no loss")
     return [(given.masked(at, mask), [at], [read[at]]) for at in words_to_mask(given, mask)]
 
 
-def _is_masked(patchable: PatchableModel, given: Input) -> bool:
-    with torch.inference_mode(), patchable.hook_points.borrowed():
-        return not is_causal(patchable, probe_of(given))
+def _is_masked(model: PatchableModel, given: Input) -> bool:
+    with torch.inference_mode(), model.hook_points.borrowed():
+        return not is_causal(model, probe_of(given))
 
 
 class _Gates:
@@ -147,19 +147,19 @@ class _Gates:
 
     def __init__(
         self,
-        patchable: PatchableModel,
+        model: PatchableModel,
         replacements: Replacements | None,
         removed: Collection[tuple[int, int]],
     ) -> None:
-        self._kind = patchable.kind
+        self._kind = model.kind
         self._replacements = replacements
         self._gates = {
             layer: torch.tensor(
                 [float((layer, head) not in removed) for head in range(heads)],
-                device=patchable.device,
+                device=model.device,
                 requires_grad=True,
             )
-            for layer, heads in patchable.heads.items()
+            for layer, heads in model.heads.items()
         }
 
     @property

@@ -145,14 +145,14 @@ class ForwardOutput:
 
 
 def run_pass(
-    patchable: PatchableModel,
+    model: PatchableModel,
     given: Input,
     intervention: Intervention | None,
     *more: Input,
     project_all: bool = False,
     order: Sequence[int] | None = None,
 ) -> ForwardOutput:
-    """Run the borrowed ``patchable`` once.
+    """Run the borrowed ``model`` once.
 
     The vocabulary projection runs on no position: it takes almost half of a small model's time,
     and its logits over all ablations would fill the memory.
@@ -172,12 +172,12 @@ def run_pass(
         return None if project_all else (args[0][:1, :0], *args[1:])
 
     with ExitStack() as hooks:
-        hooks.callback(patchable.stack.register_forward_hook(keep_hidden).remove)
-        if patchable.head is not None:
-            hooks.callback(patchable.head.register_forward_pre_hook(shorten).remove)
-        points = patchable.hook_points
+        hooks.callback(model.stack.register_forward_hook(keep_hidden).remove)
+        if model.head is not None:
+            hooks.callback(model.head.register_forward_pre_hook(shorten).remove)
+        points = model.hook_points
         with nullcontext() if intervention is None else points.intervening(intervention, order):
-            logits = patchable.run(given, *more)
+            logits = model.run(given, *more)
     if "hidden" not in seen or seen["hidden"].ndim != 3:
         raise LostTrackError("the final hidden states were not found")
     return ForwardOutput(seen["hidden"], seen.get("projected"), logits)

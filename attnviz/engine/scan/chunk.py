@@ -15,7 +15,6 @@ from attnviz.engine.effects import Metric, Positions, Variant
 from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.patchable import (
     ForwardOutput,
-    PatchableModel,
     require_two,
     run_pass,
     words_to_mask,
@@ -81,23 +80,19 @@ class _Run:
 
 
 def score_chunk(
-    patchable: PatchableModel,
-    plan: ScanPlan,
-    request: Request,
-    variants: Sequence[Variant],
-    replacements: Replacements | None,
+    plan: ScanPlan, request: Request, variants: Sequence[Variant], replacements: Replacements | None
 ) -> Chunk:
     """Measure removals that are ``ordered``, all in one pass where the model allows it.
 
     Raises UsageError for a text that is too short for a loss, LostTrackError where the batch does
     not end as the model does that nobody watches, UnsupportedError where a single run does not.
     """
-    plain = _answers(patchable, plan, request, request.given, variants, replacements)
-    _check_clean_row(patchable, plan, request, plain.hidden[0])
+    plain = _answers(plan, request, request.given, variants, replacements)
+    _check_clean_row(plan, request, plain.hidden[0])
     metrics: dict[Metric, NDArray[np.float64]] = _output_metrics(plain.hidden, request.positions)
     baseline: dict[str, float] = {}
-    runs = _runs(patchable, plan, request)
-    no_op = _no_ops(patchable, plan, plain.hidden, variants)
+    runs = _runs(plan, request)
+    no_op = _no_ops(plan, plain.hidden, variants)
     for values in metrics.values():
         values[no_op] = 0
     if plan.unembedding is None or not runs:
@@ -110,7 +105,7 @@ def score_chunk(
     answer = plain
     for run in runs:
         if run.given != request.given:
-            answer = _answers(patchable, plan, request, run.given, variants, replacements)
+            answer = _answers(plan, request, run.given, variants, replacements)
         assert answer.projected is not None
         rows = answer.projected[:, list(run.at)]
         wanted = torch.tensor(run.wanted, device=rows.device)
@@ -129,7 +124,7 @@ def score_chunk(
     metrics["flip_rate"] = _numpy(torch.cat(flips, 1)).mean(1)
     baseline["loss"] = float(_numpy(torch.cat(clean)).mean())
     if request.pair is not None:
-        ends = _ends(plain, answer, runs, request, patchable)
+        ends = _ends(plain, answer, runs, request, plan.model.mask_id)
         changes = [
             plan.unembedding.logit_difference(rows[0], rows[1:], *request.pair) for rows in ends
         ]
@@ -141,21 +136,17 @@ def score_chunk(
     return Chunk(metrics, baseline, tokens)
 
 
-def _check_clean_row(
-    patchable: PatchableModel, plan: ScanPlan, request: Request, row: Tensor
-) -> None:
+def _check_clean_row(plan: ScanPlan, request: Request, row: Tensor) -> None:
     if request.plain is None:
         return
     read = slice(-ENDING if plan.ends_short else None, None)  # of the others nothing was computed
     if plan.strategy is None:
-        require_own(patchable, request.given)
-    elif not ends_alike(patchable.root, row[read], request.plain[0, read], exact=False):
+        require_own(plan.model, request.given)
+    elif not ends_alike(plan.model.root, row[read], request.plain[0, read], exact=False):
         raise LostTrackError("a grown batch ends in other numbers than the text alone")
 
 
-def _no_ops(
-    patchable: PatchableModel, plan: ScanPlan, hidden: Tensor, variants: Sequence[Variant]
-) -> list[int]:
+def _no_ops(plan: ScanPlan, hidden: Tensor, variants: Sequence[Variant]) -> list[int]:
     """The removals that change nothing at all, of which rounding may have made something."""
     rounding = _ALMOST_NOTHING.get(hidden.dtype, _ALMOST_NOTHING_HALF)
     largest = hidden[0].abs().max() * rounding
@@ -164,10 +155,10 @@ def _no_ops(
         for index, removed in enumerate(hidden[1:])
         if bool((removed - hidden[0]).abs().max() <= largest)
     ]
-    return [index for index in candidates if is_no_op(patchable, plan, variants[index])]
+    return [index for index in candidates if is_no_op(plan, variants[index])]
 
 
-def _runs(patchable: PatchableModel, plan: ScanPlan, request: Request) -> list[_Run]:
+def _runs(plan: ScanPlan, request: Request) -> list[_Run]:
     """The passes whose predictions are compared; none where there is nothing to predict."""
     given, read = request.given, request.given.predicted.ids
     if plan.unembedding is None:
@@ -179,12 +170,13 @@ def _runs(patchable: PatchableModel, plan: ScanPlan, request: Request) -> list[_
         last = len(read) - 1
         counted = tuple(request.positions == "all" or position == last for position in at)
         return [_Run(given, tuple(at), tuple(wanted[position] for position in at), counted)]
-    if patchable.mask_id is None:
+    mask = plan.model.mask_id
+    if mask is None:
         return []
-    words = words_to_mask(given, patchable.mask_id)
+    words = words_to_mask(given, mask)
     chosen = words if request.positions == "all" else words[-1:]
     return [
-        _Run(given.masked(position, patchable.mask_id), (position,), (read[position],), (True,))
+        _Run(given.masked(position, mask), (position,), (read[position],), (True,))
         for position in chosen
     ]
 
@@ -194,7 +186,7 @@ def _ends(
     last: ForwardOutput,
     runs: Sequence[_Run],
     request: Request,
-    patchable: PatchableModel,
+    mask: int | None,
 ) -> list[Tensor]:
     """The rows (1 + removal, width) from which answer and foil are read: at the text's end.
 
@@ -205,14 +197,13 @@ def _ends(
     assert last.projected is not None
     if runs[-1].given == request.given:
         return [plain.projected[:, -1]]
-    holes = [at for at, token in enumerate(request.given.ids) if token == patchable.mask_id]
+    holes = [at for at, token in enumerate(request.given.ids) if token == mask]
     if holes:
         return [plain.projected[:, at] for at in holes]
     return [last.projected[:, runs[-1].at[-1]]]
 
 
 def _answers(
-    patchable: PatchableModel,
     plan: ScanPlan,
     request: Request,
     given: Input,
@@ -222,15 +213,15 @@ def _answers(
     """The clean run in row 0 and each removal in a row of its own."""
 
     def intervention(rows: Mapping[int | None, Variant]) -> HeadAblation:
-        return HeadAblation(patchable.kind, rows, replacements, request.directions)
+        return HeadAblation(plan.model.kind, rows, replacements, request.directions)
 
     if plan.strategy is not None:
         rows = intervention(dict(enumerate(variants, start=1)))
         at_once = rows_at_once([call.block for call in plan.calls], len(given.ids))
         kept = ENDING if plan.ends_short and len(given.predicted) > ENDING else None
-        return run_expanded(patchable, plan, plan.strategy, given, variants, rows, at_once, kept)
-    each = [run_pass(patchable, given, intervention({}))]
-    each += [run_pass(patchable, given, intervention({0: variant})) for variant in variants]
+        return run_expanded(plan, plan.strategy, given, variants, rows, at_once, kept)
+    each = [run_pass(plan.model, given, intervention({}))]
+    each += [run_pass(plan.model, given, intervention({0: variant})) for variant in variants]
     projected = [answer.projected for answer in each if answer.projected is not None]
     return ForwardOutput(
         torch.cat([answer.hidden for answer in each]),
@@ -253,10 +244,7 @@ def _output_metrics(hidden: Tensor, positions: Positions) -> dict[Metric, NDArra
         # Half the squared distance of unit vectors is one minus their cosine, without cancelling.
         apart = torch.nn.functional.normalize(removed, dim=-1) - unit
         cosines.append(apart.square().sum(-1).mean(1) / 2)
-    return {
-        "output_mse": _numpy(torch.cat(squares)),
-        "output_cosine": _numpy(torch.cat(cosines)),
-    }
+    return {"output_mse": _numpy(torch.cat(squares)), "output_cosine": _numpy(torch.cat(cosines))}
 
 
 def _numpy(tensor: Tensor) -> NDArray[np.float64]:

@@ -36,19 +36,19 @@ _ONE_BY_ONE = "this model cannot carry all removals in one pass: they ran one at
 class TorchScan:
     """A model that is ready to be scanned.
 
-    patchable: the model.
+    model: the model.
     inputs: the texts. references: those that values come from where heads are not set to zero.
     notes: sentences about how the scan was done; more may come while it runs.
     """
 
     def __init__(
         self,
-        patchable: PatchableModel,
+        model: PatchableModel,
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
     ) -> None:
-        self._model = patchable
+        self._model = model
         self._inputs = inputs
         self._options = options
         self._references = references
@@ -122,13 +122,13 @@ class TorchScan:
 
     @contextmanager
     def _open(self) -> Iterator[ScanPlan]:
-        patchable = self._model
+        model = self._model
         with ExitStack() as opened:
             opened.enter_context(torch.inference_mode())
-            opened.enter_context(patchable.hook_points.borrowed())
-            opened.enter_context(fused_activations(patchable.root))
+            opened.enter_context(model.hook_points.borrowed())
+            opened.enter_context(fused_activations(model.root))
             if self._plan is None:
-                self._plan = make_plan(patchable, self._inputs[0], self._options.positions)
+                self._plan = make_plan(model, self._inputs[0], self._options.positions)
                 if self._plan.strategy is None:
                     self._note(_ONE_BY_ONE)
             yield self._plan
@@ -151,7 +151,7 @@ class TorchScan:
 
     def _room(self, plan: ScanPlan, given: Input, wanted: int) -> Room:
         """The room for texts of this length; measured unless a coarse bound already fits."""
-        patchable = self._model
+        model = self._model
         tokens = len(given.ids) + len(given.target or ())
         unembedding = (
             0 if plan.unembedding is None else plan.unembedding.bytes_for(len(given.predicted))
@@ -159,14 +159,14 @@ class TorchScan:
 
         def room(row: int) -> Room:
             memory = self._options.max_memory
-            return room_for(row, unembedding, patchable.device, memory, len(given.predicted))
+            return room_for(row, unembedding, model.device, memory, len(given.predicted))
 
         if self._options.max_memory is None:
-            free = free_memory(patchable.device)
-            coarse = _ALIVE * _numbers(patchable, plan, tokens) * patchable.itemsize
+            free = free_memory(model.device)
+            coarse = _ALIVE * _numbers(plan, tokens) * model.itemsize
             if free is not None and unembedding + coarse * (1 + wanted) * 4 < free:
                 return room(coarse)
-        return room(peak_bytes(lambda: run_pass(patchable, given, Untouched()), [patchable.root]))
+        return room(peak_bytes(lambda: run_pass(model, given, Untouched()), [model.root]))
 
     def _replacements(self, given: Input) -> Sequence[Replacements | None]:
         if self._options.mode == "zero":
@@ -198,7 +198,7 @@ class TorchScan:
         replacements: Replacements | None,
     ) -> Chunk:
         try:
-            return score_chunk(self._model, plan, request, variants, replacements)
+            return score_chunk(plan, request, variants, replacements)
         except torch.OutOfMemoryError as error:
             given = request.given
             room = self._rooms[len(given.ids), len(given.target or ())]
@@ -241,21 +241,20 @@ class TorchScan:
             self.notes.append(sentence)
 
 
-def _numbers(patchable: PatchableModel, plan: ScanPlan, tokens: int) -> int:
+def _numbers(plan: ScanPlan, tokens: int) -> int:
     """How many a row of the batch has: a hidden state before each block, and what is inside one.
 
     Each weight's longer side is at least its output.
     """
+    model = plan.model
     blocks = {id(call.block): call.block for call in plan.calls}.values()
     inside = {id(part) for block in blocks for part in block.modules()}
-    outside = [part for part in patchable.root.modules() if id(part) not in inside]
-    widths = sum(_width(part) for part in outside if part is not patchable.head)
+    outside = [part for part in model.root.modules() if id(part) not in inside]
+    widths = sum(_width(part) for part in outside if part is not model.head)
     widths += max((sum(map(_width, block.modules())) for block in blocks), default=0)
     widths += len(plan.calls) * plan.hidden.shape[-1]
-    return (
-        tokens * widths
-        + max(point.heads for point in patchable.hook_points.found) * tokens * tokens
-    )
+    heads = max(point.heads for point in model.hook_points.found)
+    return tokens * widths + heads * tokens * tokens
 
 
 def _width(module: nn.Module) -> int:

@@ -63,6 +63,7 @@ _HALF_ROUNDING = 5e-2
 class ScanPlan:
     """What a scan makes use of.
 
+    model: what is scanned.
     strategy: how to grow the batch; None where it cannot grow and removals run one at a time.
     calls: the block calls of a pass. entries: the one around each point of the pass.
     unembedding: how logits come from hidden states; None without a language model's head.
@@ -72,6 +73,7 @@ class ScanPlan:
     no_op: which removals were found to change nothing, or something.
     """
 
+    model: PatchableModel
     strategy: Strategy | None
     calls: tuple[BlockCall, ...]
     entries: tuple[int, ...]
@@ -83,46 +85,46 @@ class ScanPlan:
     no_op: dict[Variant, bool] = field(default_factory=dict)
 
 
-def make_plan(patchable: PatchableModel, given: Input, positions: Positions = "all") -> ScanPlan:
-    """Try the borrowed ``patchable`` on a few tokens of ``given``."""
+def make_plan(model: PatchableModel, given: Input, positions: Positions = "all") -> ScanPlan:
+    """Try the borrowed ``model`` on a few tokens of ``given``."""
     probe = probe_of(given)
-    record = RecordBlocks(patchable.root, patchable.hook_points)
+    record = RecordBlocks(model.root, model.hook_points)
     try:
         with record.recording():
-            clean = run_pass(patchable, probe, record, project_all=True)
+            clean = run_pass(model, probe, record, project_all=True)
         blocks = tuple(record.calls), tuple(record.entries)
     except LostTrackError:
-        clean, blocks = run_pass(patchable, probe, Untouched(), project_all=True), ((), ())
-    unembedding = _unembedding(patchable, probe, clean)
-    plan = ScanPlan(None, *blocks, unembedding, True, probe, clean.hidden)
-    if patchable.ours:
+        clean, blocks = run_pass(model, probe, Untouched(), project_all=True), ((), ())
+    unembedding = _unembedding(model, probe, clean)
+    plan = ScanPlan(model, None, *blocks, unembedding, True, probe, clean.hidden)
+    if model.ours:
         return replace(plan, strategy=STRATEGIES[0], ends_short=positions == "last")
-    trials = _trials(patchable)
+    trials = _trials(model)
     # Each trial in a row of an ordinary batch; the last row shows whether a text is read ahead.
-    rows = HeadAblation(patchable.kind, dict(enumerate(trials)), _unlike(patchable))
+    rows = HeadAblation(model.kind, dict(enumerate(trials)), _unlike(model))
     more = (probe,) * (len(trials) - 1)
-    plainly = run_pass(patchable, probe, rows, *more, _other_end(probe)).hidden
+    plainly = run_pass(model, probe, rows, *more, _other_end(probe)).hidden
     plan = replace(plan, causal=_alike(plainly[-1, 0], clean.hidden[0, 0]))
     strategies = STRATEGIES if plan.entries else ()
     for kept in (ENDING, None) if positions == "last" and plan.causal else (None,):
         for strategy in strategies:
-            if _works(patchable, plan, strategy, trials, plainly[:-1], kept):
+            if _works(plan, strategy, trials, plainly[:-1], kept):
                 return replace(plan, strategy=strategy, ends_short=kept is not None)
     return plan
 
 
-def require_own(patchable: PatchableModel, given: Input) -> None:
-    """UnsupportedError where the borrowed ``patchable`` ends in other numbers once it is watched.
+def require_own(model: PatchableModel, given: Input) -> None:
+    """UnsupportedError where the borrowed ``model`` ends in other numbers once it is watched.
 
     Tried once for each length class.
     """
-    place = patchable.kind, class_of(given)
-    known = _own.setdefault(patchable.root, set())
+    place = model.kind, class_of(given)
+    known = _own.setdefault(model.root, set())
     if place in known:
         return
-    plain, untouched = (run_pass(patchable, given, each).hidden for each in (None, Untouched()))
-    if not ends_alike(patchable.root, untouched, plain, exact=True):
-        raise not_its_own(patchable.root, "it ends in other numbers")
+    plain, untouched = (run_pass(model, given, each).hidden for each in (None, Untouched()))
+    if not ends_alike(model.root, untouched, plain, exact=True):
+        raise not_its_own(model.root, "it ends in other numbers")
     known.add(place)
 
 
@@ -135,14 +137,13 @@ def class_of(given: Input) -> int:
     return length_class(max(len(given.text), len(given.target or ())))
 
 
-def ordered(patchable: PatchableModel, variants: Sequence[Variant]) -> list[int]:
+def ordered(model: PatchableModel, variants: Sequence[Variant]) -> list[int]:
     """The variants' indices in the order in which their first removals happen in a pass."""
-    first = [_first_point(patchable, variant) for variant in variants]
+    first = [_first_point(model, variant) for variant in variants]
     return sorted(range(len(variants)), key=first.__getitem__)
 
 
 def run_expanded(
-    patchable: PatchableModel,
     plan: ScanPlan,
     strategy: Strategy,
     given: Input,
@@ -157,52 +158,50 @@ def run_expanded(
     """
     added: dict[int, int] = {}
     for variant in variants:
-        call = plan.entries[_first_point(patchable, variant)]
+        call = plan.entries[_first_point(plan.model, variant)]
         added[call] = added.get(call, 0) + 1
     expansion = BatchExpansion(
         plan.calls, plan.entries, added, strategy, intervention, at_once, kept
     )
     with expansion.expanding():
-        return run_pass(patchable, given, expansion, order=expansion.order)
+        return run_pass(plan.model, given, expansion, order=expansion.order)
 
 
-def is_no_op(patchable: PatchableModel, plan: ScanPlan, variant: Variant) -> bool:
+def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
     """Whether nothing of the removed heads is read: whatever they put out, not a bit changes.
 
     Rows of a batch round differently, so that a scan alone cannot tell nothing from rounding.
     """
     if variant not in plan.no_op:
-        intervention = HeadAblation(patchable.kind, {0: variant}, _unlike(patchable))
-        changed = run_pass(patchable, plan.probe, intervention).hidden
+        intervention = HeadAblation(plan.model.kind, {0: variant}, _unlike(plan.model))
+        changed = run_pass(plan.model, plan.probe, intervention).hidden
         plan.no_op[variant] = torch.equal(changed, plan.hidden)
     return plan.no_op[variant]
 
 
-def _first_point(patchable: PatchableModel, variant: Variant) -> int:
+def _first_point(model: PatchableModel, variant: Variant) -> int:
     layers = variant.layers
     return next(
         number
-        for number, point in enumerate(patchable.hook_points.found)
-        if point.kind == patchable.kind and point.layer in layers
+        for number, point in enumerate(model.hook_points.found)
+        if point.kind == model.kind and point.layer in layers
     )
 
 
-def _unembedding(
-    patchable: PatchableModel, probe: Input, clean: ForwardOutput
-) -> Unembedding | None:
+def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> Unembedding | None:
     """How to get logits from the head's input; None where there is no such head."""
-    head, rows, logits = patchable.head, clean.projected, clean.logits
+    head, rows, logits = model.head, clean.projected, clean.logits
     if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
         return None
 
     def own(rows: Tensor) -> Tensor:
-        with _replaced_input(head, rows), patchable.hook_points.intervening(Untouched()):
-            found = patchable.run(probe)
+        with _replaced_input(head, rows), model.hook_points.intervening(Untouched()):
+            found = model.run(probe)
         assert found is not None
         return found[0]
 
     plain = Unembedding(head.weight, head.bias)
-    if patchable.ours:
+    if model.ours:
         return plain
     whole = replace(plain, own=own)
     # Where the logits are small a soft cap on them hides in rounding: try the same rows far up.
@@ -228,11 +227,11 @@ def _replaced_input(head: nn.Linear, rows: Tensor) -> Iterator[None]:
         hook.remove()
 
 
-def is_causal(patchable: PatchableModel, probe: Input) -> bool:
-    """Whether a hidden state of the borrowed ``patchable`` sees no later token, on a few tokens."""
-    if patchable.ours:
+def is_causal(model: PatchableModel, probe: Input) -> bool:
+    """Whether a hidden state of the borrowed ``model`` sees no later token, on a few tokens."""
+    if model.ours:
         return True
-    both = run_pass(patchable, probe, Untouched(), _other_end(probe)).hidden
+    both = run_pass(model, probe, Untouched(), _other_end(probe)).hidden
     return _alike(both[0, 0], both[1, 0])
 
 
@@ -244,16 +243,15 @@ def _other_end(probe: Input) -> Input:
     return replace(probe, **{"text" if probe.target is None else "target": changed})
 
 
-def _trials(patchable: PatchableModel) -> list[Variant]:
+def _trials(model: PatchableModel) -> list[Variant]:
     """A removal in the first layer, one in the last, and both together, as they are ``ordered``."""
-    layers = list(patchable.heads)
-    trials = [Variant(((layer, patchable.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
+    layers = list(model.heads)
+    trials = [Variant(((layer, model.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
-    return [trials[at] for at in ordered(patchable, trials)]
+    return [trials[at] for at in ordered(model, trials)]
 
 
 def _works(
-    patchable: PatchableModel,
     plan: ScanPlan,
     strategy: Strategy,
     trials: Sequence[Variant],
@@ -261,20 +259,21 @@ def _works(
     kept: int | None = None,
 ) -> bool:
     """Whether under this strategy the trials come out as in an ordinary batch."""
-    rows = HeadAblation(patchable.kind, dict(enumerate(trials, start=1)), _unlike(patchable))
+    model = plan.model
+    rows = HeadAblation(model.kind, dict(enumerate(trials, start=1)), _unlike(model))
     try:
-        found = run_expanded(patchable, plan, strategy, plan.probe, trials, rows, 2, kept).hidden
+        found = run_expanded(plan, strategy, plan.probe, trials, rows, 2, kept).hidden
     except MISFITS:
         return False
     read = slice(None if kept is None else -kept, None)
     return found.shape[0] == 1 + len(trials) and _equal(found[1:, read], expected[:, read])
 
 
-def _unlike(patchable: PatchableModel) -> Replacements:
+def _unlike(model: PatchableModel) -> Replacements:
     return {
-        point.layer: torch.full((1, point.heads, point.dim), _UNLIKE, device=patchable.device)
-        for point in patchable.hook_points.found
-        if point.kind == patchable.kind
+        point.layer: torch.full((1, point.heads, point.dim), _UNLIKE, device=model.device)
+        for point in model.hook_points.found
+        if point.kind == model.kind
     }
 
 
