@@ -321,7 +321,7 @@ class Histogram(NamedTuple):
 
     edges: of the bins, one more than ``shares``; the first bin may begin at 0.
     top: the share at which a bar is full. ticks: (bin, name) below the bars.
-    words: what is to be said of it, below its name.
+    words: what is to be said of it, below its name. mark: a place, counted in bins, and its name.
     """
 
     name: str
@@ -331,6 +331,7 @@ class Histogram(NamedTuple):
     tint: Tint
     ticks: Sequence[tuple[float, str]] = ()
     words: str = ""
+    mark: tuple[float, str] | None = None
 
 
 @dataclass(frozen=True)
