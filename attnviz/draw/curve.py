@@ -175,6 +175,8 @@ def _floor(
             text = text.ljust(start) + label
             if len(text) + 1 + len(across) <= room:
                 unit = f"{text} {across}"
+    if named and not unit.startswith(text):
+        return text  # both ends matter more than the unit
     return unit or text
 
 

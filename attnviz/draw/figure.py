@@ -48,6 +48,7 @@ __all__ = ["SIGN_TINTS", "document_drawing", "heading_words", "part_drawings", "
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
 _MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
+_BEFORE_HEADING = 8.0
 _LETTER: dict[Style, float] = {"title": 9.0, "heading": 7.5, "text": 6.6, "faint": 6.2}
 _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "faint": 16.0}
 
@@ -60,12 +61,19 @@ def document_drawing(document: Document) -> Drawing:
     lines: list[tuple[Style, str]] = [("title", document.title)] if document.title else []
     drawings = [text_drawing(lines)] if lines else []
     drawings += [drawing for group in document.groups for drawing in _group(group)]
-    placed, y = [], _MARGIN
+    placed: list[tuple[float, float, Drawing]] = []
+    y = _MARGIN
     for drawing in drawings:
+        y += _BEFORE_HEADING if placed and _headed(drawing) else 0
         placed.append((_MARGIN, y, drawing))
         y += drawing.height + (6 if drawing.name == "text" else _GAP)
     across = max((drawing.width for drawing in drawings), default=0.0) + 2 * _MARGIN
     return Drawing(document.name, across, y - _GAP + _MARGIN, parts=tuple(placed))
+
+
+def _headed(drawing: Drawing) -> bool:
+    first = drawing.items[0] if drawing.items else None
+    return isinstance(first, Label) and first.style == "heading"
 
 
 def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
@@ -168,7 +176,7 @@ def _table(table: Table) -> Drawing:
     barred = any(row.bar is not None for row in rows)
     x, starts, ends = 0.0, [], []
     for place, column in enumerate(table.columns):
-        texts = [column.title, *(cut(row.cells[place], _LONGEST_CELL) for row in rows)]
+        texts = [column.title, *(cut(visible(row.cells[place]), _LONGEST_CELL) for row in rows)]
         depth = max((row.depth for row in rows), default=0) * _INDENT * (place == 0)
         wide = max(map(width, texts)) * _DIGIT + depth
         starts.append(x)
@@ -292,11 +300,12 @@ def _key(key: Sequence[Key]) -> Drawing:
     x, y = 0.0, 0.0
     for entry in key:
         words = f"{entry.letter} {entry.words}".strip()
-        wide = 36 + 7.0 * width(words)
+        lead = 24.0 if entry.tint is not None else 0.0
+        wide = lead + 12 + 7.0 * width(words)
         if x and x + wide > _KEY_ROOM:
             x, y = 0.0, y + 22
         if entry.tint is not None:
             items.append(tinted(x, y + 4, 18, 14, entry.tint))
-        items.append(Label(x + 24, y + 15, words, "text"))
+        items.append(Label(x + lead, y + 15, words, "text"))
         x += wide
     return Drawing("key", _KEY_ROOM, y + 24, tuple(items))

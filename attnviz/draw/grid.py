@@ -29,7 +29,7 @@ from attnviz.draw.theme import Theme
 
 __all__ = ["full_width", "grid_block", "key_block", "strength_glyph"]
 
-_WIDEST, _NUMBERED, _LEAST = 8, 6, 2
+_NUMBERED, _LEAST = 6, 2
 _GLYPHS, _HARMS = "░▒▓█", "-=≡"
 _STEPS = (0.0, 0.25, 0.5, 0.75)
 """The strengths from which the glyphs stand."""
@@ -50,7 +50,7 @@ def strength_glyph(strength: float, theme: Theme) -> str:
 
 def full_width(grid: HeadGrid) -> int:
     """The columns that the cells take where there is room for all."""
-    return _indent(grid) + _WIDEST * len(grid.columns)
+    return _indent(grid) + grid.wide * len(grid.columns)
 
 
 def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
@@ -67,12 +67,12 @@ def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
 
 def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
     indent, count = _indent(grid), len(grid.columns)
-    cell = _cell_width(indent, count, room)
+    cell = _cell_width(indent, count, grid.wide, room)
     per_row = min(max((room - indent) // cell, 1), count)
     whole = per_row >= count
     if not whole:  # lines of one length, and cells as wide as that allows
         per_row = math.ceil(count / math.ceil(count / per_row))
-        cell = _cell_width(indent, per_row, room)
+        cell = _cell_width(indent, per_row, grid.wide, room)
     lines: list[Line] = []
     if whole:
         lines.append(_names(grid.columns, indent, cell))
@@ -94,8 +94,8 @@ def _indent(grid: HeadGrid) -> int:
     return max(map(width, grid.rows)) + 1
 
 
-def _cell_width(indent: int, columns: int, room: int) -> int:
-    return max(min((room - indent) // columns, _WIDEST), _LEAST)
+def _cell_width(indent: int, columns: int, wide: int, room: int) -> int:
+    return max(min((room - indent) // columns, wide), _LEAST)
 
 
 def _names(names: Sequence[str], indent: int, cell: int) -> Line:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.diverging import diverging_steps
 from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
 from attnviz.draw.labels import cut, token_label, width
 from attnviz.draw.maps import cell_steps
+from attnviz.draw.palette import DIVERGING
 from attnviz.draw.pool import pooling
 from attnviz.draw.provenance import share
 from attnviz.draw.words import axis_labels, head_name, head_words
@@ -81,12 +83,15 @@ def _values(
     x: float,
     y: float,
     cell: float,
+    limit: float,
 ) -> Iterator[Item]:
     """Each visible weight, written in its cell."""
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
-        on = Tint(int(steps[row, column]))
+        value = float(weights[row, column])
+        on = Tint(int(steps[row, column]), DIVERGING if limit else "")
+        text = f"{value:+.2f}" if limit else share(value)
         place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
-        yield Label(*place, share(float(weights[row, column])), "value", "middle", on=on)
+        yield Label(*place, text, "value", "middle", on=on)
 
 
 def _tips(
@@ -131,10 +136,12 @@ def matrix_drawing(
     causal: bool,
     palette: str,
     index_base: int = 0,
+    limit: float = 0.0,
 ) -> Drawing:
     """Weights (query, key), a cell each, under a title and a line of words.
 
-    axes: the tokens of queries and keys. causal: leave later keys blank.
+    axes: the tokens of queries and keys. causal: leave later keys blank. palette: unused, for
+    callers that go. limit: of values of either sign, where colours are full; 0 for weights.
 
     Short texts have every value in its cell; where labels would touch, every second one, or every
     third … is left, and a line below says so.
@@ -143,6 +150,8 @@ def matrix_drawing(
     finite = np.nan_to_num(weights)
     rows, columns = weights.shape
     steps = cell_steps(finite, rows, columns, causal)
+    if limit:
+        steps = diverging_steps(weights, limit)
     steps[~np.isfinite(weights)] = -1
     cell = _cell(max(rows, columns))
     left = _longest(queries) + 10
@@ -152,12 +161,12 @@ def matrix_drawing(
     items: list[Item] = [
         Label(0, 14, name, "title"),
         Label(0, 31, words, "faint"),
-        Cells(left, top, columns * cell, rows * cell, steps),
+        Cells(left, top, columns * cell, rows * cell, steps, DIVERGING if limit else None),
         *_row_labels(queries, left, top, cell),
         *_column_labels(keys, left, top, cell),
     ]
     if max(rows, columns) <= _VALUES:
-        items += _values(finite, steps, left, top, cell)
+        items += _values(finite, steps, left, top, cell, limit)
     named = _numbered(queries, index_base), _numbered(keys, index_base)
     items += _tips(finite, named, causal, (left, top), cell)
     overhang = top - _TITLE if slanted else 8
@@ -187,6 +196,7 @@ def map_figure(shown: Map, index_base: int) -> Drawing:
         shown.causal,
         "",
         index_base,
+        shown.limit,
     )
 
 

@@ -126,8 +126,6 @@ def _grid(grid: HeadGrid) -> Iterator[str]:
     yield ""
     if grid.key:
         yield " · ".join(_safe(f"{key.letter} {key.words}".strip()) for key in grid.key) + "\n"
-    if grid.scale is not None and (grid.scale.words or grid.scale.after):
-        yield _safe(f"{grid.scale.words} {grid.scale.after}".strip()) + "\n"
 
 
 def _map(shown: Map, part: Maps) -> Iterator[str]:
@@ -150,15 +148,15 @@ def _map(shown: Map, part: Maps) -> Iterator[str]:
 def _plot(plot: Plot) -> Iterator[str]:
     """Some points of each curve, or the bars."""
     for curve in plot.curves:
+        yield f"{_safe(curve.name)}\n"
         points = curve.points
         if len(points) > _MOST_POINTS:
             last = len(points) - 1
             chosen = [round(last * place / (_MOST_POINTS - 1)) for place in range(_MOST_POINTS)]
             points = [points[place] for place in chosen]
-        yield f"{_safe(curve.name)}\n"
-        titles = [plot.across, *(f"{place:g}" for place, _ in points)]
-        yield from _head(titles, [True] * len(titles))
-        yield _cells(["", *(f"{value:.4g}" for _, value in points)])
+        places = [f"{place:.4g}" for place, _ in points]
+        yield from _head([plot.across, *places], [False] + [True] * len(places))
+        yield _cells([_safe(plot.title[0][0]), *(f"{value:.4g}" for _, value in points)])
         yield ""
     for level in plot.levels:
         yield f"{_safe(level.name)}\n"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.draw.blocks import DIM, Block, Line, flow, stack, text_line, trimmed, widest
+from attnviz.draw.blocks import DIM, Block, Line, beside, flow, stack, text_line, trimmed, widest
 from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
 from attnviz.draw.document import (
     Beside,
+    Column,
     Document,
     Facts,
     Group,
@@ -18,6 +19,7 @@ from attnviz.draw.document import (
     Part,
     Plot,
     Quote,
+    Row,
     Say,
     Table,
     Words,
@@ -47,6 +49,9 @@ def _group(group: Group, theme: Theme, room: int) -> Block:
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, room)
     columns, gap, most, stretch, _ = group.beside
+    if not columns:
+        drawn = [_member(part, theme, room).lines for part in group.parts]
+        return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)
     across = max((room + gap) // (columns + gap), 1)
     across = min(across, most) if most else across
     width = (room + gap) // across - gap if stretch else min(columns, room)
@@ -62,7 +67,7 @@ def _yielding(parts: Sequence[Part | Group], how: Beside, theme: Theme, room: in
     if right.lines and left >= max(how.columns, _full_width(first)):
         drawn = _member(first, theme, left)
         if drawn.lines:
-            return flow([Block(drawn.lines, left), right], 2 * room + how.gap, how.gap)
+            return beside([Block(drawn.lines, left), right], how.gap)
     return stack(block for block in (_member(first, theme, room), right) if block.lines)
 
 
@@ -101,8 +106,26 @@ def part_block(part: Part, theme: Theme, room: int) -> Block:
             from attnviz.draw.panels import maps_block  # NumPy is for maps alone
 
             return maps_block(part, theme, room)
+        case Plot(histograms=[_, *_]):
+            return _histograms(part, theme, room)
         case Plot():
             return plot_block(part, theme, room)
+
+
+def _histograms(plot: Plot, theme: Theme, room: int) -> Block:
+    """A bar a bin, one histogram below the other."""
+    columns = [Column("", right=False), Column("share")]
+    tables = []
+    for found in plot.histograms:
+        bins = zip(found.edges[:-1], found.edges[1:], found.shares, strict=True)
+        rows = [
+            Row([f"{low:.2g} to {high:.2g}", f"{share:.1%}"], (share, found.top), found.tint)
+            for low, high, share in bins
+        ]
+        title = [(found.name, True), *([(found.words, False)] if found.words else [])]
+        tables.append(ranked_block(Table(columns, rows, title, ranked=True), theme, room))
+    head = Block(tuple(wrapped(spelled_parts(plot.title, theme), room, theme)), room)
+    return stack([head, *tables])
 
 
 def _facts(part: Facts, theme: Theme, room: int) -> Block:
