@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.blocks import DIM, Block, Line, stack, trimmed
+from attnviz.draw.blocks import DIM, Block, Line, trimmed
 from attnviz.draw.canvas import Canvas, Points
 from attnviz.draw.document import Curve, Mark, Plot, Tint, Words
-from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
@@ -49,11 +48,8 @@ def curve_plot(
 def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
     """Curves on one canvas in ``room`` columns, told apart by colour or, without, by signs.
 
-    Later curves lie above earlier ones. Histograms stand below each other or side by side.
+    Later curves lie above earlier ones.
     """
-    head = wrapped(spelled_parts(plot.title, theme), room, theme)
-    if plot.histograms:
-        return stack([Block(tuple(head), room), histogram_blocks(plot.histograms, theme, room)], 0)
     curves, rows = plot.curves, plot.rows
     values = [value for curve in curves for _, value in curve.points]
     values += [level.value for level in plot.levels]
@@ -81,6 +77,7 @@ def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
     ]
     floor = _floor(canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, room)
     lines.append([Segment(floor, DIM)])
+    head = wrapped(spelled_parts(plot.title, theme), room, theme)
     legend = _legend(plot, pens, theme, room)
     return trimmed(Block((*head, *lines, *legend), room))
 
