@@ -38,7 +38,7 @@ p.said { color: inherit; }
 a { color: inherit; }
 .scroll { overflow-x: auto; }
 .maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
-.maps.small { gap: .9rem; }
+.maps.small { gap: .9rem; margin-bottom: .5rem; }
 .maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
 svg { display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }

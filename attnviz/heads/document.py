@@ -119,7 +119,7 @@ def _legend(found: HeadsComparison, view: View) -> Maps:
     shown = _map(found.first, found.first.heads[0])
     return Maps(
         (),
-        scale=_SCALE,
+        scale=WEIGHTS if view.words else _SCALE,
         screen=lambda theme, room: legend(
             theme, room, view.values and values_fit(map_axes(shown, theme), room)
         ),
