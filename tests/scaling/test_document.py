@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.blocks import Block
+from attnviz.draw.figure import document_drawing
+from attnviz.draw.html import document_html
+from attnviz.draw.svg import svg_document
+from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.scaling.numbers import LABELS, PERCENTS
-from attnviz.scaling.records import MEASURES, Estimate, ScalingReport
-from attnviz.scaling.screen import scaling_screen
-from attnviz.scaling.seen import seen
+from attnviz.scaling.document import scaling_document
+from attnviz.scaling.records import MEASURES, ScalingReport
+from attnviz.scaling.words import LABELS, PERCENTS
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
@@ -31,9 +35,15 @@ SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
 }
 
 
+def screen_of(
+    report: ScalingReport, theme: Theme, room: int, *wish: Any, **more: Any
+) -> Block:
+    return terminal_block(scaling_document(report, *wish, **more), theme, room)
+
+
 def draw(name: str, request: pytest.FixtureRequest) -> str:
     fixture, theme, width, options = SCREENS[name]
-    return scaling_screen(request.getfixturevalue(fixture), theme, width, **options).plain
+    return screen_of(request.getfixturevalue(fixture), theme, width, **options).plain
 
 
 @pytest.mark.parametrize("name", SCREENS)
@@ -57,13 +67,13 @@ def test_every_width(
     room: int, theme: Theme, random_report: ScalingReport, head_report: ScalingReport
 ) -> None:
     for report in (random_report, head_report):
-        lines = scaling_screen(report, theme, room, HINTS, explain=True).plain.splitlines()
+        lines = screen_of(report, theme, room, hints=HINTS, explain=True).plain.splitlines()
         assert max(map(cell_len, lines)) <= room
 
 
 def test_every_printed_number_is_the_reports(random_report: ScalingReport) -> None:
     """Read back from the screen: each measure within what its last digit may round."""
-    screen = scaling_screen(random_report, PLAIN, 80).plain
+    screen = screen_of(random_report, PLAIN, 80).plain
     for place, case in enumerate(random_report.cases):
         part = screen.split("d_k ")[1 + place : 2 + place][0]
         for name in MEASURES:
@@ -104,7 +114,7 @@ def bars(screen: str) -> list[list[int]]:
 
 def test_the_bars_are_the_histograms(random_report: ScalingReport) -> None:
     case = random_report.cases[0]
-    drawn = bars(scaling_screen(random_report, PLAIN, 80).plain)
+    drawn = bars(screen_of(random_report, PLAIN, 80).plain)
     top = max([*case.plain.shares()[1:], *case.scaled.shares()[1:]])
     for heights, side in zip(drawn, (case.plain, case.scaled), strict=True):
         for height, share in zip(heights, side.shares(), strict=True):
@@ -115,7 +125,7 @@ def test_the_bars_are_the_histograms(random_report: ScalingReport) -> None:
 
 def test_sides_have_colours_of_the_palette(random_report: ScalingReport) -> None:
     def colours(palette: str) -> set[str]:
-        block = scaling_screen(random_report, Theme(palette), 80)
+        block = screen_of(random_report, Theme(palette), 80)
         return {
             str(segment.style.color)
             for line in block.lines
@@ -127,32 +137,13 @@ def test_sides_have_colours_of_the_palette(random_report: ScalingReport) -> None
     assert colours("viridis") != colours("magma")
     assert not any(
         segment.style is not None and segment.style.color is not None
-        for line in scaling_screen(random_report, PLAIN, 80).lines
+        for line in screen_of(random_report, PLAIN, 80).lines
         for segment in line
     )
 
 
-def changed(report: ScalingReport, place: int, name: str, estimate: Estimate) -> ScalingReport:
-    cases = list(report.cases)
-    plain = cases[place].plain
-    measures = {**plain.measures, name: estimate}
-    cases[place] = replace(cases[place], plain=replace(plain, measures=measures))
-    return replace(report, cases=tuple(cases))
-
-
-def test_what_is_said_follows_from_the_numbers(random_report: ScalingReport) -> None:
-    said = seen(random_report)
-    assert [text.partition(":")[0] for text in said] == ["Seen", "Theory", "Gradient"]
-    assert "the variance of the scores rises from" in said[0]
-    off = changed(random_report, 2, "score_variance", Estimate(4.0, 0.1))
-    assert "falls from" in seen(off)[0]
-    assert "at most 5080.0 standard errors" in seen(off)[1]
-    near = changed(random_report, 2, "jacobian_norm", Estimate(0.29, 9.0))
-    assert "no further apart than chance brings" in seen(near)[2]
-
-
 def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) -> None:
-    screen = scaling_screen(head_report, PLAIN, 120).plain
+    screen = screen_of(head_report, PLAIN, 120).plain
     gains = {
         head_report.name(case): case.scaled.measures["normalised_entropy"].value
         - case.plain.measures["normalised_entropy"].value
@@ -163,3 +154,20 @@ def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) ->
     assert drawn == [ranked[-1], ranked[0]]
     assert len(re.findall(r"^L1H\d +█", screen, re.MULTILINE)) == 8
     assert "[red]mat[/]" in screen
+
+
+@pytest.mark.parametrize("kind", ["random_report", "head_report"])
+def test_the_figure(kind: str, request: pytest.FixtureRequest) -> None:
+    report = request.getfixturevalue(kind)
+    root = ElementTree.fromstring(svg_document(document_drawing(scaling_document(report)), "blues"))
+    words = list(root.itertext())
+    for said in ("without the scale", "with the scale", "variance of the scores"):
+        assert said in words
+    assert ("even: 1/31" in words) == (kind == "random_report")
+    assert any("theory 512" in word for word in words) == (kind == "random_report")
+
+
+def test_a_page_has_every_case(head_report: ScalingReport) -> None:
+    page = "\n".join(document_html(scaling_document(head_report), "viridis"))
+    titles = re.findall(r"<h2>(L\dH\d)</h2>", page)
+    assert sorted(titles) == [head_report.name(case) for case in head_report.cases]

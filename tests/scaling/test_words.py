@@ -1,14 +1,14 @@
-"""Estimates as text: no digit that its error does not allow, no number that reads as another."""
+"""Estimates as text, no digit that its error does not allow, and sentences made of them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from attnviz.draw.theme import Theme
-from attnviz.scaling.numbers import error_digits, measured, percent, plain, whole
-from attnviz.scaling.records import Estimate
-
-PLAIN = Theme(colour=False)
+from attnviz.draw.ticks import percent
+from attnviz.scaling.records import Estimate, ScalingReport
+from attnviz.scaling.words import error_digits, measured, plain, seen, whole
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ PLAIN = Theme(colour=False)
     ],
 )
 def test_measured(value: float, error: float | None, shown: str) -> None:
-    assert measured("largest_weight", Estimate(value, error), PLAIN) == shown
+    assert measured("largest_weight", Estimate(value, error)) == shown
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,7 @@ def test_measured(value: float, error: float | None, shown: str) -> None:
     ],
 )
 def test_measured_shares(value: float, error: float | None, shown: str) -> None:
-    assert measured("queries_above", Estimate(value, error), PLAIN) == shown
-
-
-def test_ascii() -> None:
-    theme = Theme(colour=False, ascii=True, encoding="ascii")
-    assert measured("largest_weight", Estimate(0.5, 0.03), theme) == "0.50 +- 0.03"
+    assert measured("queries_above", Estimate(value, error)) == shown
 
 
 @pytest.mark.parametrize(
@@ -81,3 +76,22 @@ def test_whole(value: float, shown: str) -> None:
 )
 def test_percent(share: float, shown: str) -> None:
     assert percent(share) == shown
+
+
+def changed(report: ScalingReport, place: int, name: str, estimate: Estimate) -> ScalingReport:
+    cases = list(report.cases)
+    plain = cases[place].plain
+    measures = {**plain.measures, name: estimate}
+    cases[place] = replace(cases[place], plain=replace(plain, measures=measures))
+    return replace(report, cases=tuple(cases))
+
+
+def test_what_is_said_follows_from_the_numbers(random_report: ScalingReport) -> None:
+    said = seen(random_report)
+    assert [text.partition(":")[0] for text in said] == ["Seen", "Theory", "Gradient"]
+    assert "the variance of the scores rises from" in said[0]
+    off = changed(random_report, 2, "score_variance", Estimate(4.0, 0.1))
+    assert "falls from" in seen(off)[0]
+    assert "at most 5080.0 standard errors" in seen(off)[1]
+    near = changed(random_report, 2, "jacobian_norm", Estimate(0.29, 9.0))
+    assert "no further apart than chance brings" in seen(near)[2]
