@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.metrics import Case, Metric, cell, telling_metrics
 from attnviz.params.numbers import count, factor
 from attnviz.params.running import run_words
@@ -20,12 +20,12 @@ MARK = "*"
 
 def changed(metric: Metric, cases: Sequence[Case]) -> bool:
     """Whether a metric differs between the cases that could be counted."""
-    return len({metric.value(case) for case in cases if case.account is not None}) > 1
+    return len({metric.value(case) for case in cases if case.cost is not None}) > 1
 
 
 def compare_sheet(options: Sequence[str], cases: Sequence[Case]) -> Sheet:
     """The table of all cases; at least one of them must have been counted."""
-    first = next(case.account for case in cases if case.account is not None)
+    first = next(case.cost for case in cases if case.cost is not None)
     metrics = telling_metrics(cases)
     columns = [Column(option, tone="strong") for option in options]
     for metric in metrics:
@@ -44,24 +44,24 @@ def compare_sheet(options: Sequence[str], cases: Sequence[Case]) -> Sheet:
 
 
 def _row(case: Case, metrics: Sequence[Metric]) -> Row:
-    if case.account is None:
+    if case.cost is None:
         blank = ("–",) * len(metrics)
         return Row((*case.values, *blank), "faint", below=(f"not possible: {case.refusal}",))
     return Row((*case.values, *(cell(metric, case) for metric in metrics)))
 
 
-def _title(options: Sequence[str], cases: Sequence[Case], first: Account) -> tuple[str, ...]:
+def _title(options: Sequence[str], cases: Sequence[Case], first: CostReport) -> tuple[str, ...]:
     """What all cases share: the words of the title that are equal in each."""
-    titles = [title_words(case.account) for case in cases if case.account is not None]
+    titles = [title_words(case.cost) for case in cases if case.cost is not None]
     name = titles[0][0]
     others = [word for word in titles[0][1:] if all(word in title for title in titles)]
     return (name, f"by {' and '.join(options)}", *others)
 
 
-def _caption(cases: Sequence[Case], first: Account, metrics: Sequence[Metric]) -> str:
+def _caption(cases: Sequence[Case], first: CostReport, metrics: Sequence[Metric]) -> str:
     """What the numbers of the columns are counted for."""
     parts = ["parameters"] if attention_only(first) else ["attention and feed-forward of one layer"]
-    runs = {run_words(case.account) for case in cases if case.account is not None}
+    runs = {run_words(case.cost) for case in cases if case.cost is not None}
     if len(runs) == 1:
         parts.append(f"cache, FLOPs (scores are part of them), maps for {runs.pop()}")
     if any(changed(metric, cases) for metric in metrics):
@@ -75,11 +75,11 @@ def _sentences(
     """For each option what changes along it, the others held at their first value, and why."""
     sentences = []
     for place, option in enumerate(options):
-        start = next(case for case in cases if case.account is not None).values
+        start = next(case for case in cases if case.cost is not None).values
         along = [
             case
             for case in cases
-            if case.account is not None
+            if case.cost is not None
             and all(case.values[i] == start[i] for i in range(len(options)) if i != place)
         ]
         if len(along) < 2:
@@ -108,24 +108,23 @@ def _what(option: str, place: int, along: Sequence[Case], metrics: Sequence[Metr
 
 def _why(option: str, along: Sequence[Case]) -> list[str]:
     """The reason behind the change, where the numbers bear it out."""
-    accounts = [case.account for case in along if case.account is not None]
-    designs = [main_attention(account).design for account in accounts]
-    totals = [main_attention(account).total for account in accounts]
+    costs = [case.cost for case in along if case.cost is not None]
+    specs_ = [main_attention(cost).spec for cost in costs]
+    totals = [main_attention(cost).total for cost in costs]
     if option == "heads":
-        fixed = all(design.heads * design.head_dim == design.d_model for design in designs)
+        fixed = all(spec.heads * spec.head_dim == spec.d_model for spec in specs_)
         if len(set(totals)) == 1 and fixed:
             cuts = " = ".join(
-                f"{count(design.heads)} × {count(design.head_dim)}"
-                for design in (designs[0], designs[-1])
+                f"{count(spec.heads)} × {count(spec.head_dim)}" for spec in (specs_[0], specs_[-1])
             )
             return [
                 "The count does not depend on the number of heads: head_dim = d_model / heads, so "
-                f"{cuts} = {count(designs[0].d_model)} columns, the same matrices cut otherwise."
+                f"{cuts} = {count(specs_[0].d_model)} columns, the same matrices cut otherwise."
             ]
-        if len({design.head_dim for design in designs}) == 1:
+        if len({spec.head_dim for spec in specs_}) == 1:
             return [
                 "The count grows with the number of heads: head_dim is fixed at "
-                f"{count(designs[0].head_dim)}, so each head brings columns of its own."
+                f"{count(specs_[0].head_dim)}, so each head brings columns of its own."
             ]
         if len(set(totals)) > 1:
             return [
@@ -133,12 +132,12 @@ def _why(option: str, along: Sequence[Case]) -> list[str]:
                 "columns, and head_dim is d_model / heads."
             ]
     if option == "kv-heads" and len(set(totals)) > 1:
-        whole = all(design.heads * design.head_dim == design.d_model for design in designs)
+        whole = all(spec.heads * spec.head_dim == spec.d_model for spec in specs_)
         rest = "query and output keep their size" if whole else "query and output stay"
         return [
             f"Fewer key/value heads shrink key and value and the cache; {rest}, every query head "
             "still looks for itself, so scores and maps stay."
         ]
-    if option == "tokens" and len({account.tokens for account in accounts}) > 1:
+    if option == "tokens" and len({cost.tokens for cost in costs}) > 1:
         return ["Longer texts: cache and projections grow with the length, scores and maps as n²."]
     return []

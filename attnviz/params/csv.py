@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attnviz.draw.csv_cells import CsvTable
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.built import BuiltCount
 from attnviz.params.metrics import Case
 from attnviz.params.parts import part_lines
@@ -32,10 +32,10 @@ def write_params_csv(
     writer = CsvTable(stream)
     writer.writerow([*(option.replace("-", "_") for option in options), *COLUMNS])
     for case in cases:
-        if case.account is None:
+        if case.cost is None:
             writer.writerow([*case.values, case.name, "refused", "", case.refusal, "", "", ""])
             continue
-        for line in (*_parameters(case.account), *_running(case)):
+        for line in (*_parameters(case.cost), *_running(case)):
             writer.writerow([*case.values, case.name, *line])
 
 
@@ -48,26 +48,26 @@ def write_built_csv(built: BuiltCount, stream: SupportsWrite[str]) -> None:
     writer.writerow([built.name, "parameters", "", "total", "sum", built.total, "parameters"])
 
 
-def _parameters(account: Account) -> Iterator[_Line]:
+def _parameters(cost: CostReport) -> Iterator[_Line]:
     section, unit = "parameters", "parameters"
-    for line in part_lines(account.parameters):
+    for line in part_lines(cost.parameters):
         detail = "detail" if line.detail else ""
         yield section, line.tower, line.label, detail, line.count, unit
-    yield section, "", "total", "sum", account.parameters.total, unit
-    yield section, "", "active", "sum", account.parameters.active, unit
-    for term in account.parameters.buffers:
+    yield section, "", "total", "sum", cost.parameters.total, unit
+    yield section, "", "active", "sum", cost.parameters.active, unit
+    for term in cost.parameters.buffers:
         yield "buffers", "", term.label, "", term.count, "numbers"
 
 
 def _running(case: Case) -> Iterator[_Line]:
-    account = case.account
-    assert account is not None
-    yield "weights", "", account.dtype, "", account.weight_bytes, "bytes"
-    cache, flops = account.cache, account.flops
+    cost = case.cost
+    assert cost is not None
+    yield "weights", "", cost.dtype, "", cost.weight_bytes, "bytes"
+    cache, flops = cost.cache, cost.flops
     yield "kv_cache", "", "one token", "", cache.bytes_per_token, "bytes"
-    yield "kv_cache", "", f"{account.batch} x {account.tokens} tokens", "", cache.bytes, "bytes"
+    yield "kv_cache", "", f"{cost.batch} x {cost.tokens} tokens", "", cache.bytes, "bytes"
     for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
         yield "flops", "", name, "", getattr(flops, name), "operations"
-    yield "attention_maps", "", "all maps", "", account.maps.bytes, "bytes"
+    yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
     if case.fit is not None and case.fit.tokens is not None:
         yield "memory", "", "longest context", "", case.fit.tokens, "tokens"

@@ -7,21 +7,21 @@ from typing import Any, cast
 
 from attnviz.models.option_rules import check_options
 from attnviz.params.specs import (
-    AttentionDesign,
+    AttentionSpec,
     Dense,
-    Design,
-    ExpertsDesign,
-    FeedForwardDesign,
-    LatentDesign,
-    LayerDesign,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LatentSpec,
     LayerGroup,
+    LayerSpec,
+    ModelSpec,
     Norm,
     Part,
-    StackDesign,
+    StackSpec,
     Table,
 )
 
-__all__ = ["OPTIONS", "ShapeOptions", "design_from_options", "stack_from_options"]
+__all__ = ["OPTIONS", "ShapeOptions", "spec_from_options", "stack_from_options"]
 
 _GATED = {"relu": False, "gelu": False, "swiglu": True, "geglu": True}
 
@@ -76,7 +76,7 @@ OPTIONS = tuple(field.name for field in fields(ShapeOptions))
 """The names that ``design_from_options`` takes beside ``name``."""
 
 
-def design_from_options(*, name: str = "", **options: object) -> Design:
+def spec_from_options(*, name: str = "", **options: object) -> ModelSpec:
     """The design that the options of ``ShapeOptions`` describe; None means not given.
 
     Raises:
@@ -86,7 +86,7 @@ def design_from_options(*, name: str = "", **options: object) -> Design:
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given, OPTIONS)
     shape = ShapeOptions(**cast("dict[str, Any]", given))
-    return Design(name=name, source="", stacks=(stack_from_options(shape),))
+    return ModelSpec(name=name, source="", stacks=(stack_from_options(shape),))
 
 
 def stack_from_options(
@@ -96,7 +96,7 @@ def stack_from_options(
     causal: bool = True,
     cross_width: int | None = None,
     final_norm: bool | None = None,
-) -> StackDesign:
+) -> StackSpec:
     """The stack of a checked shape.
 
     cross_width: width of the stack that each layer's cross attention reads; None without one.
@@ -104,7 +104,7 @@ def stack_from_options(
     """
     layer = _layer(shape, cross_width)
     closing = shape.layers is not None if final_norm is None else final_norm
-    return StackDesign(
+    return StackSpec(
         name=name,
         groups=(LayerGroup(layer, shape.layers or 1),),
         causal=causal,
@@ -115,7 +115,7 @@ def stack_from_options(
     )
 
 
-def _layer(shape: ShapeOptions, cross_width: int | None) -> LayerDesign:
+def _layer(shape: ShapeOptions, cross_width: int | None) -> LayerSpec:
     attention = _attention(shape)
     attentions = [attention]
     if cross_width is not None:
@@ -124,21 +124,21 @@ def _layer(shape: ShapeOptions, cross_width: int | None) -> LayerDesign:
     labels = ["attention", *(["cross attention"] if cross_width is not None else [])]
     labels += ["feed-forward"] if feed_forward is not None else []
     norms = tuple(norm for label in labels for norm in _norms(shape, label))
-    return LayerDesign(tuple(attentions), feed_forward, norms)
+    return LayerSpec(tuple(attentions), feed_forward, norms)
 
 
-def _attention(shape: ShapeOptions) -> AttentionDesign:
+def _attention(shape: ShapeOptions) -> AttentionSpec:
     latent = None
     if shape.kv_lora is not None:
         rope, nope = shape.rope_dim or 0, shape.nope_dim or 0
-        latent = LatentDesign(shape.kv_lora, rope, nope, shape.q_lora)
+        latent = LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
         head_dim, value_dim = rope + nope, shape.v_head_dim or nope
     else:
         head_dim = shape.head_dim or shape.d_model // shape.heads
         value_dim = shape.v_head_dim or head_dim
     # Keys and values of latent attention are rebuilt without biases.
     inner = shape.bias and latent is None
-    return AttentionDesign(
+    return AttentionSpec(
         d_model=shape.d_model,
         heads=shape.heads,
         kv_heads=shape.kv_heads or shape.heads,
@@ -154,8 +154,8 @@ def _attention(shape: ShapeOptions) -> AttentionDesign:
     )
 
 
-def _cross(attention: AttentionDesign, width: int) -> AttentionDesign:
-    return AttentionDesign(
+def _cross(attention: AttentionSpec, width: int) -> AttentionSpec:
+    return AttentionSpec(
         d_model=attention.d_model,
         heads=attention.heads,
         kv_heads=attention.kv_heads,
@@ -170,12 +170,12 @@ def _cross(attention: AttentionDesign, width: int) -> AttentionDesign:
     )
 
 
-def _feed_forward(shape: ShapeOptions) -> FeedForwardDesign | ExpertsDesign | None:
+def _feed_forward(shape: ShapeOptions) -> FeedForwardSpec | ExpertsSpec | None:
     if shape.experts is None:
         return None if shape.d_ff is None else _plain(shape, shape.d_ff)
     width = shape.d_expert or shape.d_ff or 0
     shared = shape.shared_experts or 0
-    return ExpertsDesign(
+    return ExpertsSpec(
         expert=_plain(shape, width),
         experts=shape.experts,
         active=shape.active_experts or 0,
@@ -183,9 +183,9 @@ def _feed_forward(shape: ShapeOptions) -> FeedForwardDesign | ExpertsDesign | No
     )
 
 
-def _plain(shape: ShapeOptions, width: int) -> FeedForwardDesign:
+def _plain(shape: ShapeOptions, width: int) -> FeedForwardSpec:
     kind = shape.ffn or "gelu"
-    return FeedForwardDesign(shape.d_model, width, _GATED[kind], shape.bias, shape.bias, kind)
+    return FeedForwardSpec(shape.d_model, width, _GATED[kind], shape.bias, shape.bias, kind)
 
 
 def _norms(shape: ShapeOptions, label: str) -> tuple[Norm, ...]:

@@ -8,27 +8,27 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.built import BuiltCount
 from attnviz.params.accounts.running import Fit
-from attnviz.params.counting.account import DEFAULT_TOKENS, account
+from attnviz.params.counting.account import DEFAULT_TOKENS, count_cost
 from attnviz.params.counting.cache import count_kept
 from attnviz.params.counting.dtypes import bits, byte_count
 from attnviz.params.counting.lengths import Lengths
 from attnviz.params.counting.memory import longest_context
-from attnviz.params.design_options import design_from_options
+from attnviz.params.design_options import spec_from_options
 from attnviz.params.metrics import Case
-from attnviz.params.specs import Design
+from attnviz.params.specs import ModelSpec
 from attnviz.params.values import MOST, parse_memory
 
 if TYPE_CHECKING:
-    from attnviz.params.find_design import FoundDesign
+    from attnviz.params.find_design import FoundSpec
 
 __all__ = [
     "Request",
     "check_numbers",
     "counted_case",
-    "found_design",
+    "found_spec",
     "named_case",
     "refuse_both",
     "requested_cases",
@@ -79,8 +79,8 @@ def requested_cases(request: Request) -> list[Case] | BuiltCount:
     refuse_both(request)
     if request.revision is not None and not request.named:
         raise UsageError("--revision is for models of the hub: a shape has none")
-    found = [found_design(name, request) for name in request.named]
-    if len(found) == 1 and found[0].design is None and request.memory is None:
+    found = [found_spec(name, request) for name in request.named]
+    if len(found) == 1 and found[0].spec is None and request.memory is None:
         return _built(found[0], request)
     if found:
         return [named_case(item, request) for item in found]
@@ -89,7 +89,7 @@ def requested_cases(request: Request) -> list[Case] | BuiltCount:
             "expected a shape or a model: attnviz params --d-model 4096 --heads 32, or attnviz "
             "params llama-2-7b"
         )
-    return [counted_case(design_from_options(**request.shape), request)]
+    return [counted_case(spec_from_options(**request.shape), request)]
 
 
 def refuse_both(request: Request) -> None:
@@ -117,11 +117,11 @@ def check_numbers(request: Request) -> None:
             raise UsageError(f"{option} is more than {MOST:,}: is this the number you meant?")
 
 
-def found_design(name: str, request: Request) -> FoundDesign:
+def found_spec(name: str, request: Request) -> FoundSpec:
     """What a name stands for."""
-    from attnviz.params.find_design import find_design  # a shape typed in needs no names
+    from attnviz.params.find_design import find_spec  # a shape typed in needs no names
 
-    found = find_design(
+    found = find_spec(
         name,
         revision=request.revision,
         offline=request.offline,
@@ -132,17 +132,17 @@ def found_design(name: str, request: Request) -> FoundDesign:
     return found
 
 
-def named_case(found: FoundDesign, request: Request) -> Case:
+def named_case(found: FoundSpec, request: Request) -> Case:
     """A named model with what it costs; UsageError where the arithmetic does not know its class."""
-    if found.design is None:
+    if found.spec is None:
         raise UsageError(
             f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
             f"be counted, and alone: attnviz params {found.name}"
         )
-    return replace(counted_case(found.design, request), revision=found.revision)
+    return replace(counted_case(found.spec, request), revision=found.revision)
 
 
-def _built(found: FoundDesign, request: Request) -> BuiltCount:
+def _built(found: FoundSpec, request: Request) -> BuiltCount:
     """The parameters of a model that is built without weights to count them."""
     from attnviz.params.config.read import stored_dtype
     from attnviz.params.meta_count import count_on_meta  # imports torch and transformers
@@ -184,11 +184,11 @@ def _dtypes(request: Request, stored: str, name: str) -> tuple[str, str]:
     return dtype, cache_dtype
 
 
-def counted_case(design: Design, request: Request) -> Case:
+def counted_case(spec: ModelSpec, request: Request) -> Case:
     """A design with what it costs."""
-    dtype, cache_dtype = _dtypes(request, design.dtype, design.name)
-    counted: Account = account(
-        design,
+    dtype, cache_dtype = _dtypes(request, spec.dtype, spec.name)
+    counted: CostReport = count_cost(
+        spec,
         tokens=request.tokens,
         source_tokens=request.source_tokens,
         batch=request.batch,
@@ -198,11 +198,11 @@ def counted_case(design: Design, request: Request) -> Case:
     fit: Fit | None = None
     if request.memory is not None:
         fit = longest_context(
-            design,
+            spec,
             parse_memory(request.memory),
             batch=request.batch,
             dtype=dtype,
             cache_dtype=cache_dtype,
             source_tokens=request.source_tokens,
         )
-    return Case(design.name, account=counted, fit=fit)
+    return Case(spec.name, cost=counted, fit=fit)

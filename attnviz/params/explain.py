@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.numbers import count
 from attnviz.params.subject import attention_only, main_attention
 
@@ -33,20 +33,20 @@ def comparison_explanation() -> tuple[str, ...]:
     )
 
 
-def explanation(account: Account) -> tuple[str, ...]:
+def explanation(cost: CostReport) -> tuple[str, ...]:
     """What each section counts, in plain words."""
-    design = main_attention(account).design
-    width = count(design.d_model)
+    spec = main_attention(cost).spec
+    width = count(spec.d_model)
     texts = [
         "How to read this: a parameter is one learned number. A share says how much of all "
         "parameters a line holds; indented lines are parts of the line above.",
         f"query, key, value: three matrices turn each token's {width} numbers into what it looks "
-        f"for, what it offers, and what it hands on. Each head owns {count(design.head_dim)} "
+        f"for, what it offers, and what it hands on. Each head owns {count(spec.head_dim)} "
         "columns of them.",
         f"output: one matrix mixes what all heads found back into {width} numbers a token.",
         *_RUNNING,
     ]
-    if not attention_only(account):
+    if not attention_only(cost):
         texts.insert(
             3,
             "feed-forward: the part of a layer that works on each token alone; in most models it "

@@ -9,19 +9,19 @@ from typing import Any
 
 from attnviz.models.resolve import resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
-from attnviz.params.config.read import design_from_config
+from attnviz.params.config.read import spec_from_config
 from attnviz.params.config_file import find_config_file
-from attnviz.params.design_options import design_from_options
-from attnviz.params.shape_design import design_from_shape
-from attnviz.params.specs import Design
+from attnviz.params.design_options import spec_from_options
+from attnviz.params.shape_design import spec_from_shape
+from attnviz.params.specs import ModelSpec
 
-__all__ = ["FoundDesign", "design_of_shape", "find_design"]
+__all__ = ["FoundSpec", "find_spec", "spec_of_shape"]
 
 _BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny"
 
 
 @dataclass(frozen=True)
-class FoundDesign:
+class FoundSpec:
     """What a name stands for.
 
     name: how it was asked for.
@@ -37,11 +37,11 @@ class FoundDesign:
     source: str
     revision: str | None
     config: Mapping[str, Any]
-    design: Design | None
+    spec: ModelSpec | None
     architecture: str | None = None
 
 
-def design_of_shape(name: str) -> FoundDesign:
+def spec_of_shape(name: str) -> FoundSpec:
     """A named shape, whether or not a hub id is called the same.
 
     Raises:
@@ -50,9 +50,9 @@ def design_of_shape(name: str) -> FoundDesign:
     return _shape(find_shape(name.removeprefix("configs/").removesuffix(".toml")), name)
 
 
-def find_design(
+def find_spec(
     name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
-) -> FoundDesign:
+) -> FoundSpec:
     """What ``--model NAME`` stands for, from its config alone.
 
     shapes_first: a bare name of a shape means the shape even where it is a hub id as well.
@@ -63,21 +63,21 @@ def find_design(
         UsageError: a revision of a directory.
     """
     if shapes_first and name in shape_names():
-        return design_of_shape(name)
+        return spec_of_shape(name)
     source = resolve(name)
     if source.kind == "shape" and source.shape is not None:
         return _shape(source.shape, name)
     if source.kind == "own":
-        return FoundDesign(name, "", None, {}, design_from_options(name=name, d_model=64, heads=8))
+        return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
     where = str(_BUNDLED) if source.kind == "bundled" else name
     found = find_config_file(where, revision=revision, offline=offline)
     origin = "" if source.kind == "bundled" else str(found.path)
-    design = design_from_config(found.fields, name=name, source=origin)
-    return FoundDesign(name, origin, found.revision, found.fields, design)
+    spec = spec_from_config(found.fields, name=name, source=origin)
+    return FoundSpec(name, origin, found.revision, found.fields, spec)
 
 
-def _shape(shape: Shape, name: str) -> FoundDesign:
-    design = design_from_shape(shape)
-    if design is not None:
-        design = replace(design, name=name)
-    return FoundDesign(name, shape.source, None, shape.config, design, shape.counts or None)
+def _shape(shape: Shape, name: str) -> FoundSpec:
+    spec = spec_from_shape(shape)
+    if spec is not None:
+        spec = replace(spec, name=name)
+    return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.running import Fit
 from attnviz.params.numbers import bytes_text, count, factor
 
 __all__ = ["fit_words", "longest_words"]
 
 
-def fit_words(fit: Fit, account: Account) -> str:
+def fit_words(fit: Fit, cost: CostReport) -> str:
     """The longest context that a memory holds beside the weights, and what ends it."""
     memory, weights = bytes_text(fit.memory), bytes_text(fit.weights)
     head = f"In {memory}: "
     if fit.binds == "weights":
         short_of = bytes_text(-fit.left)
         return (
-            f"{head}the weights alone take {weights} in {account.dtype}, {short_of} more than "
+            f"{head}the weights alone take {weights} in {cost.dtype}, {short_of} more than "
             "there is; a smaller --dtype or more memory is needed."
         )
     many = "a context" if fit.batch == 1 else f"{count(fit.batch)} sequences"
-    room = f"beside {weights} of weights ({account.dtype})"
+    room = f"beside {weights} of weights ({cost.dtype})"
     if fit.tokens == 0:
         return f"{head}the weights ({weights}) fit, but not one token of cache beside them."
     if fit.binds == "nothing" or fit.tokens is None:
@@ -29,8 +29,8 @@ def fit_words(fit: Fit, account: Account) -> str:
     if fit.batch > 1:
         tokens += " each"
     cache = f"{bytes_text(fit.cache)} of cache"
-    if account.cache_dtype != account.dtype:
-        cache += f" ({account.cache_dtype})"
+    if cost.cache_dtype != cost.dtype:
+        cache += f" ({cost.cache_dtype})"
     left = f"{bytes_text(fit.left)} stay free"
     if fit.binds == "positions":
         more = ""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.built import BuiltCount
 from attnviz.params.compare import changed
 from attnviz.params.metrics import Case, telling_metrics
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA",
-    "account_document",
     "built_document",
     "compare_document",
+    "cost_document",
     "models_document",
     "write_params_json",
 ]
@@ -35,7 +35,7 @@ __all__ = [
 SCHEMA = "attnviz.params/1"
 
 
-def account_document(case: Case) -> dict[str, Any]:
+def cost_document(case: Case) -> dict[str, Any]:
     """Everything that was counted of one design, as one JSON object."""
     return {"schema": SCHEMA, **_facts(case)}
 
@@ -92,68 +92,68 @@ def _row(options: Sequence[str], case: Case) -> dict[str, Any]:
         option.replace("-", "_"): int(value) if value.isdecimal() else value
         for option, value in zip(options, case.values, strict=True)
     }
-    if case.account is None:
+    if case.cost is None:
         return {"values": values, "error": case.refusal}
     return {"values": values, **_facts(case)}
 
 
 def _facts(case: Case) -> dict[str, Any]:
-    account, fit = case.account, case.fit
-    assert account is not None
-    parameters = account.parameters
+    cost, fit = case.cost, case.fit
+    assert cost is not None
+    parameters = cost.parameters
     document = {
-        "model": _model(account, case.revision),
+        "model": _model(cost, case.revision),
         "counted_by": "arithmetic",
-        "tokens": account.tokens,
-        "source_tokens": account.source_tokens,
-        "batch": account.batch,
-        **_one_layer(account),
+        "tokens": cost.tokens,
+        "source_tokens": cost.source_tokens,
+        "batch": cost.batch,
+        **_one_layer(cost),
         "embedding": parameters.shares.embedding,
         "norm": parameters.shares.norm,
         "head": parameters.shares.head,
         "other": parameters.shares.other,
-        "layers": sum(stack.design.depth for stack in parameters.stacks),
+        "layers": sum(stack.spec.depth for stack in parameters.stacks),
         "total": parameters.total,
         "active": parameters.active,
         "shares": asdict(parameters.shares),
         "parts": [_part(line) for line in part_lines(parameters)],
-        "layer_kinds": _kinds(account),
+        "layer_kinds": _kinds(cost),
         "buffers": [{"name": term.label, "count": term.count} for term in parameters.buffers],
         "weights": {
-            "dtype": account.dtype,
-            "bytes": account.weight_bytes,
-            "buffer_bytes": account.buffer_bytes,
+            "dtype": cost.dtype,
+            "bytes": cost.weight_bytes,
+            "buffer_bytes": cost.buffer_bytes,
         },
-        **_running(account),
+        **_running(cost),
     }
     if fit is not None:
         document["memory"] = asdict(fit)
     return document
 
 
-def _model(account: Account, revision: str | None) -> dict[str, Any]:
-    design, attention = account.design, main_attention(account).design
+def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
+    spec, attention = cost.spec, main_attention(cost).spec
     return {
-        "name": design.name,
+        "name": spec.name,
         "revision": revision,
-        "dtype": account.dtype,
-        "layers": design.main.depth,
+        "dtype": cost.dtype,
+        "layers": spec.main.depth,
         "heads": attention.heads,
         "kv_heads": attention.kv_heads,
         "head_dim": attention.head_dim,
         "value_dim": attention.value_dim,
         "d_model": attention.d_model,
-        "max_positions": design.main.max_positions,
-        "source": design.source,
-        "architecture": design.architecture,
-        "notes": list(design.notes),
+        "max_positions": spec.main.max_positions,
+        "source": spec.source,
+        "architecture": spec.architecture,
+        "notes": list(spec.notes),
     }
 
 
-def _one_layer(account: Account) -> dict[str, Any]:
+def _one_layer(cost: CostReport) -> dict[str, Any]:
     """Attention, a head and the feed-forward part of one layer."""
-    attention = main_attention(account)
-    forward = main_group(account).layer.feed_forward
+    attention = main_attention(cost)
+    forward = main_group(cost).layer.feed_forward
     names = ("total", "active", "up", "gate", "down", "bias", "router", "shared", "other")
     ffn = {name: 0 if forward is None else getattr(forward, name) for name in names}
     names = ("query", "key", "value", "output", "latent", "bias", "norm", "other", "total")
@@ -182,11 +182,11 @@ def _part(line: PartLine) -> dict[str, Any]:
     }
 
 
-def _kinds(account: Account) -> list[dict[str, Any]]:
+def _kinds(cost: CostReport) -> list[dict[str, Any]]:
     """Equal layers together; ``indices`` is null where a stack has only these."""
     return [
         {
-            "stack": stack.design.name,
+            "stack": stack.spec.name,
             "kind": layer_kind(group),
             "layers": group.repeat,
             "stored": group.stored,
@@ -198,17 +198,17 @@ def _kinds(account: Account) -> list[dict[str, Any]]:
             "total": group.layer.total,
             "active": group.layer.active,
         }
-        for stack in account.parameters.stacks
+        for stack in cost.parameters.stacks
         for group in stack.groups
     ]
 
 
-def _running(account: Account) -> dict[str, Any]:
+def _running(cost: CostReport) -> dict[str, Any]:
     """Cache, operations and maps, under the names of their counts."""
-    flops = {name: value for name, value in vars(account.flops).items() if name != "terms"}
-    maps = account.maps
+    flops = {name: value for name, value in vars(cost.flops).items() if name != "terms"}
+    maps = cost.maps
     return {
-        "kv_cache": asdict(account.cache),
+        "kv_cache": asdict(cost.cache),
         "flops": flops,
         "attention_maps": {"bytes": maps.bytes, "values": maps.values, "maps": maps.maps},
     }

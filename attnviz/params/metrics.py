@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.running import Fit
 from attnviz.params.fit import longest_words
 from attnviz.params.numbers import bytes_text, count, short
@@ -28,7 +28,7 @@ class Case:
 
     name: str
     values: tuple[str, ...] = ()
-    account: Account | None = None
+    cost: CostReport | None = None
     fit: Fit | None = None
     refusal: str = ""
     revision: str | None = None
@@ -51,13 +51,13 @@ class Metric:
     shape: bool = False
 
 
-def _of(number: Callable[[Account], int]) -> Callable[[Case], int | None]:
+def _of(number: Callable[[CostReport], int]) -> Callable[[Case], int | None]:
     """The number of an account, None where there is no account."""
-    return lambda case: None if case.account is None else number(case.account)
+    return lambda case: None if case.cost is None else number(case.cost)
 
 
-def _forward(account: Account) -> int:
-    forward = main_group(account).layer.feed_forward
+def _forward(cost: CostReport) -> int:
+    forward = main_group(cost).layer.feed_forward
     return 0 if forward is None else forward.total
 
 
@@ -66,7 +66,7 @@ def _longest(case: Case) -> int | None:
 
 
 METRICS = (
-    Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).design.head_dim), count, True),
+    Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).spec.head_dim), count, True),
     Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
     Metric("ffn", "feed-forward", _of(_forward), count, True),
     Metric("total", "total", _of(lambda a: a.parameters.total), count, True),
@@ -84,10 +84,10 @@ METRICS = (
 
 def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
     """Those that these cases have, without one that only repeats another."""
-    counted = [case for case in cases if case.account is not None]
-    alone = all(case.account is not None and attention_only(case.account) for case in counted)
+    counted = [case for case in cases if case.cost is not None]
+    alone = all(case.cost is not None and attention_only(case.cost) for case in counted)
     same_active = all(
-        case.account is not None and case.account.parameters.active == case.account.parameters.total
+        case.cost is not None and case.cost.parameters.active == case.cost.parameters.total
         for case in counted
     )
     left_out = {"total", "ffn"} if alone else set()

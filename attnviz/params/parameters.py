@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.terms import Term
 from attnviz.params.numbers import count, share
 from attnviz.params.parts import PartLine, part_lines
@@ -17,18 +17,18 @@ _MANY = 3
 _TOGETHER = {"embedding": "embeddings", "norm": "outer norms", "other": "other parts"}
 
 
-def parameter_grid(account: Account, formulas: bool = False) -> Grid:
+def parameter_grid(cost: CostReport, formulas: bool = False) -> Grid:
     """Where the parameters are; lines that are not indented add up to the total.
 
     formulas: each line's arithmetic with the numbers in place stands under it.
     """
-    grid = _one_attention if attention_only(account) else _whole_model
-    return grid(account, formulas)
+    grid = _one_attention if attention_only(cost) else _whole_model
+    return grid(cost, formulas)
 
 
-def _one_attention(account: Account, formulas: bool) -> Grid:
+def _one_attention(cost: CostReport, formulas: bool) -> Grid:
     """The projections of a lone attention, with the shape of each matrix."""
-    whole = account.parameters.total
+    whole = cost.parameters.total
     columns = (
         Column("part", right=False),
         Column("shape", right=False, keep=5),
@@ -43,19 +43,19 @@ def _one_attention(account: Account, formulas: bool) -> Grid:
             role="attention",
             below=_below(line) if formulas else (),
         )
-        for line in part_lines(account.parameters)
+        for line in part_lines(cost.parameters)
         if line.detail
     ]
-    below = (_sum(account),) if formulas else ()
+    below = (_sum(cost),) if formulas else ()
     last = ("total", "", "", count(whole), share(whole, whole))
     return Grid(columns, (*rows, Row(last, "strong", ruled=True, below=below)))
 
 
-def _whole_model(account: Account, formulas: bool) -> Grid:
+def _whole_model(cost: CostReport, formulas: bool) -> Grid:
     """The parts of every tower, in one layer and in the whole model."""
-    parameters = account.parameters
+    parameters = cost.parameters
     towers = len(parameters.stacks) > 1
-    depth = main_stack(account).design.depth
+    depth = main_stack(cost).spec.depth
     columns = (
         Column("part", right=False),
         Column("shape", right=False, keep=2, tone="faint"),
@@ -72,7 +72,7 @@ def _whole_model(account: Account, formulas: bool) -> Grid:
             tower = line.tower
             rows.append(Row((tower, "", "", "", "", ""), "strong"))
         rows.append(_part_row(line, parameters.total, formulas, towers))
-    below = (_sum(account),) if formulas else ()
+    below = (_sum(cost),) if formulas else ()
     last = ("total", "", "", "", count(parameters.total), share(1, 1))
     rows.append(Row(last, "strong", ruled=True, below=below))
     if parameters.active != parameters.total:
@@ -157,11 +157,11 @@ def _below(line: PartLine) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _sum(account: Account) -> str:
+def _sum(cost: CostReport) -> str:
     """The lines of the table added up."""
-    lines = part_lines(account.parameters)
-    added = [line.count for line in lines if line.detail == attention_only(account)]
-    return " + ".join(count(number) for number in added) + f" = {count(account.parameters.total)}"
+    lines = part_lines(cost.parameters)
+    added = [line.count for line in lines if line.detail == attention_only(cost)]
+    return " + ".join(count(number) for number in added) + f" = {count(cost.parameters.total)}"
 
 
 def _written(term: Term) -> str:

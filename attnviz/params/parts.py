@@ -17,7 +17,7 @@ from attnviz.params.accounts.parameters import (
     StackCount,
 )
 from attnviz.params.accounts.terms import Term
-from attnviz.params.specs import ExpertsDesign
+from attnviz.params.specs import ExpertsSpec
 
 __all__ = ["PartLine", "part_lines"]
 
@@ -74,7 +74,7 @@ def _outside_lines(terms: Sequence[Term], tower: str = "") -> list[PartLine]:
 
 
 def _stack_lines(stack: StackCount) -> list[PartLine]:
-    name = stack.design.name
+    name = stack.spec.name
     before = [term for term in stack.terms if "embedding" in (term.role, *term.label.split())]
     behind = [term for term in stack.terms if term not in before]
     lines = _outside_lines(before, name)
@@ -162,16 +162,16 @@ def _of_a_head(line: PartLine, head: PerHead | None) -> int | None:
 
 
 def _attention_name(attention: AttentionCount, layer: LayerCount) -> str:
-    design = attention.design
-    if design.cross:
+    spec = attention.spec
+    if spec.cross:
         return "cross attention"
-    if design.linear:
+    if spec.linear:
         return "linear attention"
     return "self attention" if len(layer.attentions) > 1 else "attention"
 
 
 def _forward_name(count: FeedForwardCount) -> str:
-    return "experts" if isinstance(count.design, ExpertsDesign) else "feed-forward"
+    return "experts" if isinstance(count.spec, ExpertsSpec) else "feed-forward"
 
 
 def _outside_names(terms: Iterable[Term]) -> list[tuple[str, tuple[Term, ...]]]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.parameters import AttentionCount, GroupCount
 from attnviz.params.numbers import count
 from attnviz.params.sheet import Column, Grid, Row
-from attnviz.params.specs import ExpertsDesign
+from attnviz.params.specs import ExpertsSpec
 from attnviz.params.subject import layer_span
 
 __all__ = ["layer_grid", "layer_kind"]
 
 
-def layer_grid(account: Account) -> Grid:
+def layer_grid(cost: CostReport) -> Grid:
     """One row for each kind of layer: which they are, what they do, what one of them holds."""
     columns = (
         Column("layers", right=False),
@@ -22,14 +22,14 @@ def layer_grid(account: Account) -> Grid:
         Column("norms", keep=3, tone="faint"),
         Column("one layer", tone="strong"),
     )
-    towers = len(account.parameters.stacks) > 1
+    towers = len(cost.parameters.stacks) > 1
     rows = []
-    for stack in account.parameters.stacks:
+    for stack in cost.parameters.stacks:
         for group in stack.groups:
             shares = group.layer.shares
             span = layer_span(group)
             cells = (
-                f"{stack.design.name}: {span}" if towers else span,
+                f"{stack.spec.name}: {span}" if towers else span,
                 layer_kind(group),
                 count(shares.attention),
                 count(shares.feed_forward),
@@ -43,18 +43,18 @@ def layer_grid(account: Account) -> Grid:
 def layer_kind(group: GroupCount) -> str:
     """What the layers of a kind have in common, in a few words."""
     words = [_attention_kind(item) for item in group.layer.attentions]
-    forward = group.layer.design.feed_forward
-    if isinstance(forward, ExpertsDesign):
+    forward = group.layer.spec.feed_forward
+    if isinstance(forward, ExpertsSpec):
         words.append(f"{count(forward.active)} of {count(forward.experts)} experts")
     return ", ".join(words)
 
 
 def _attention_kind(attention: AttentionCount) -> str:
-    design = attention.design
-    if design.cross:
+    spec = attention.spec
+    if spec.cross:
         return "cross"
-    if design.linear:
+    if spec.linear:
         return "linear"
-    if design.window is not None:
-        return f"sliding {count(design.window)}"
-    return "latent" if design.latent is not None else "full"
+    if spec.window is not None:
+        return f"sliding {count(spec.window)}"
+    return "latent" if spec.latent is not None else "full"

@@ -20,12 +20,12 @@ from attnviz.models.option_rules import nearest
 from attnviz.params.accounts.built import BuiltCount
 from attnviz.params.built import built_sheet
 from attnviz.params.compare import compare_sheet
-from attnviz.params.design_options import OPTIONS, design_from_options
+from attnviz.params.design_options import OPTIONS, spec_from_options
 from attnviz.params.designs import (
     Request,
     check_numbers,
     counted_case,
-    found_design,
+    found_spec,
     named_case,
     refuse_both,
     requested_cases,
@@ -35,7 +35,7 @@ from attnviz.params.metrics import Case
 from attnviz.params.screen import sheet_screen
 from attnviz.params.sheet import Sheet
 from attnviz.params.side_by_side import side_by_side_sheet
-from attnviz.params.single import account_sheet
+from attnviz.params.single import cost_sheet
 from attnviz.params.values import parse_choices
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compared_cases(request: Request, wishes: Sequence[str]) -> tuple[tuple[str, 
     if math.prod(len(values) for _, values in choices) > _MOST_ROWS:
         raise UsageError(f"--compare would make more than {_MOST_ROWS} rows: give fewer values")
     refuse_both(request)
-    found = [found_design(name, request) for name in request.named]
+    found = [found_spec(name, request) for name in request.named]
     cases: list[Case] = []
     failure: UsageError | None = None
     for values in itertools.product(*(values for _, values in choices)):
@@ -75,13 +75,13 @@ def compared_cases(request: Request, wishes: Sequence[str]) -> tuple[tuple[str, 
             case = (
                 named_case(found[0], changed)
                 if found
-                else counted_case(design_from_options(**changed.shape), changed)
+                else counted_case(spec_from_options(**changed.shape), changed)
             )
             cases.append(replace(case, values=values))
         except UsageError as error:
             failure = failure or error
             cases.append(Case("", values, refusal=str(error)))
-    if failure is not None and all(case.account is None for case in cases):
+    if failure is not None and all(case.cost is None for case in cases):
         raise failure
     return options, cases
 
@@ -198,14 +198,14 @@ def _sheet(answer: _Answer, view: ParamsView) -> Sheet:
         return compare_sheet(answer.options, answer.cases)
     if len(answer.cases) > 1:
         return side_by_side_sheet(answer.cases)
-    return account_sheet(answer.cases[0], formulas=view.formula, layers=view.per_layer)
+    return cost_sheet(answer.cases[0], formulas=view.formula, layers=view.per_layer)
 
 
 def _explanation(answer: _Answer) -> tuple[str, ...]:
     if answer.options:
         return comparison_explanation()
-    accounts = [case.account for case in answer.cases if case.account is not None]
-    return explanation(accounts[0]) if accounts else ()
+    costs = [case.cost for case in answer.cases if case.cost is not None]
+    return explanation(costs[0]) if costs else ()
 
 
 def _document(answer: _Answer, sheet: Sheet) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def _document(answer: _Answer, sheet: Sheet) -> dict[str, Any]:
         return params_json.compare_document(answer.options, answer.cases, sheet.sentences)
     if len(answer.cases) > 1:
         return params_json.models_document(answer.cases)
-    return params_json.account_document(answer.cases[0])
+    return params_json.cost_document(answer.cases[0])
 
 
 def _hints(request: Request, answer: _Answer, view: ParamsView) -> tuple[str, ...]:

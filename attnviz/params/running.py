@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.running import CacheCount, CacheLine
 from attnviz.params.accounts.terms import Term
 from attnviz.params.numbers import bytes_text, count, share, short
 from attnviz.params.sheet import Fact
-from attnviz.params.specs import AttentionDesign
+from attnviz.params.specs import AttentionSpec
 from attnviz.params.subject import main_attention
 
 __all__ = ["cache_facts", "run_words", "running"]
@@ -28,18 +28,18 @@ _ENDS = {
 """How the terms of each line of the forward pass end, whatever their tower."""
 
 
-def running(account: Account, formulas: bool = False) -> dict[str, list[Fact]]:
+def running(cost: CostReport, formulas: bool = False) -> dict[str, list[Fact]]:
     """Memory of the weights, the cache, operations of a forward pass, the attention maps."""
     sections = {
-        "Weights": _weights(account),
-        "KV cache": cache_facts(account.cache, main_attention(account).design),
-        "Forward pass, floating-point operations": _flops(account, formulas),
-        "Attention maps": [_maps(account)] if account.maps.values else [],
+        "Weights": _weights(cost),
+        "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
+        "Forward pass, floating-point operations": _flops(cost, formulas),
+        "Attention maps": [_maps(cost)] if cost.maps.values else [],
     }
     return {name: facts for name, facts in sections.items() if facts}
 
 
-def run_words(counted: Account | CacheCount) -> str:
+def run_words(counted: CostReport | CacheCount) -> str:
     """The length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
     words = f"{count(counted.tokens)} token{'s' * (counted.tokens > 1)}"
     return words if counted.batch == 1 else f"{count(counted.batch)} × {words}"
@@ -50,16 +50,16 @@ def _size(bits: int) -> str:
     return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
 
 
-def _weights(account: Account) -> list[Fact]:
-    made = f"{count(account.parameters.total)} × {_size(account.bits)} ({account.dtype})"
-    facts = [Fact("all parameters", bytes_text(account.weight_bytes), made)]
-    if account.buffer_bytes:
-        size, note = bytes_text(account.buffer_bytes), "stored beside them, not trained"
+def _weights(cost: CostReport) -> list[Fact]:
+    made = f"{count(cost.parameters.total)} × {_size(cost.bits)} ({cost.dtype})"
+    facts = [Fact("all parameters", bytes_text(cost.weight_bytes), made)]
+    if cost.buffer_bytes:
+        size, note = bytes_text(cost.buffer_bytes), "stored beside them, not trained"
         facts.append(Fact("buffers, apart", size, note))
     return facts
 
 
-def cache_facts(cache: CacheCount, design: AttentionDesign | None = None) -> list[Fact]:
+def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Fact]:
     """What a token, a state and the whole length take; none where nothing is kept.
 
     design: the attention that most layers have, to write its cache as a product.
@@ -69,7 +69,7 @@ def cache_facts(cache: CacheCount, design: AttentionDesign | None = None) -> lis
     facts = []
     if cache.bytes_per_token:
         growing = [line for line in cache.lines if line.kind not in ("cross", *_STATES)]
-        made = " + ".join(_kept(line, design) for line in growing)
+        made = " + ".join(_kept(line, spec) for line in growing)
         made = f"({made})" if len(growing) > 1 else made
         made += f" × {_size(cache.bits)}"
         facts.append(Fact("one token", bytes_text(cache.bytes_per_token), made))
@@ -97,34 +97,34 @@ def _state(line: CacheLine) -> str:
     return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
 
 
-def _kept(line: CacheLine, design: AttentionDesign | None) -> str:
+def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
     """What equal layers keep of a token, as a product."""
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     inner = count(line.per_token)
-    if design is None:
+    if spec is None:
         pass
-    elif line.kind == "latent" and design.latent is not None:
-        inner = f"({count(design.latent.kv_lora)} + {count(design.latent.rope_dim)})"
-    elif line.per_token == design.kv_heads * (design.head_dim + design.value_dim):
-        pair = f"({count(design.head_dim)} + {count(design.value_dim)})"
-        if design.head_dim == design.value_dim:
-            pair = f"2 × {count(design.head_dim)}"
-        inner = f"{count(design.kv_heads)} kv head{'s' * (design.kv_heads > 1)} × {pair}"
+    elif line.kind == "latent" and spec.latent is not None:
+        inner = f"({count(spec.latent.kv_lora)} + {count(spec.latent.rope_dim)})"
+    elif line.per_token == spec.kv_heads * (spec.head_dim + spec.value_dim):
+        pair = f"({count(spec.head_dim)} + {count(spec.value_dim)})"
+        if spec.head_dim == spec.value_dim:
+            pair = f"2 × {count(spec.head_dim)}"
+        inner = f"{count(spec.kv_heads)} kv head{'s' * (spec.kv_heads > 1)} × {pair}"
     window = f" (at most {count(line.window)} tokens)" if line.window is not None else ""
     return f"{layers}{inner}{window}"
 
 
-def _flops(account: Account, formulas: bool) -> list[Fact]:
-    flops = account.flops
+def _flops(cost: CostReport, formulas: bool) -> list[Fact]:
+    flops = cost.flops
     facts = []
     if flops.per_token:
         scores = short(flops.scores_per_token)
-        note = f"+ {scores} of scores over {count(account.tokens)} tokens"
+        note = f"+ {scores} of scores over {count(cost.tokens)} tokens"
         facts.append(Fact("one token", short(flops.per_token), note))
-    facts.append(Fact(run_words(account), short(flops.total), "a multiply-add is two"))
+    facts.append(Fact(run_words(cost), short(flops.total), "a multiply-add is two"))
     lines = [
         ("projections", flops.attention_projections, ""),
-        ("scores", flops.attention_scores, _square(account)),
+        ("scores", flops.attention_scores, _square(cost)),
         ("feed-forward", flops.ffn, ""),
         ("head", flops.head, ""),
         ("other", flops.other, ""),
@@ -141,23 +141,23 @@ def _flops(account: Account, formulas: bool) -> list[Fact]:
     return facts
 
 
-def _square(account: Account) -> str:
+def _square(cost: CostReport) -> str:
     """What is to be said of the part that grows with the square of the length."""
-    flops = account.flops
-    if main_attention(account).design.linear:
+    flops = cost.flops
+    if main_attention(cost).spec.linear:
         return ""
     if flops.attention_scores_visible == flops.attention_scores:
         return ", the part that grows with n²"
     seen = short(flops.attention_scores_visible)
-    skipped = "causal" if main_attention(account).design.window is None else "masks are used"
+    skipped = "causal" if main_attention(cost).spec.window is None else "masks are used"
     return f", grows with n²; {seen} if {skipped}"
 
 
-def _maps(account: Account) -> Fact:
-    maps = account.maps
+def _maps(cost: CostReport) -> Fact:
+    maps = cost.maps
     made = _map_words(maps.terms)
-    if account.batch > 1:
-        made = f"{count(account.batch)} × {made}"
+    if cost.batch > 1:
+        made = f"{count(cost.batch)} × {made}"
     label = f"{count(maps.maps)} map{'s' * (maps.maps > 1)}, if kept"
     return Fact(label, bytes_text(maps.bytes), f"{made} × {_size(maps.bits)}")
 

@@ -9,19 +9,19 @@ from typing import Any
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.option_rules import check_options, nearest
 from attnviz.models.shapes import Shape
-from attnviz.params.config.read import design_from_config, misspelt_field
+from attnviz.params.config.read import misspelt_field, spec_from_config
 from attnviz.params.design_options import OPTIONS, ShapeOptions, stack_from_options
 from attnviz.params.specs import (
     Dense,
-    Design,
-    FeedForwardDesign,
-    LayerDesign,
+    FeedForwardSpec,
+    LayerSpec,
+    ModelSpec,
     Norm,
-    StackDesign,
+    StackSpec,
     Table,
 )
 
-__all__ = ["design_from_shape"]
+__all__ = ["spec_from_shape"]
 
 _STACK_KEYS = {
     "name": str,
@@ -47,7 +47,7 @@ _NORM_KEYS = {"label": str, "width": int, "shift": bool}
 _HEAD_KEYS = {"outputs": int, "bias": bool, "tied": bool}
 
 
-def design_from_shape(shape: Shape) -> Design | None:
+def spec_from_shape(shape: Shape) -> ModelSpec | None:
     """The design of a named shape; None where the arithmetic does not claim its config's class.
 
     Raises:
@@ -59,7 +59,7 @@ def design_from_shape(shape: Shape) -> Design | None:
         stacks = tuple(_stack(shape, options) for options in shape.stacks)
     except UsageError as error:
         raise LoadError(f"the shape {shape.name!r} cannot be counted: {error}") from error
-    return Design(
+    return ModelSpec(
         name=shape.name,
         source=shape.source,
         stacks=stacks,
@@ -69,8 +69,8 @@ def design_from_shape(shape: Shape) -> Design | None:
     )
 
 
-def _from_config(shape: Shape) -> Design | None:
-    design = design_from_config(
+def _from_config(shape: Shape) -> ModelSpec | None:
+    spec = spec_from_config(
         shape.config, name=shape.name, source=shape.source, architecture=shape.counts or None
     )
     if (wrong := misspelt_field(shape.config)) is not None:
@@ -78,10 +78,10 @@ def _from_config(shape: Shape) -> Design | None:
             f"the shape {shape.name!r} has an unknown field {wrong[0]!r}; did you mean "
             f"{wrong[1]!r}?"
         )
-    return None if design is None else replace(design, notes=(*shape.notes, *design.notes))
+    return None if spec is None else replace(spec, notes=(*shape.notes, *spec.notes))
 
 
-def _stack(shape: Shape, table: Mapping[str, Any]) -> StackDesign:
+def _stack(shape: Shape, table: Mapping[str, Any]) -> StackSpec:
     known = (*OPTIONS, *_STACK_KEYS)
     for key in table:
         if key.replace("-", "_") not in known:
@@ -104,7 +104,7 @@ def _stack(shape: Shape, table: Mapping[str, Any]) -> StackDesign:
     return _completed(shape, made, own, options["d_model"])
 
 
-def _completed(shape: Shape, stack: StackDesign, own: Mapping[str, Any], width: int) -> StackDesign:
+def _completed(shape: Shape, stack: StackSpec, own: Mapping[str, Any], width: int) -> StackSpec:
     """The stack with what the options of the command line cannot say."""
     if own.get("reads", "target") not in ("target", "source"):
         raise LoadError(f"the shape {shape.name!r} has reads = {own['reads']!r}: target or source")
@@ -124,12 +124,12 @@ def _completed(shape: Shape, stack: StackDesign, own: Mapping[str, Any], width: 
     )
 
 
-def _layer(layer: LayerDesign, own: Mapping[str, Any], width: int) -> LayerDesign:
+def _layer(layer: LayerSpec, own: Mapping[str, Any], width: int) -> LayerSpec:
     """The layer with learned scales, or with biases in the feed-forward part alone."""
     if own.get("scaled"):
         places = ("attention", "feed-forward")
         layer = replace(layer, parts=tuple(Table(f"{place} scale", 1, width) for place in places))
-    if own.get("ffn_bias") and isinstance(layer.feed_forward, FeedForwardDesign):
+    if own.get("ffn_bias") and isinstance(layer.feed_forward, FeedForwardSpec):
         feed_forward = replace(layer.feed_forward, up_bias=True, down_bias=True)
         layer = replace(layer, feed_forward=feed_forward)
     return layer

@@ -1,6 +1,6 @@
 """What a transformer is made of, as plain numbers: the input of every count.
 
-A ``Design`` is made of stacks, a stack of groups of equal layers, a layer of attentions, a
+A ``ModelSpec`` is made of stacks, a stack of groups of equal layers, a layer of attentions, a
 feed-forward part and norms. Everything is a frozen dataclass of exact integers; this module needs
 the standard library only, so that counting starts at once.
 """
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 __all__ = [
-    "AttentionDesign",
+    "AttentionSpec",
     "Buffer",
     "Dense",
-    "Design",
-    "ExpertsDesign",
-    "FeedForwardDesign",
-    "LatentDesign",
-    "LayerDesign",
+    "ExpertsSpec",
+    "FeedForwardSpec",
+    "LatentSpec",
     "LayerGroup",
+    "LayerSpec",
+    "ModelSpec",
     "Norm",
     "Part",
-    "StackDesign",
+    "StackSpec",
     "Table",
     "group_layers",
 ]
@@ -79,7 +79,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class LatentDesign:
+class LatentSpec:
     """Keys and values squeezed through a narrow vector (MLA: DeepSeek-V2, 2024).
 
     kv_lora: width of the vector that keys and values are rebuilt from.
@@ -96,7 +96,7 @@ class LatentDesign:
 
 
 @dataclass(frozen=True)
-class AttentionDesign:
+class AttentionSpec:
     """One attention of one layer.
 
     d_model: width of what it reads and writes.
@@ -123,7 +123,7 @@ class AttentionDesign:
     output_bias: bool = False
     window: int | None = None
     keeps_all: bool = False
-    latent: LatentDesign | None = None
+    latent: LatentSpec | None = None
     linear: bool = False
     cross: bool = False
     source_width: int | None = None
@@ -131,7 +131,7 @@ class AttentionDesign:
 
 
 @dataclass(frozen=True)
-class FeedForwardDesign:
+class FeedForwardSpec:
     """The part of a layer that works on each token alone.
 
     d_model, d_ff: outer and inner width.
@@ -149,7 +149,7 @@ class FeedForwardDesign:
 
 
 @dataclass(frozen=True)
-class ExpertsDesign:
+class ExpertsSpec:
     """A mixture of experts in the place of one feed-forward part.
 
     expert: one routed expert.
@@ -160,21 +160,21 @@ class ExpertsDesign:
     buffers: numbers of the router that are stored and not trained.
     """
 
-    expert: FeedForwardDesign
+    expert: FeedForwardSpec
     experts: int
     active: int
-    shared: FeedForwardDesign | None = None
+    shared: FeedForwardSpec | None = None
     router_bias: bool = False
     parts: tuple[Part, ...] = ()
     buffers: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True)
-class LayerDesign:
+class LayerSpec:
     """One block: its attentions, its feed-forward part or None, its norms and what else it has."""
 
-    attentions: tuple[AttentionDesign, ...]
-    feed_forward: FeedForwardDesign | ExpertsDesign | None = None
+    attentions: tuple[AttentionSpec, ...]
+    feed_forward: FeedForwardSpec | ExpertsSpec | None = None
     norms: tuple[Norm, ...] = ()
     parts: tuple[Part, ...] = ()
     buffers: tuple[Buffer, ...] = ()
@@ -190,14 +190,14 @@ class LayerGroup:
     shared: whether they are one and the same layer, whose numbers count once (ALBERT).
     """
 
-    layer: LayerDesign
+    layer: LayerSpec
     repeat: int
     indices: tuple[int, ...] | None = None
     shared: bool = False
 
 
 @dataclass(frozen=True)
-class StackDesign:
+class StackSpec:
     """A tower of layers with what stands before and behind it.
 
     name: ``decoder``, ``encoder``, ``vision``, …
@@ -232,7 +232,7 @@ class StackDesign:
 
 
 @dataclass(frozen=True)
-class Design:
+class ModelSpec:
     """A whole model, or as much of one as was asked for.
 
     name: how it was asked for.
@@ -247,7 +247,7 @@ class Design:
 
     name: str
     source: str
-    stacks: tuple[StackDesign, ...]
+    stacks: tuple[StackSpec, ...]
     embeddings: tuple[Part, ...] = ()
     parts: tuple[Part, ...] = ()
     notes: tuple[str, ...] = ()
@@ -255,15 +255,15 @@ class Design:
     dtype: str = ""
 
     @property
-    def main(self) -> StackDesign:
+    def main(self) -> StackSpec:
         """The tower that a person means: the last that writes, else the last of all."""
         writing = [stack for stack in self.stacks if stack.causal]
         return (writing or list(self.stacks))[-1]
 
 
-def group_layers(layers: Sequence[LayerDesign]) -> tuple[LayerGroup, ...]:
+def group_layers(layers: Sequence[LayerSpec]) -> tuple[LayerGroup, ...]:
     """Equal layers put together, in the order of the first of each kind."""
-    places: dict[LayerDesign, list[int]] = {}
+    places: dict[LayerSpec, list[int]] = {}
     for index, layer in enumerate(layers):
         places.setdefault(layer, []).append(index)
     return tuple(

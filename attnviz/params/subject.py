@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.parameters import AttentionCount, GroupCount, StackCount
 
 __all__ = [
@@ -17,26 +17,26 @@ __all__ = [
 ]
 
 
-def main_stack(account: Account) -> StackCount:
+def main_stack(cost: CostReport) -> StackCount:
     """The tower that a person means."""
-    return next(stack for stack in account.parameters.stacks if stack.design is account.design.main)
+    return next(stack for stack in cost.parameters.stacks if stack.spec is cost.spec.main)
 
 
-def main_group(account: Account) -> GroupCount:
+def main_group(cost: CostReport) -> GroupCount:
     """The kind of layer that the main tower has most of, the first of equals."""
-    return max(main_stack(account).groups, key=lambda group: group.repeat)
+    return max(main_stack(cost).groups, key=lambda group: group.repeat)
 
 
-def main_attention(account: Account) -> AttentionCount:
+def main_attention(cost: CostReport) -> AttentionCount:
     """The self attention of the layer that the main tower has most of."""
-    attentions = main_group(account).layer.attentions
-    return next((count for count in attentions if not count.design.cross), attentions[0])
+    attentions = main_group(cost).layer.attentions
+    return next((count for count in attentions if not count.spec.cross), attentions[0])
 
 
-def attention_only(account: Account) -> bool:
+def attention_only(cost: CostReport) -> bool:
     """Whether nothing but the attention of one layer was counted."""
-    parameters = account.parameters
-    group = main_group(account)
+    parameters = cost.parameters
+    group = main_group(cost)
     alone = len(parameters.stacks) == 1 and group.repeat == 1 and len(group.layer.attentions) == 1
     return alone and parameters.total == group.layer.attentions[0].total
 

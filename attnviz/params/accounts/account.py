@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from attnviz.params.accounts.parameters import ParameterCount
 from attnviz.params.accounts.running import CacheCount, FlopCount, MapCount
-from attnviz.params.specs import Design
+from attnviz.params.specs import ModelSpec
 
-__all__ = ["Account"]
+__all__ = ["CostReport"]
 
 
 @dataclass(frozen=True)
-class Account:
+class CostReport:
     """What a design costs.
 
     design: what was counted.
@@ -23,7 +23,7 @@ class Account:
     weight_bytes: the parameters at ``dtype``; buffers apart in ``buffer_bytes``.
     """
 
-    design: Design
+    spec: ModelSpec
     tokens: int
     source_tokens: int
     batch: int

@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields
 
 from attnviz.params.accounts.terms import Term
 from attnviz.params.specs import (
-    AttentionDesign,
-    ExpertsDesign,
-    FeedForwardDesign,
-    LayerDesign,
-    StackDesign,
+    AttentionSpec,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LayerSpec,
+    StackSpec,
 )
 
 __all__ = [
@@ -50,7 +50,7 @@ class AttentionCount:
     terms: each line with its arithmetic, which add up to the total.
     """
 
-    design: AttentionDesign
+    spec: AttentionSpec
     query: int
     key: int
     value: int
@@ -82,7 +82,7 @@ class FeedForwardCount:
     terms: each line with its arithmetic, which add up to the total.
     """
 
-    design: FeedForwardDesign | ExpertsDesign
+    spec: FeedForwardSpec | ExpertsSpec
     up: int
     gate: int
     down: int
@@ -139,7 +139,7 @@ class LayerCount:
     terms: the lines that belong to neither: norms, scales.
     """
 
-    design: LayerDesign
+    spec: LayerSpec
     attentions: tuple[AttentionCount, ...]
     feed_forward: FeedForwardCount | None
     shares: Shares
@@ -168,7 +168,7 @@ class StackCount:
     terms: the lines outside the layers.
     """
 
-    design: StackDesign
+    spec: StackSpec
     groups: tuple[GroupCount, ...]
     shares: Shares
     total: int

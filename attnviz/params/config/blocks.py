@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from attnviz.params.config.fields import Fields
 from attnviz.params.specs import (
-    AttentionDesign,
-    FeedForwardDesign,
-    LayerDesign,
+    AttentionSpec,
+    FeedForwardSpec,
+    LayerSpec,
     Norm,
     Part,
     Table,
@@ -33,10 +33,10 @@ def square_attention(
     keeps_all: bool = False,
     source_width: int | None = None,
     parts: tuple[Part, ...] = (),
-) -> AttentionDesign:
+) -> AttentionSpec:
     """Attention whose heads share the model's width; ``source_width`` makes it cross attention."""
     dim = fields.divided(width, heads)
-    return AttentionDesign(
+    return AttentionSpec(
         d_model=width,
         heads=heads,
         kv_heads=fields.grouped(heads, kv_heads or heads),
@@ -54,22 +54,22 @@ def square_attention(
     )
 
 
-def plain_feed_forward(width: int, inner: int, bias: bool = True) -> FeedForwardDesign:
+def plain_feed_forward(width: int, inner: int, bias: bool = True) -> FeedForwardSpec:
     """Two matrices with one activation in between."""
-    return FeedForwardDesign(width, inner, up_bias=bias, down_bias=bias)
+    return FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
 
 
 def block(
-    *attentions: AttentionDesign,
-    feed_forward: FeedForwardDesign,
+    *attentions: AttentionSpec,
+    feed_forward: FeedForwardSpec,
     norms: int,
     shift: bool = True,
     parts: tuple[Part, ...] = (),
-) -> LayerDesign:
+) -> LayerSpec:
     """A layer with so many norms of the model's width."""
     width = attentions[0].d_model
     labels = ("attention norm", "feed-forward norm", "cross attention norm")
-    return LayerDesign(
+    return LayerSpec(
         attentions,
         feed_forward,
         tuple(Norm(label, width, shift=shift) for label in labels[:norms]),

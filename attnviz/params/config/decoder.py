@@ -5,18 +5,18 @@ from __future__ import annotations
 from attnviz.params.config.fields import Fields, UnclaimedError
 from attnviz.params.config.row import ExpertsRow, NormKind, Row
 from attnviz.params.specs import (
-    AttentionDesign,
+    AttentionSpec,
     Buffer,
     Dense,
-    Design,
-    ExpertsDesign,
-    FeedForwardDesign,
-    LatentDesign,
-    LayerDesign,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LatentSpec,
     LayerGroup,
+    LayerSpec,
+    ModelSpec,
     Norm,
     Part,
-    StackDesign,
+    StackSpec,
     Table,
     group_layers,
 )
@@ -24,13 +24,13 @@ from attnviz.params.specs import (
 __all__ = ["decoder", "feed_forward", "head_dim", "sparse_layers", "windows"]
 
 
-def feed_forward(fields: Fields, row: Row, sparse: bool) -> FeedForwardDesign | ExpertsDesign:
+def feed_forward(fields: Fields, row: Row, sparse: bool) -> FeedForwardSpec | ExpertsSpec:
     """The feed-forward part of a layer with or without experts."""
     bias = fields.flag(row.ffn_bias)
     width = fields.whole("hidden_size")
     if not sparse or row.experts is None:
         inner = fields.whole("intermediate_size")
-        return FeedForwardDesign(width, inner, row.gated, bias, bias)
+        return FeedForwardSpec(width, inner, row.gated, bias, bias)
     return _mixture(fields, row, row.experts, bias)
 
 
@@ -64,19 +64,19 @@ def _bounded(layers: int) -> None:
         raise UnclaimedError
 
 
-def _mixture(fields: Fields, row: Row, spec: ExpertsRow, bias: bool) -> ExpertsDesign:
+def _mixture(fields: Fields, row: Row, spec: ExpertsRow, bias: bool) -> ExpertsSpec:
     width, inner = fields.whole("hidden_size"), fields.whole(spec.width)
     experts = fields.whole(spec.count)
     shared = None
     if spec.shared and fields.get(spec.shared) is not None:
         together = fields.whole(spec.shared, least=0) * inner
-        shared = FeedForwardDesign(width, together, row.gated, bias, bias) if together else None
+        shared = FeedForwardSpec(width, together, row.gated, bias, bias) if together else None
     if spec.shared_width:
-        shared = FeedForwardDesign(width, fields.whole(spec.shared_width), row.gated)
+        shared = FeedForwardSpec(width, fields.whole(spec.shared_width), row.gated)
     gate = Dense("shared expert gate", width, 1)
     corrections = Buffer("router correction", experts)
-    return ExpertsDesign(
-        expert=FeedForwardDesign(width, inner, row.gated, spec.bias, spec.bias),
+    return ExpertsSpec(
+        expert=FeedForwardSpec(width, inner, row.gated, spec.bias, spec.bias),
         experts=experts,
         active=min(fields.whole(spec.active), experts),
         shared=shared,
@@ -107,10 +107,10 @@ def windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
     return [window if kind == _SLIDING else None for kind in types]
 
 
-def decoder(fields: Fields, row: Row, *, with_head: bool) -> Design:
+def decoder(fields: Fields, row: Row, *, with_head: bool) -> ModelSpec:
     """The design of a decoder; ``with_head`` for the class that predicts tokens."""
     width, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
-    stack = StackDesign(
+    stack = StackSpec(
         name="decoder",
         groups=_groups(fields, row),
         embeddings=(Table("token embedding", vocab, width),),
@@ -118,7 +118,7 @@ def decoder(fields: Fields, row: Row, *, with_head: bool) -> Design:
         head=_head(fields, row, width, vocab) if with_head else None,
         max_positions=fields.optional("max_position_embeddings"),
     )
-    return Design(name=fields.name, source="", stacks=(stack,))
+    return ModelSpec(name=fields.name, source="", stacks=(stack,))
 
 
 def head_dim(fields: Fields, width: int, heads: int) -> int:
@@ -142,20 +142,20 @@ def _groups(fields: Fields, row: Row) -> tuple[LayerGroup, ...]:
     return group_layers([kinds[kind] for kind in zip(each, every, strict=True)])
 
 
-def _layer(fields: Fields, row: Row, window: int | None, sparse: bool) -> LayerDesign:
+def _layer(fields: Fields, row: Row, window: int | None, sparse: bool) -> LayerSpec:
     width = fields.whole("hidden_size")
     count = row.layer_norms
     if count == "parallel":
         count = 1 if fields.flag("use_parallel_residual") else 2
     labels = ("attention norm", "feed-forward norm", "after attention", "after feed-forward")
-    return LayerDesign(
+    return LayerSpec(
         attentions=(_latent(fields) if row.latent else _attention(fields, row, window),),
         feed_forward=feed_forward(fields, row, sparse),
         norms=tuple(_norm(label, width, row.norm) for label in labels[:count]),
     )
 
 
-def _attention(fields: Fields, row: Row, window: int | None) -> AttentionDesign:
+def _attention(fields: Fields, row: Row, window: int | None) -> AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
     dim = head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
@@ -165,7 +165,7 @@ def _attention(fields: Fields, row: Row, window: int | None) -> AttentionDesign:
         parts += _query_norms(row, heads, kv_heads, dim)
     if row.sinks:
         parts.append(Table("sinks", 1, heads))
-    return AttentionDesign(
+    return AttentionSpec(
         d_model=width,
         heads=heads,
         kv_heads=kv_heads,
@@ -188,10 +188,10 @@ def _query_norms(row: Row, heads: int, kv_heads: int, dim: int) -> list[Part]:
     ]
 
 
-def _latent(fields: Fields) -> AttentionDesign:
+def _latent(fields: Fields) -> AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     bias = fields.flag("attention_bias")
-    latent = LatentDesign(
+    latent = LatentSpec(
         kv_lora=fields.whole("kv_lora_rank"),
         rope_dim=fields.whole("qk_rope_head_dim", least=0),
         nope_dim=fields.whole("qk_nope_head_dim", least=0),
@@ -201,7 +201,7 @@ def _latent(fields: Fields) -> AttentionDesign:
     norms = [Norm("key and value norm", latent.kv_lora)]
     if latent.q_lora is not None:
         norms.append(Norm("query norm", latent.q_lora))
-    return AttentionDesign(
+    return AttentionSpec(
         d_model=width,
         heads=heads,
         kv_heads=heads,

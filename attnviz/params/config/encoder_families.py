@@ -14,9 +14,9 @@ from attnviz.params.config.blocks import (
     square_attention,
     tables,
 )
-from attnviz.params.config.family import Family, Reader
+from attnviz.params.config.family import Adapter, Reader
 from attnviz.params.config.fields import Fields, UnclaimedError
-from attnviz.params.specs import Dense, Design, LayerGroup, Part, StackDesign, Table
+from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Part, StackSpec, Table
 
 __all__ = ["ENCODER_FAMILIES", "EncoderRow", "encoder"]
 
@@ -43,7 +43,7 @@ class EncoderRow:
     spare_bias: bool = True
 
 
-def encoder(fields: Fields, row: EncoderRow, purpose: Purpose) -> Design:
+def encoder(fields: Fields, row: EncoderRow, purpose: Purpose) -> ModelSpec:
     """The design of an encoder alone, with its masked head, or with both pre-training heads."""
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
         raise UnclaimedError
@@ -60,7 +60,7 @@ def encoder(fields: Fields, row: EncoderRow, purpose: Purpose) -> Design:
     )
     narrow = fields.whole("embedding_size") if row.narrow else width
     pooled = row.pooled and purpose != "masked"
-    stack = StackDesign(
+    stack = StackSpec(
         name="encoder",
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
         causal=False,
@@ -74,7 +74,7 @@ def encoder(fields: Fields, row: EncoderRow, purpose: Purpose) -> Design:
         head=None if purpose == "bare" else _head(fields, narrow),
         max_positions=fields.whole("max_position_embeddings"),
     )
-    return Design(name=fields.name, source="", stacks=(stack,))
+    return ModelSpec(name=fields.name, source="", stacks=(stack,))
 
 
 def _tables(fields: Fields, row: EncoderRow, narrow: int, width: int) -> tuple[Part, ...]:
@@ -111,14 +111,14 @@ def _encoder(
     *,
     pretraining: bool = False,
     spellings: Mapping[str, tuple[str, ...]] | None = None,
-) -> Family:
+) -> Adapter:
     classes: dict[str, Reader] = {
         f"{prefix}Model": partial(encoder, row=row, purpose="bare"),
         f"{prefix}ForMaskedLM": partial(encoder, row=row, purpose="masked"),
     }
     if pretraining:
         classes[f"{prefix}ForPreTraining"] = partial(encoder, row=row, purpose="pretraining")
-    return Family(classes, f"{prefix}Model", defaults, spellings or {})
+    return Adapter(classes, f"{prefix}Model", defaults, spellings or {})
 
 
 def _bert_sizes(vocab: int = 30522, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from attnviz.params.config.decoder import decoder
 from attnviz.params.config.encoder_families import ENCODER_FAMILIES
-from attnviz.params.config.family import Family
+from attnviz.params.config.family import Adapter
 from attnviz.params.config.gpt_families import GPT_FAMILIES
 from attnviz.params.config.pair_families import PAIR_FAMILIES
 from attnviz.params.config.row import Row
@@ -16,7 +16,7 @@ from attnviz.params.config.vision_families import VISION_FAMILIES
 __all__ = ["FAMILIES"]
 
 
-def _row(row: Row) -> Family:
+def _row(row: Row) -> Adapter:
     bare, causal = f"{row.prefix}Model", f"{row.prefix}ForCausalLM"
     if row.prefix == "Gemma3":
         bare = "Gemma3TextModel"
@@ -29,10 +29,10 @@ def _row(row: Row) -> Family:
         "num_local_experts": ("num_experts",),
         "sliding_window_pattern": ("_sliding_window_pattern",),
     }
-    return Family(classes, causal, row.defaults, spellings)
+    return Adapter(classes, causal, row.defaults, spellings)
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, Adapter] = {
     **{name: _row(row) for name, row in ROWS.items()},
     **GPT_FAMILIES,
     **ENCODER_FAMILIES,

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnviz.params.config.fields import Fields
-from attnviz.params.specs import Design
+from attnviz.params.specs import ModelSpec
 
-__all__ = ["Family", "Reader"]
+__all__ = ["Adapter", "Reader"]
 
-Reader = Callable[[Fields], Design]
+Reader = Callable[[Fields], ModelSpec]
 
 
 @dataclass(frozen=True)
-class Family:
+class Adapter:
     """One model type.
 
     classes: the class names that are claimed, each with what reads its design.

@@ -13,10 +13,10 @@ from attnviz.params.config.blocks import (
     square_attention,
     tables,
 )
-from attnviz.params.config.family import Family
+from attnviz.params.config.family import Adapter
 from attnviz.params.config.fields import Fields, UnclaimedError
 from attnviz.params.config.gpt_stack import head, shape, stacked
-from attnviz.params.specs import Dense, Design, LayerGroup, Norm, Part, StackDesign, group_layers
+from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Norm, Part, StackSpec, group_layers
 
 __all__ = [
     "GPT_FAMILIES",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-def bloom(fields: Fields, *, with_head: bool) -> Design:
+def bloom(fields: Fields, *, with_head: bool) -> ModelSpec:
     """BLOOM: slopes instead of positions, a norm behind the token table."""
     width, heads, layers = shape(fields)
     attention = square_attention(fields, width, heads)
@@ -43,7 +43,7 @@ def bloom(fields: Fields, *, with_head: bool) -> Design:
     )
 
 
-def falcon(fields: Fields, *, with_head: bool) -> Design:
+def falcon(fields: Fields, *, with_head: bool) -> ModelSpec:
     """Falcon: a single key/value head, or grouped ones in the newer shape."""
     width, heads, layers = shape(fields)
     new = fields.flag("new_decoder_architecture")
@@ -63,7 +63,7 @@ def falcon(fields: Fields, *, with_head: bool) -> Design:
     return stacked(fields, (LayerGroup(layer, layers),), with_head=with_head, limited=limited)
 
 
-def mpt(fields: Fields, *, with_head: bool) -> Design:
+def mpt(fields: Fields, *, with_head: bool) -> ModelSpec:
     """MPT: slopes instead of positions, no biases at all."""
     nested = fields.get("attn_config") or {}
     if nested.get("kv_n_heads") or nested.get("qk_ln"):
@@ -81,7 +81,7 @@ def mpt(fields: Fields, *, with_head: bool) -> Design:
     )
 
 
-def opt(fields: Fields, *, with_head: bool) -> Design:
+def opt(fields: Fields, *, with_head: bool) -> ModelSpec:
     """OPT: learned positions with two rows to spare, token vectors of another width."""
     width, heads, layers = shape(fields)
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
@@ -97,7 +97,7 @@ def opt(fields: Fields, *, with_head: bool) -> Design:
     token, _ = tables(vocab, narrow, 1)
     _, position = tables(vocab, width, positions + 2)
     inwards: tuple[Part, ...] = () if narrow == width else (Dense("projection in", narrow, width),)
-    stack = StackDesign(
+    stack = StackSpec(
         name="decoder",
         groups=(LayerGroup(layer, layers),),
         embeddings=(token, position, *inwards),
@@ -106,7 +106,7 @@ def opt(fields: Fields, *, with_head: bool) -> Design:
         head=head(fields, narrow) if with_head else None,
         max_positions=positions,
     )
-    return Design(name=fields.name, source="", stacks=(stack,))
+    return ModelSpec(name=fields.name, source="", stacks=(stack,))
 
 
 def _falcon_norms(fields: Fields, new: bool) -> int:
@@ -116,7 +116,7 @@ def _falcon_norms(fields: Fields, new: bool) -> int:
     return count if new else 1
 
 
-def gpt2(fields: Fields, *, with_head: bool) -> Design:
+def gpt2(fields: Fields, *, with_head: bool) -> ModelSpec:
     """GPT-2: learned positions, biases everywhere, the head tied (Radford et al. 2019)."""
     if fields.flag("add_cross_attention"):
         raise UnclaimedError
@@ -128,7 +128,7 @@ def gpt2(fields: Fields, *, with_head: bool) -> Design:
     return stacked(fields, (LayerGroup(layer, layers),), with_head=with_head, table=positions)
 
 
-def gpt_bigcode(fields: Fields, *, with_head: bool) -> Design:
+def gpt_bigcode(fields: Fields, *, with_head: bool) -> ModelSpec:
     """GPT-2 with a single key/value head (SantaCoder: Ben Allal et al. 2023)."""
     if fields.flag("add_cross_attention"):
         raise UnclaimedError
@@ -141,7 +141,7 @@ def gpt_bigcode(fields: Fields, *, with_head: bool) -> Design:
     return stacked(fields, (LayerGroup(layer, layers),), with_head=with_head, table=positions)
 
 
-def gpt_neo(fields: Fields, *, with_head: bool) -> Design:
+def gpt_neo(fields: Fields, *, with_head: bool) -> ModelSpec:
     """GPT-Neo: global and local attention take turns."""
     width, heads, layers = shape(fields)
     inner = fields.optional("intermediate_size") or 4 * width
@@ -169,7 +169,7 @@ def gpt_neo(fields: Fields, *, with_head: bool) -> Design:
     return stacked(fields, groups, with_head=with_head, table=positions)
 
 
-def gptj(fields: Fields, *, with_head: bool) -> Design:
+def gptj(fields: Fields, *, with_head: bool) -> ModelSpec:
     """GPT-J and CodeGen: one norm before two parallel parts, a head with a bias."""
     width, heads, layers = shape(fields)
     inner = fields.optional("n_inner") or 4 * width
@@ -178,7 +178,7 @@ def gptj(fields: Fields, *, with_head: bool) -> Design:
     return stacked(fields, (LayerGroup(layer, layers),), with_head=with_head, head_bias=True)
 
 
-def gpt_neox(fields: Fields, *, with_head: bool) -> Design:
+def gpt_neox(fields: Fields, *, with_head: bool) -> ModelSpec:
     """GPT-NeoX and Pythia: rotary positions, an untied head (Black et al. 2022)."""
     width, heads, layers = shape(fields)
     attention = square_attention(fields, width, heads, bias=fields.flag("attention_bias"))
@@ -204,14 +204,14 @@ _GPT_NAMES = {
 
 
 def _gpt(
-    read: Callable[..., Design],
+    read: Callable[..., ModelSpec],
     bare: str,
     causal: str,
     defaults: Mapping[str, Any],
     spellings: Mapping[str, tuple[str, ...]],
-) -> Family:
+) -> Adapter:
     classes = {bare: partial(read, with_head=False), causal: partial(read, with_head=True)}
-    return Family(classes, causal, defaults, spellings)
+    return Adapter(classes, causal, defaults, spellings)
 
 
 def _gpt_sizes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.params.config.blocks import layer_norm, tables
 from attnviz.params.config.fields import Fields
-from attnviz.params.specs import Dense, Design, LayerGroup, Norm, StackDesign
+from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Norm, StackSpec
 
 __all__ = ["head", "shape", "stacked"]
 
@@ -28,7 +28,7 @@ def stacked(
     head_bias: bool = False,
     limited: bool = True,
     final: Norm | None = None,
-) -> Design:
+) -> ModelSpec:
     """A decoder of these layers.
 
     table: rows of its position table; None without one.
@@ -37,7 +37,7 @@ def stacked(
     final: the norm behind the last layer; None for a layer norm.
     """
     width = groups[0].layer.attentions[0].d_model
-    stack = StackDesign(
+    stack = StackSpec(
         name="decoder",
         groups=groups,
         embeddings=tables(fields.whole("vocab_size"), width, table),
@@ -45,7 +45,7 @@ def stacked(
         head=head(fields, width, head_bias) if with_head else None,
         max_positions=fields.optional("max_position_embeddings") if limited else None,
     )
-    return Design(name=fields.name, source="", stacks=(stack,))
+    return ModelSpec(name=fields.name, source="", stacks=(stack,))
 
 
 def head(fields: Fields, width: int, bias: bool = False) -> Dense:

@@ -14,19 +14,19 @@ from attnviz.params.config.blocks import (
     square_attention,
     tables,
 )
-from attnviz.params.config.family import Family
+from attnviz.params.config.family import Adapter
 from attnviz.params.config.fields import Fields, UnclaimedError
 from attnviz.params.specs import (
-    AttentionDesign,
+    AttentionSpec,
     Buffer,
     Dense,
-    Design,
-    FeedForwardDesign,
-    LayerDesign,
+    FeedForwardSpec,
     LayerGroup,
+    LayerSpec,
+    ModelSpec,
     Norm,
     Part,
-    StackDesign,
+    StackSpec,
     Table,
 )
 
@@ -51,7 +51,7 @@ class BartRow:
     logits_buffer: bool = True
 
 
-def bart(fields: Fields, row: BartRow, purpose: Purpose) -> Design:
+def bart(fields: Fields, row: BartRow, purpose: Purpose) -> ModelSpec:
     """The design of both towers, which share one token table with the head."""
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
@@ -62,7 +62,7 @@ def bart(fields: Fields, row: BartRow, purpose: Purpose) -> Design:
     buffers = (Buffer("logits bias", vocab),) if head and row.logits_buffer else ()
     limit = fields.whole("max_position_embeddings")
     rows = None if row.positions is None else limit + row.positions
-    return Design(
+    return ModelSpec(
         name=fields.name,
         source="",
         embeddings=tables(vocab, width),
@@ -81,11 +81,11 @@ def _tower(
     limit: int,
     head: Dense | None = None,
     buffers: tuple[Buffer, ...] = (),
-) -> StackDesign:
+) -> StackSpec:
     width = fields.whole("d_model")
     norms = [layer_norm("embedding norm", width)] if row.first_norm else []
     norms += [layer_norm("final norm", width)] if row.final_norm else []
-    return StackDesign(
+    return StackSpec(
         name=side,
         groups=(_layers(fields, side),),
         causal=side == "decoder",
@@ -110,7 +110,7 @@ def _layers(fields: Fields, side: Side, key_bias: bool | None = None) -> LayerGr
     return LayerGroup(layer, fields.whole(f"{side}_layers"))
 
 
-def whisper(fields: Fields, purpose: Purpose) -> Design:
+def whisper(fields: Fields, purpose: Purpose) -> ModelSpec:
     """Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al. 2022).
 
     Keys have no bias; the encoder's sinusoids are stored as a table that is counted.
@@ -126,11 +126,11 @@ def whisper(fields: Fields, purpose: Purpose) -> Design:
     )
     tied = fields.flag("tie_word_embeddings")
     head = Dense("head", width, vocab, tied=tied) if purpose == "generating" else None
-    return Design(
+    return ModelSpec(
         name=fields.name,
         source="",
         stacks=(
-            StackDesign(
+            StackSpec(
                 name="encoder",
                 groups=(_layers(fields, "encoder", key_bias=False),),
                 causal=False,
@@ -140,7 +140,7 @@ def whisper(fields: Fields, purpose: Purpose) -> Design:
                 max_positions=frames,
                 reads="source",
             ),
-            StackDesign(
+            StackSpec(
                 name="decoder",
                 groups=(_layers(fields, "decoder", key_bias=False),),
                 embeddings=tables(vocab, width, target),
@@ -157,7 +157,7 @@ _MOST_LISTED = 100_000
 
 def t5(
     fields: Fields, purpose: Literal["bare", "generating", "encoder"], *, biased_layers: bool
-) -> Design:
+) -> ModelSpec:
     """The design of both stacks, or of the encoder alone.
 
     biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
@@ -171,7 +171,7 @@ def t5(
         towers[-1] = replace(towers[-1], head=head)
     if purpose == "encoder":
         towers[0] = replace(towers[0], reads="target")
-    return Design(
+    return ModelSpec(
         name=fields.name,
         source="",
         stacks=tuple(towers),
@@ -179,7 +179,7 @@ def t5(
     )
 
 
-def _stack(fields: Fields, *, decoder: bool, biased_layers: bool) -> StackDesign:
+def _stack(fields: Fields, *, decoder: bool, biased_layers: bool) -> StackSpec:
     width, layers = fields.whole("d_model"), fields.whole("num_layers")
     if decoder:
         layers = fields.optional("num_decoder_layers") or layers
@@ -190,7 +190,7 @@ def _stack(fields: Fields, *, decoder: bool, biased_layers: bool) -> StackDesign
     else:
         rest = tuple(range(1, layers)) if layers <= _MOST_LISTED else None
         groups = (LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest))
-    return StackDesign(
+    return StackSpec(
         name="decoder" if decoder else "encoder",
         groups=groups,
         causal=decoder,
@@ -199,19 +199,19 @@ def _stack(fields: Fields, *, decoder: bool, biased_layers: bool) -> StackDesign
     )
 
 
-def _layer(fields: Fields, *, decoder: bool, biased: bool) -> LayerDesign:
+def _layer(fields: Fields, *, decoder: bool, biased: bool) -> LayerSpec:
     width = fields.whole("d_model")
     own = _attention(fields, biased=biased)
     if not decoder:
-        return LayerDesign((own,), _feed_forward(fields), _norms(width, 2))
+        return LayerSpec((own,), _feed_forward(fields), _norms(width, 2))
     cross = replace(_attention(fields, biased=False), cross=True, source_width=width)
-    return LayerDesign((own, cross), _feed_forward(fields), _norms(width, 3))
+    return LayerSpec((own, cross), _feed_forward(fields), _norms(width, 3))
 
 
-def _attention(fields: Fields, *, biased: bool) -> AttentionDesign:
+def _attention(fields: Fields, *, biased: bool) -> AttentionSpec:
     heads, dim = fields.whole("num_heads"), fields.whole("d_kv")
     buckets = fields.whole("relative_attention_num_buckets")
-    return AttentionDesign(
+    return AttentionSpec(
         d_model=fields.whole("d_model"),
         heads=heads,
         kv_heads=heads,
@@ -221,13 +221,13 @@ def _attention(fields: Fields, *, biased: bool) -> AttentionDesign:
     )
 
 
-def _feed_forward(fields: Fields) -> FeedForwardDesign:
+def _feed_forward(fields: Fields) -> FeedForwardSpec:
     kind = fields.get("feed_forward_proj")
     if not isinstance(kind, str):
         raise UnclaimedError
     stored = fields.get("is_gated_act")  # where it is there, the library takes it
     gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
-    return FeedForwardDesign(
+    return FeedForwardSpec(
         fields.whole("d_model"), fields.whole("d_ff"), gated, activation=kind.split("-")[-1]
     )
 
@@ -237,7 +237,7 @@ def _norms(width: int, count: int) -> tuple[Norm, ...]:
     return tuple(Norm(label, width) for label in labels[:count])
 
 
-def _t5(prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False) -> Family:
+def _t5(prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False) -> Adapter:
     read = partial(t5, biased_layers=biased_layers)
     classes = {
         f"{prefix}Model": partial(read, purpose="bare"),
@@ -250,7 +250,7 @@ def _t5(prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False
         "num_heads": ("num_attention_heads",),
         "num_layers": ("num_hidden_layers",),
     }
-    return Family(classes, f"{prefix}ForConditionalGeneration", defaults, names)
+    return Adapter(classes, f"{prefix}ForConditionalGeneration", defaults, names)
 
 
 def _t5_sizes(vocab: int, inner: int, layers: int, heads: int, kind: str) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def _t5_sizes(vocab: int, inner: int, layers: int, heads: int, kind: str) -> dic
     }
 
 
-def _bart(prefix: str, row: BartRow, *, generating: str = "", **more: Any) -> Family:
+def _bart(prefix: str, row: BartRow, *, generating: str = "", **more: Any) -> Adapter:
     writes = generating or f"{prefix}ForConditionalGeneration"
     classes = {
         f"{prefix}Model": partial(bart, row=row, purpose="bare"),
@@ -285,7 +285,7 @@ def _bart(prefix: str, row: BartRow, *, generating: str = "", **more: Any) -> Fa
         "tie_word_embeddings": True,
         **more,
     }
-    return Family(classes, writes, defaults)
+    return Adapter(classes, writes, defaults)
 
 
 _GATED = "gated-gelu"
@@ -313,7 +313,7 @@ PAIR_FAMILIES = {
         decoder_attention_heads=32,
     ),
     "m2m_100": _bart("M2M100", BartRow(positions=None, logits_buffer=False), vocab_size=128112),
-    "whisper": Family(
+    "whisper": Adapter(
         {
             "WhisperModel": partial(whisper, purpose="bare"),
             "WhisperForConditionalGeneration": partial(whisper, purpose="generating"),

@@ -12,9 +12,9 @@ from attnviz.params.config.blocks import (
     plain_feed_forward,
     square_attention,
 )
-from attnviz.params.config.family import Family, Reader
+from attnviz.params.config.family import Adapter, Reader
 from attnviz.params.config.fields import Fields, UnclaimedError
-from attnviz.params.specs import Dense, Design, LayerGroup, Part, StackDesign, Table
+from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Part, StackSpec, Table
 
 __all__ = ["VISION_FAMILIES", "VisionRow", "vision"]
 
@@ -37,7 +37,7 @@ class VisionRow:
     pooled: bool = True
 
 
-def vision(fields: Fields, row: VisionRow, purpose: Literal["bare", "classifying"]) -> Design:
+def vision(fields: Fields, row: VisionRow, purpose: Literal["bare", "classifying"]) -> ModelSpec:
     """The design of the backbone, or of the classifier on it."""
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):
@@ -51,7 +51,7 @@ def vision(fields: Fields, row: VisionRow, purpose: Literal["bare", "classifying
     )
     patches = _patches(fields)
     tokens = patches + len(row.tokens)
-    stack = StackDesign(
+    stack = StackSpec(
         name="vision",
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers")),),
         causal=False,
@@ -61,7 +61,7 @@ def vision(fields: Fields, row: VisionRow, purpose: Literal["bare", "classifying
         tokens=tokens,
         max_positions=tokens,
     )
-    return Design(name=fields.name, source="", stacks=(stack,))
+    return ModelSpec(name=fields.name, source="", stacks=(stack,))
 
 
 def _inner(fields: Fields, row: VisionRow, width: int) -> int:
@@ -105,7 +105,7 @@ def _ends(
     return (Dense("pooler", width, outwards, bias=True, places=1),)
 
 
-def _vision(prefix: str, row: VisionRow, classifier: bool, **more: Any) -> Family:
+def _vision(prefix: str, row: VisionRow, classifier: bool, **more: Any) -> Adapter:
     classes: dict[str, Reader] = {f"{prefix}Model": partial(vision, row=row, purpose="bare")}
     if classifier:
         read = partial(vision, row=row, purpose="classifying")
@@ -122,7 +122,7 @@ def _vision(prefix: str, row: VisionRow, classifier: bool, **more: Any) -> Famil
         "num_labels": 2,
         **more,
     }
-    return Family(classes, f"{prefix}Model", defaults)
+    return Adapter(classes, f"{prefix}Model", defaults)
 
 
 VISION_FAMILIES = {

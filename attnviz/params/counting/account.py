@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnviz.errors import UsageError
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.accounts.parameters import (
     AttentionCount,
     FeedForwardCount,
@@ -19,9 +19,9 @@ from attnviz.params.counting.dtypes import bits, byte_count
 from attnviz.params.counting.lengths import Lengths, lengths
 from attnviz.params.counting.parameters import count_parameters
 from attnviz.params.counting.terms import product
-from attnviz.params.specs import AttentionDesign, Dense, Design, ExpertsDesign, Part
+from attnviz.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part
 
-__all__ = ["DEFAULT_TOKENS", "account", "count_flops", "count_maps"]
+__all__ = ["DEFAULT_TOKENS", "count_cost", "count_flops", "count_maps"]
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,13 @@ class _Stack:
 
 
 def count_flops(
-    design: Design, parameters: ParameterCount, length: Lengths, *, batch: int
+    spec: ModelSpec, parameters: ParameterCount, length: Lengths, *, batch: int
 ) -> FlopCount:
     """Count the forward pass of ``batch`` sequences."""
     stacks = [
-        (stack, _stack(stack, length.of(stack.design), length.source))
-        for stack in parameters.stacks
+        (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]
-    between = sum(_dense(part, length.target) for part in design.parts)
+    between = sum(_dense(part, length.target) for part in spec.parts)
     projections = batch * sum(item.projections for _, item in stacks)
     scores = batch * sum(item.scores for _, item in stacks)
     ffn = batch * sum(item.ffn for _, item in stacks)
@@ -72,14 +71,14 @@ def _stack(stack: StackCount, tokens: int, source: int) -> _Stack:
     projections = scores = visible = ffn = 0
     for group in stack.groups:
         for attention in group.layer.attentions:
-            design = attention.design
-            keys = source if design.cross else tokens
+            spec = attention.spec
+            keys = source if spec.cross else tokens
             projections += group.repeat * _projections(attention, tokens, keys)
-            scores += group.repeat * _scores(design, tokens, keys)
-            visible += group.repeat * _visible(design, tokens, keys, stack.design.causal)
+            scores += group.repeat * _scores(spec, tokens, keys)
+            visible += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
         if group.layer.feed_forward is not None:
             ffn += group.repeat * tokens * _feed_forward(group.layer.feed_forward)
-    tower = stack.design
+    tower = stack.spec
     parts = (*tower.embeddings, *tower.parts)
     inside = [(part, group.repeat) for group in tower.groups for part in group.layer.parts]
     other = sum(_dense(part, tokens) for part in parts)
@@ -89,40 +88,40 @@ def _stack(stack: StackCount, tokens: int, source: int) -> _Stack:
 
 
 def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
-    extra = sum(_dense(part, tokens) for part in count.design.parts)
+    extra = sum(_dense(part, tokens) for part in count.spec.parts)
     here = count.query + count.output + count.latent
     return 2 * (tokens * here + keys * (count.key + count.value)) + extra
 
 
-def _scores(design: AttentionDesign, tokens: int, keys: int) -> int:
+def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
     """Scores and mixing of all pairs; of linear attention, of each token with the state."""
-    if design.linear:
-        return 4 * tokens * design.heads * design.head_dim * design.value_dim
-    return 2 * tokens * keys * design.heads * (design.head_dim + design.value_dim)
+    if spec.linear:
+        return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
+    return 2 * tokens * keys * spec.heads * (spec.head_dim + spec.value_dim)
 
 
-def _visible(design: AttentionDesign, tokens: int, keys: int, causal: bool) -> int:
+def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
     """The share of ``_scores`` that no mask hides: n²/2 pairs, less (n − window)²/2."""
-    if design.linear or design.cross or (not causal and design.window is None):
-        return _scores(design, tokens, keys)
-    hidden = 0 if design.window is None else max(tokens - design.window, 0)
+    if spec.linear or spec.cross or (not causal and spec.window is None):
+        return _scores(spec, tokens, keys)
+    hidden = 0 if spec.window is None else max(tokens - spec.window, 0)
     halves = tokens**2 - hidden**2
     if not causal:  # a band on both sides of the diagonal
         halves = min(2 * halves, 2 * tokens**2)
-    return halves * design.heads * (design.head_dim + design.value_dim)
+    return halves * spec.heads * (spec.head_dim + spec.value_dim)
 
 
 def _feed_forward(count: FeedForwardCount) -> int:
     """One token through the feed-forward part, or through its active experts."""
-    design = count.design
-    if not isinstance(design, ExpertsDesign):
+    spec = count.spec
+    if not isinstance(spec, ExpertsSpec):
         return 2 * (count.up + count.gate + count.down)
-    wide = design.expert.d_model * design.expert.d_ff * (2 + design.expert.gated)
-    shared = design.shared
+    wide = spec.expert.d_model * spec.expert.d_ff * (2 + spec.expert.gated)
+    shared = spec.shared
     common = 0 if shared is None else shared.d_model * shared.d_ff * (2 + shared.gated)
-    gates = sum(_dense(part, 1) for part in design.parts)
-    router = design.expert.d_model * design.experts
-    return 2 * (design.active * wide + common + router) + gates
+    gates = sum(_dense(part, 1) for part in spec.parts)
+    router = spec.expert.d_model * spec.experts
+    return 2 * (spec.active * wide + common + router) + gates
 
 
 def _dense(part: Part, tokens: int) -> int:
@@ -133,7 +132,7 @@ def _dense(part: Part, tokens: int) -> int:
 
 
 def _grows(stack: StackCount) -> bool:
-    return stack.design.tokens is None and stack.design.reads == "target"
+    return stack.spec.tokens is None and stack.spec.reads == "target"
 
 
 def _linear_step(stack: StackCount) -> int:
@@ -149,17 +148,17 @@ def _score_step(stack: StackCount, length: Lengths) -> int:
     operations = 0
     for group in stack.groups:
         for attention in group.layer.attentions:
-            design = attention.design
-            keys = length.source if design.cross else length.target
-            if design.window is not None:
-                keys = min(keys, design.window)
-            operations += group.repeat * _scores(design, 1, keys)
+            spec = attention.spec
+            keys = length.source if spec.cross else length.target
+            if spec.window is not None:
+                keys = min(keys, spec.window)
+            operations += group.repeat * _scores(spec, 1, keys)
     return operations
 
 
 def _terms(stack: StackCount, item: _Stack, length: Lengths, batch: int) -> tuple[Term, ...]:
     """The lines of one tower, as 2 × batch × tokens × what each token is multiplied with."""
-    tokens = length.of(stack.design)
+    tokens = length.of(stack.spec)
     lines = {
         "attention projections": item.projections,
         "attention scores and mixing": item.scores,
@@ -178,20 +177,20 @@ def _terms(stack: StackCount, item: _Stack, length: Lengths, batch: int) -> tupl
             each, rest = divmod(operations, 4 * tokens * tokens)
             factors = f"4 × {tokens}² × {each}" if not rest else f"{operations}"
         formula = f"{batch} × {factors} = {count:,}"
-        terms.append(Term(f"{stack.design.name} {label}", count, formula))
+        terms.append(Term(f"{stack.spec.name} {label}", count, formula))
     return tuple(terms)
 
 
 _FEWEST_BITS = 16
 
 
-def count_maps(design: Design, length: Lengths, *, batch: int, dtype: str) -> MapCount:
+def count_maps(spec: ModelSpec, length: Lengths, *, batch: int, dtype: str) -> MapCount:
     """Count layers × heads × queries × keys; linear attention has no maps.
 
     dtype: of the weights; where it has fewer than 16 bits, maps have 16.
     """
     maps, terms = 0, []
-    for stack in design.stacks:
+    for stack in spec.stacks:
         tokens = length.of(stack)
         for group in stack.groups:
             for attention in group.layer.attentions:
@@ -210,15 +209,15 @@ DEFAULT_TOKENS = 2048
 """The length that is counted where none is asked for and the positions reach as far."""
 
 
-def account(
-    design: Design,
+def count_cost(
+    spec: ModelSpec,
     *,
     tokens: int | None = None,
     source_tokens: int | None = None,
     batch: int = 1,
     dtype: str = "bfloat16",
     cache_dtype: str | None = None,
-) -> Account:
+) -> CostReport:
     """Count a design for ``batch`` sequences of ``tokens``.
 
     tokens: ``DEFAULT_TOKENS`` or, where it is shorter, the longest sequence of the design.
@@ -230,10 +229,10 @@ def account(
     """
     if batch < 1:
         raise UsageError(f"batch must be 1 or more, not {batch}")
-    length = lengths(design, _usual(design) if tokens is None else tokens, source_tokens)
-    parameters = count_parameters(design)
-    return Account(
-        design=design,
+    length = lengths(spec, _usual(spec) if tokens is None else tokens, source_tokens)
+    parameters = count_parameters(spec)
+    return CostReport(
+        spec=spec,
         tokens=length.target,
         source_tokens=length.source,
         batch=batch,
@@ -241,14 +240,14 @@ def account(
         cache_dtype=cache_dtype or dtype,
         bits=bits(dtype),
         parameters=parameters,
-        cache=count_cache(design, length, batch=batch, dtype=cache_dtype or dtype),
-        flops=count_flops(design, parameters, length, batch=batch),
-        maps=count_maps(design, length, batch=batch, dtype=dtype),
+        cache=count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype),
+        flops=count_flops(spec, parameters, length, batch=batch),
+        maps=count_maps(spec, length, batch=batch, dtype=dtype),
         weight_bytes=byte_count(parameters.total, dtype),
         buffer_bytes=byte_count(parameters.buffer_total, dtype),
     )
 
 
-def _usual(design: Design) -> int:
-    longest = design.main.tokens or design.main.max_positions
+def _usual(spec: ModelSpec) -> int:
+    longest = spec.main.tokens or spec.main.max_positions
     return min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)

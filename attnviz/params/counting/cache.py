@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping
 from attnviz.params.accounts.running import CacheCount, CacheLine, Kept
 from attnviz.params.counting.dtypes import bits, byte_count
 from attnviz.params.counting.lengths import Lengths
-from attnviz.params.specs import AttentionDesign, Design
+from attnviz.params.specs import AttentionSpec, ModelSpec
 
 __all__ = ["count_cache", "count_kept"]
 
 _STATES = ("linear", "convolution")
 
 
-def count_cache(design: Design, length: Lengths, *, batch: int, dtype: str) -> CacheCount:
+def count_cache(spec: ModelSpec, length: Lengths, *, batch: int, dtype: str) -> CacheCount:
     """Count what the layers of a design keep, as ``count_kept`` does."""
     kept: Counter[tuple[Kept, int]] = Counter()
-    for stack in design.stacks:
+    for stack in spec.stacks:
         if stack.causal:
             for group in stack.groups:
                 for attention in group.layer.attentions:
@@ -66,16 +66,16 @@ def count_kept(
     )
 
 
-def _kept(design: AttentionDesign) -> Kept:
-    if design.latent is not None:
-        return Kept("latent", design.latent.kv_lora + design.latent.rope_dim)
-    if design.linear:
-        return Kept("linear", design.heads * design.head_dim * design.value_dim)
-    values = design.kv_heads * (design.head_dim + design.value_dim)
-    if design.cross:
+def _kept(spec: AttentionSpec) -> Kept:
+    if spec.latent is not None:
+        return Kept("latent", spec.latent.kv_lora + spec.latent.rope_dim)
+    if spec.linear:
+        return Kept("linear", spec.heads * spec.head_dim * spec.value_dim)
+    values = spec.kv_heads * (spec.head_dim + spec.value_dim)
+    if spec.cross:
         return Kept("cross", values)
-    if design.window is not None and not design.keeps_all:
-        return Kept("sliding", values, design.window)
+    if spec.window is not None and not spec.keeps_all:
+        return Kept("sliding", values, spec.window)
     return Kept("full", values)
 
 

@@ -11,13 +11,13 @@ from attnviz.params.counting.cache import count_cache
 from attnviz.params.counting.dtypes import byte_count
 from attnviz.params.counting.lengths import lengths
 from attnviz.params.counting.parameters import count_parameters
-from attnviz.params.specs import Design
+from attnviz.params.specs import ModelSpec
 
 __all__ = ["longest_context"]
 
 
 def longest_context(
-    design: Design,
+    spec: ModelSpec,
     memory: int,
     *,
     batch: int = 1,
@@ -35,24 +35,24 @@ def longest_context(
     for name, number in (("memory", memory), ("batch", batch)):
         if number < 1:
             raise UsageError(f"{name} must be 1 or more, not {number}")
-    parameters = count_parameters(design)
+    parameters = count_parameters(spec)
     weights = byte_count(parameters.total + parameters.buffer_total, dtype)
     room = memory - weights
 
     def cache(tokens: int) -> int:
-        length = lengths(design, tokens, source_tokens)
-        return count_cache(design, length, batch=batch, dtype=cache_dtype or dtype).bytes
+        length = lengths(spec, tokens, source_tokens)
+        return count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype).bytes
 
-    limit = design.main.max_positions
+    limit = spec.main.max_positions
     if room < 0:
         return Fit(memory, weights, batch, 0, "weights", 0, room, 0, limit)
-    by_memory = _longest(cache, room, _settled(design))
+    by_memory = _longest(cache, room, _settled(spec))
     tokens, binds = by_memory, "memory"
     if by_memory is None:
         tokens, binds = limit, "nothing" if limit is None else "positions"
     elif limit is not None and limit <= by_memory:
         tokens, binds = limit, "positions"
-    used = cache(tokens or _settled(design)) if tokens != 0 else 0
+    used = cache(tokens or _settled(spec)) if tokens != 0 else 0
     return Fit(memory, weights, batch, tokens, _named(binds), used, room - used, by_memory, limit)
 
 
@@ -60,12 +60,12 @@ def _named(binds: str) -> Literal["memory", "positions", "nothing"]:
     return "memory" if binds == "memory" else "positions" if binds == "positions" else "nothing"
 
 
-def _settled(design: Design) -> int:
+def _settled(spec: ModelSpec) -> int:
     """A length from which on every sliding window is full."""
     return max(
         (
             attention.window
-            for stack in design.stacks
+            for stack in spec.stacks
             for group in stack.groups
             for attention in group.layer.attentions
             if attention.window is not None

@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 
 from attnviz.errors import LoadError
-from attnviz.params.config.read import design_from_config, misspelt_field
+from attnviz.params.config.read import misspelt_field, spec_from_config
 from attnviz.params.counting.parameters import count_parameters
-from attnviz.params.find_design import find_design
+from attnviz.params.find_design import find_spec
 from attnviz.params.meta_count import count_on_meta
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
 
 def test_a_config_without_a_class_is_counted_with_its_usual_one() -> None:
-    causal = design_from_config({"model_type": "llama"})
+    causal = spec_from_config({"model_type": "llama"})
     assert causal is not None
     assert causal.architecture == "LlamaForCausalLM"
     assert causal.notes == ("the config names no class; counted as LlamaForCausalLM",)
-    encoder = design_from_config({"model_type": "bert"})
+    encoder = spec_from_config({"model_type": "bert"})
     assert encoder is not None
     assert encoder.architecture == "BertModel"
 
 
 def test_what_a_checkpoint_is_stored_in() -> None:
     for key in ("torch_dtype", "dtype"):
-        found = design_from_config({**GPT2, key: "bfloat16"})
+        found = spec_from_config({**GPT2, key: "bfloat16"})
         assert found is not None
         assert found.dtype == "bfloat16"
 
@@ -56,7 +56,7 @@ def test_what_a_checkpoint_is_stored_in() -> None:
     ],
 )
 def test_what_the_arithmetic_does_not_claim(config: dict[str, Any]) -> None:
-    assert design_from_config(config) is None
+    assert spec_from_config(config) is None
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ def test_what_the_arithmetic_does_not_claim(config: dict[str, Any]) -> None:
 )
 def test_numbers_that_do_not_fit(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(LoadError) as caught:
-        design_from_config({**GPT2, **fields}, name="x")
+        spec_from_config({**GPT2, **fields}, name="x")
     assert says in str(caught.value)
 
 
 def test_groups_that_do_not_divide() -> None:
     fields = {"num_attention_heads": 6, "num_key_value_heads": 4, "hidden_size": 12}
     with pytest.raises(LoadError, match="4 key/value heads, which do not divide its 6 heads"):
-        design_from_config({"model_type": "llama", **fields}, name="x")
+        spec_from_config({"model_type": "llama", **fields}, name="x")
 
 
 def test_lists_that_are_too_short() -> None:
     with pytest.raises(LoadError, match=r"layer_types = \['full_attention'\]: expected a list of"):
-        design_from_config({"model_type": "gemma2", "layer_types": ["full_attention"]}, name="x")
+        spec_from_config({"model_type": "gemma2", "layer_types": ["full_attention"]}, name="x")
 
 
 def test_misspelt_fields() -> None:
@@ -96,20 +96,20 @@ def test_misspelt_fields() -> None:
 def test_both_spellings_of_a_field() -> None:
     ours = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
     theirs = {"n_embd": 12, "n_layer": 2, "n_head": 3}
-    assert design_from_config({**GPT2, **ours}) == design_from_config({**GPT2, **theirs})
+    assert spec_from_config({**GPT2, **ours}) == spec_from_config({**GPT2, **theirs})
 
 
 def test_an_absurd_number_of_layers() -> None:
-    found = design_from_config({**GPT2, "n_layer": 10**15})
+    found = spec_from_config({**GPT2, "n_layer": 10**15})
     assert found is not None
     assert count_parameters(found).total > 10**21
     mixed = {"model_type": "gemma2", "num_hidden_layers": 10**15}
-    assert design_from_config(mixed) is None  # one entry per layer would be needed
+    assert spec_from_config(mixed) is None  # one entry per layer would be needed
 
 
 def test_what_is_not_claimed_is_built_on_the_meta_device() -> None:
     config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
-    assert design_from_config(config) is None
+    assert spec_from_config(config) is None
     built = count_on_meta(config, name="x")
     assert built.total == 109_482_240 + 2 * 768 + 2
     assert built.architecture == "BertForSequenceClassification"
@@ -164,14 +164,14 @@ def test_what_nobody_can_build(config: dict[str, Any], says: str) -> None:
 
 def test_a_directory(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
-    found = find_design(str(tmp_path))
-    assert found.design is not None
+    found = find_spec(str(tmp_path))
+    assert found.spec is not None
     assert found.source == str(tmp_path / "config.json")
-    assert count_parameters(found.design).total == 124_439_808
+    assert count_parameters(found.spec).total == 124_439_808
 
 
 def test_built_in_models() -> None:
-    tiny, own = find_design("tiny").design, find_design("mha").design
+    tiny, own = find_spec("tiny").spec, find_spec("mha").spec
     assert tiny is not None
     assert own is not None
     table, norms = 4096 * 256, (2 * 6 + 1) * 256

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers.utils import logging as transformers_logging
 
-from attnviz.params.config.read import claimed_classes, design_from_config
+from attnviz.params.config.read import claimed_classes, spec_from_config
 from attnviz.params.config.rows import ROWS
 from attnviz.params.counting.parameters import count_parameters
 from attnviz.params.meta_count import count_on_meta
-from attnviz.params.specs import Design
+from attnviz.params.specs import ModelSpec
 
 transformers_logging.set_verbosity_error()
 
@@ -267,16 +267,16 @@ ODD: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def compare(kind: str, architecture: str, fields: dict[str, Any]) -> Design:
+def compare(kind: str, architecture: str, fields: dict[str, Any]) -> ModelSpec:
     """Count once by arithmetic from the fields alone, and once from the library's own model."""
     config = {"model_type": kind, "architectures": [architecture], **fields}
     built = count_on_meta(config, name=kind)
-    design = design_from_config(config, name=kind)
-    assert design is not None
-    counted = count_parameters(design)
+    spec = spec_from_config(config, name=kind)
+    assert spec is not None
+    counted = count_parameters(spec)
     assert (counted.total, counted.buffer_total) == (built.total, built.buffers)
     assert counted.total == counted.shares.total
-    return design
+    return spec
 
 
 def test_at_least_25_architectures_are_claimed() -> None:
@@ -294,11 +294,11 @@ def test_default_sizes(kind: str, architecture: str) -> None:
     [(kind, name, fields) for kind, name in CLASSES for fields in ODD[kind]],
 )
 def test_odd_sizes(kind: str, architecture: str, fields: dict[str, Any]) -> None:
-    design = compare(kind, architecture, fields)
+    spec = compare(kind, architecture, fields)
     # What the library writes into a config.json reads as the same design.
     written = transformers.AutoConfig.for_model(kind, **fields).to_diff_dict()
-    again = design_from_config({**written, "architectures": [architecture]}, name=kind)
-    assert again == design
+    again = spec_from_config({**written, "architectures": [architecture]}, name=kind)
+    assert again == spec
 
 
 SLIDES = [kind for kind, row in ROWS.items() if row.windows is not None]
@@ -319,14 +319,14 @@ def test_the_same_layers_slide(kind: str, fields: dict[str, Any]) -> None:
     config = transformers.AutoConfig.for_model(kind, **fields)
     cache = transformers.DynamicCache(config=config)
     slides = [getattr(layer, "sliding_window", None) for layer in cache.layers]
-    design = design_from_config({"model_type": kind, **fields})
-    assert design is not None
+    spec = spec_from_config({"model_type": kind, **fields})
+    assert spec is not None
     windows: dict[int, int | None] = {}
-    for group in design.main.groups:
+    for group in spec.main.groups:
         attention = group.layer.attentions[0]
         indices = range(group.repeat) if group.indices is None else group.indices
         windows |= dict.fromkeys(indices, attention.window)
-    assert [windows[layer] for layer in range(design.main.depth)] == slides
+    assert [windows[layer] for layer in range(spec.main.depth)] == slides
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt2", "bert", "deepseek_v3", "falcon"])

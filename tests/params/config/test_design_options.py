@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.errors import UsageError
-from attnviz.params.accounts.account import Account
-from attnviz.params.counting.account import account
-from attnviz.params.design_options import OPTIONS, design_from_options
+from attnviz.params.accounts.account import CostReport
+from attnviz.params.counting.account import count_cost
+from attnviz.params.design_options import OPTIONS, spec_from_options
 
 
-def counted(**options: Any) -> Account:
-    return account(design_from_options(**options), tokens=1)
+def counted(**options: Any) -> CostReport:
+    return count_cost(spec_from_options(**options), tokens=1)
 
 
 def refused(**options: Any) -> str:
     with pytest.raises(UsageError) as caught:
-        design_from_options(**options)
+        spec_from_options(**options)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -46,9 +46,7 @@ def test_own_attention() -> None:
 
 def test_options_that_are_not_given_are_none() -> None:
     missing = dict.fromkeys(set(OPTIONS) - {"d_model", "heads"})
-    assert design_from_options(d_model=6, heads=2, **missing) == design_from_options(
-        d_model=6, heads=2
-    )
+    assert spec_from_options(d_model=6, heads=2, **missing) == spec_from_options(d_model=6, heads=2)
 
 
 def test_a_whole_decoder() -> None:

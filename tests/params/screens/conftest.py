@@ -10,39 +10,39 @@ import pytest
 from rich.console import Console
 
 from attnviz.draw.theme import Theme
-from attnviz.params.counting.account import account
-from attnviz.params.design_options import design_from_options
+from attnviz.params.counting.account import count_cost
+from attnviz.params.design_options import spec_from_options
 from attnviz.params.metrics import Case
 from attnviz.params.screen import sheet_screen
 from attnviz.params.sheet import Sheet
 from attnviz.params.specs import (
-    AttentionDesign,
+    AttentionSpec,
     Dense,
-    Design,
-    ExpertsDesign,
-    FeedForwardDesign,
-    LayerDesign,
+    ExpertsSpec,
+    FeedForwardSpec,
     LayerGroup,
+    LayerSpec,
+    ModelSpec,
     Norm,
-    StackDesign,
+    StackSpec,
     Table,
 )
 
-FORWARD = FeedForwardDesign(14, 17, gated=True)
-MIXTURE = ExpertsDesign(FORWARD, experts=5, active=2, shared=FORWARD)
+FORWARD = FeedForwardSpec(14, 17, gated=True)
+MIXTURE = ExpertsSpec(FORWARD, experts=5, active=2, shared=FORWARD)
 
 
-def attention(**more: Any) -> AttentionDesign:
-    return AttentionDesign(14, 7, 7, 2, 2, **more)
+def attention(**more: Any) -> AttentionSpec:
+    return AttentionSpec(14, 7, 7, 2, 2, **more)
 
 
-def decoder() -> Design:
+def decoder() -> ModelSpec:
     """Two kinds of layers: full with a feed-forward part, sliding with experts."""
     norms = (Norm("attention norm", 14), Norm("feed-forward norm", 14))
-    full = LayerDesign((attention(query_bias=True),), FORWARD, norms)
-    sliding = LayerDesign((attention(window=3),), MIXTURE, norms)
+    full = LayerSpec((attention(query_bias=True),), FORWARD, norms)
+    sliding = LayerSpec((attention(window=3),), MIXTURE, norms)
     groups = (LayerGroup(full, 2, (0, 2)), LayerGroup(sliding, 3, (1, 3, 4)))
-    stack = StackDesign(
+    stack = StackSpec(
         "decoder",
         groups,
         embeddings=(Table("token embedding", 19, 14), Dense("patch embedding", 3, 14, bias=True)),
@@ -50,36 +50,36 @@ def decoder() -> Design:
         head=Dense("head", 14, 19),
         max_positions=23,
     )
-    return Design("two kinds", "a paper", (stack,), notes=("made up",))
+    return ModelSpec("two kinds", "a paper", (stack,), notes=("made up",))
 
 
-def pair() -> Design:
+def pair() -> ModelSpec:
     """An encoder and a decoder that reads it, with a shared table."""
-    plain = FeedForwardDesign(14, 17)
+    plain = FeedForwardSpec(14, 17)
     norm = (Norm("norm", 14),)
-    encoder = StackDesign(
-        "encoder", (LayerGroup(LayerDesign((attention(),), plain, norm), 2),), causal=False,
+    encoder = StackSpec(
+        "encoder", (LayerGroup(LayerSpec((attention(),), plain, norm), 2),), causal=False,
         reads="source",
     )  # fmt: skip
     both = (attention(), attention(cross=True, source_width=14))
-    decoder = StackDesign("decoder", (LayerGroup(LayerDesign(both, plain, norm), 3),))
-    return Design("pair", "", (encoder, decoder), embeddings=(Table("token embedding", 19, 14),))
+    decoder = StackSpec("decoder", (LayerGroup(LayerSpec(both, plain, norm), 3),))
+    return ModelSpec("pair", "", (encoder, decoder), embeddings=(Table("token embedding", 19, 14),))
 
 
-DESIGNS: dict[str, Callable[[], Design]] = {
-    "attention": lambda: design_from_options(d_model=14, heads=7),
-    "biased": lambda: design_from_options(d_model=14, heads=7, kv_heads=1, bias=True),
-    "whole": lambda: design_from_options(
+DESIGNS: dict[str, Callable[[], ModelSpec]] = {
+    "attention": lambda: spec_from_options(d_model=14, heads=7),
+    "biased": lambda: spec_from_options(d_model=14, heads=7, kv_heads=1, bias=True),
+    "whole": lambda: spec_from_options(
         d_model=14, heads=7, layers=3, d_ff=17, ffn="swiglu", vocab=19, norm="rmsnorm", tied=False
     ),
-    "tied": lambda: design_from_options(
+    "tied": lambda: spec_from_options(
         d_model=14, heads=7, head_dim=5, layers=2, d_ff=17, vocab=19, bias=True
     ),
-    "latent": lambda: design_from_options(
+    "latent": lambda: spec_from_options(
         d_model=14, heads=7, layers=2, q_lora=5, kv_lora=11, rope_dim=3, nope_dim=2
     ),
-    "linear": lambda: design_from_options(d_model=14, heads=7, layers=2, linear=True),
-    "huge": lambda: design_from_options(d_model=10**15 - 10**5, heads=10, layers=10**15),
+    "linear": lambda: spec_from_options(d_model=14, heads=7, layers=2, linear=True),
+    "huge": lambda: spec_from_options(d_model=10**15 - 10**5, heads=10, layers=10**15),
     "decoder": decoder,
     "pair": pair,
 }
@@ -88,8 +88,8 @@ DESIGNS: dict[str, Callable[[], Design]] = {
 @pytest.fixture(params=DESIGNS)
 def any_case(request: pytest.FixtureRequest) -> Case:
     """Each of the designs, counted for eleven tokens."""
-    design = DESIGNS[request.param]()
-    return Case(design.name, account=account(design, tokens=11))
+    spec = DESIGNS[request.param]()
+    return Case(spec.name, cost=count_cost(spec, tokens=11))
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def case() -> Callable[..., Case]:
     """A design by its name here, counted: ``case("whole", tokens=5)``."""
 
     def make(name: str, **more: Any) -> Case:
-        design = DESIGNS[name]()
-        return Case(design.name, account=account(design, **more))
+        spec = DESIGNS[name]()
+        return Case(spec.name, cost=count_cost(spec, **more))
 
     return make
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnviz.params.accounts.account import Account
+from attnviz.params.accounts.account import CostReport
 from attnviz.params.metrics import Case
 from attnviz.params.parts import PartLine, part_lines
 from attnviz.params.per_layer import layer_grid
 from attnviz.params.subject import attention_only, main_attention, spans
 
 
-def lines_of(case: Case) -> tuple[Account, tuple[PartLine, ...]]:
-    assert case.account is not None
-    return case.account, part_lines(case.account.parameters)
+def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:
+    assert case.cost is not None
+    return case.cost, part_lines(case.cost.parameters)
 
 
 def test_lines_add_up_to_the_total(any_case: Case) -> None:
-    account, lines = lines_of(any_case)
-    assert sum(line.count for line in lines if not line.detail) == account.parameters.total
+    cost, lines = lines_of(any_case)
+    assert sum(line.count for line in lines if not line.detail) == cost.parameters.total
 
 
 def test_roles_add_up_to_the_shares(any_case: Case) -> None:
-    account, lines = lines_of(any_case)
+    cost, lines = lines_of(any_case)
     for role in ("attention", "feed_forward", "norm", "head"):
         counted = sum(line.count for line in lines if line.role == role and not line.detail)
-        assert counted == getattr(account.parameters.shares, role), role
+        assert counted == getattr(cost.parameters.shares, role), role
 
 
 def test_details_add_up_to_the_line_above(any_case: Case) -> None:
@@ -68,12 +68,12 @@ def test_one_head_holds_its_part(case: Callable[..., Case]) -> None:
 def test_only_a_lone_attention_is_one(case: Callable[..., Case]) -> None:
     alone = {name: attention_only(lines_of(case(name))[0]) for name in ("attention", "whole")}
     assert alone == {"attention": True, "whole": False}
-    assert main_attention(lines_of(case("pair"))[0]).design.cross is False
+    assert main_attention(lines_of(case("pair"))[0]).spec.cross is False
 
 
 def test_kinds_of_layers(case: Callable[..., Case]) -> None:
-    account, _ = lines_of(case("decoder"))
-    cells = [row.cells[:2] for row in layer_grid(account).rows]
+    cost, _ = lines_of(case("decoder"))
+    cells = [row.cells[:2] for row in layer_grid(cost).rows]
     assert cells == [("0, 2", "full"), ("1, 3–4", "sliding 3, 2 of 5 experts")]
 
 

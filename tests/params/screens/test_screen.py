@@ -15,7 +15,7 @@ from attnviz.params.explain import explanation
 from attnviz.params.metrics import Case
 from attnviz.params.sheet import Sheet
 from attnviz.params.side_by_side import side_by_side_sheet
-from attnviz.params.single import account_sheet
+from attnviz.params.single import cost_sheet
 
 Drawn = Callable[..., list[str]]
 MakeCase = Callable[..., Case]
@@ -23,8 +23,8 @@ WIDTHS = (20, 31, 47, 80, 120, 200, 1000)
 
 
 def total_of(case: Case) -> int:
-    assert case.account is not None
-    return case.account.parameters.total
+    assert case.cost is not None
+    return case.cost.parameters.total
 
 
 def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
@@ -38,10 +38,10 @@ def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
 
 
 def test_no_line_is_wider_than_the_room(any_case: Case, drawn: Drawn) -> None:
-    assert any_case.account is not None
-    told = explanation(any_case.account)
+    assert any_case.cost is not None
+    told = explanation(any_case.cost)
     for formulas in (False, True):
-        sheet = account_sheet(any_case, formulas=formulas, layers=True)
+        sheet = cost_sheet(any_case, formulas=formulas, layers=True)
         for width in WIDTHS:
             for ascii_only in (False, True):
                 lines = drawn(sheet, width, ascii_only=ascii_only, explanation=told, hints=("a b",))
@@ -60,11 +60,11 @@ def test_the_printed_column_adds_up(
 ) -> None:
     if total_of(any_case) > 10**40:
         width = 200  # numbers of 60 digits leave no room for the shares
-    rows = list(table_of(drawn(account_sheet(any_case, formulas=formulas), width)))
+    rows = list(table_of(drawn(cost_sheet(any_case, formulas=formulas), width)))
     *parts, (label, total, whole) = rows
     assert (label, total, whole) == ("total", total_of(any_case), 100.0)
-    assert any_case.account is not None
-    towers = len(any_case.account.parameters.stacks) > 1
+    assert any_case.cost is not None
+    towers = len(any_case.cost.parameters.stacks) > 1
     details = formulas or not towers
     step = "  " if towers else ""
     kept = [row for row in parts if not details or not row[0].startswith(f"{step}  ")]
@@ -74,7 +74,7 @@ def test_the_printed_column_adds_up(
 
 def test_formulas_are_true(any_case: Case, drawn: Drawn) -> None:
     """Every ``a × b = c`` and ``a + b = c`` on the screen is computed again."""
-    text = "\n".join(drawn(account_sheet(any_case, formulas=True), 1000))
+    text = "\n".join(drawn(cost_sheet(any_case, formulas=True), 1000))
     found = re.findall(
         r"(?<![\w(^])((?:[\d,]+ [×+] )+[\d,]+)(?: layers)? = ([\d,]+)\b(?! [×+])", text
     )
@@ -86,8 +86,7 @@ def test_formulas_are_true(any_case: Case, drawn: Drawn) -> None:
 
 def compared(case: MakeCase, *names: str) -> list[Case]:
     return [
-        Case("", (str(place),), account=case(name, tokens=11).account)
-        for place, name in enumerate(names)
+        Case("", (str(place),), cost=case(name, tokens=11).cost) for place, name in enumerate(names)
     ]
 
 
