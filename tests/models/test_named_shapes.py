@@ -8,11 +8,10 @@ import pytest
 
 from attnviz.errors import LoadError
 from attnviz.models.shapes import find_shape, read_shape_file, shape_names
-from attnviz.params.accounts.account import CostReport
-from attnviz.params.counting.account import count_cost
-from attnviz.params.find_design import find_spec, spec_of_shape
+from attnviz.params.counting.cost import CostReport, count_cost
+from attnviz.params.find_spec import find_spec, spec_of_shape
 from attnviz.params.meta_count import count_on_meta
-from attnviz.params.shape_design import spec_from_shape
+from attnviz.params.shapes import spec_from_shape
 from attnviz.params.specs import ModelSpec
 
 PUBLISHED = {
@@ -122,7 +121,7 @@ def test_the_towers_of_openvla() -> None:
         427_680_704,
         6_738_939_904,
     ]
-    assert sum(term.count for term in count.parameters.terms) == 71_385_600  # the projector
+    assert sum(term.number for term in count.parameters.terms) == 71_385_600  # the projector
     assert [stack.depth for stack in count.spec.stacks] == [24, 27, 32]
     assert count.cache.bytes_per_token == 524_288  # the towers that see keep nothing
 

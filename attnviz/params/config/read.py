@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from attnviz.params.config.families import FAMILIES
-from attnviz.params.config.fields import Fields, UnclaimedError
+from attnviz.params.config.adapter import Adapter, Fields, UnclaimedError
+from attnviz.params.config.decoder import decoder_adapter
+from attnviz.params.config.decoder_rows import DECODER_ROWS
+from attnviz.params.config.encoders import ENCODER_ADAPTERS, VISION_ADAPTERS
+from attnviz.params.config.gpt import GPT_ADAPTERS
+from attnviz.params.config.pairs import PAIR_ADAPTERS
 from attnviz.params.specs import ModelSpec
 
 __all__ = ["claimed_classes", "misspelt_field", "spec_from_config", "stored_dtype"]
 
+_ADAPTERS: dict[str, Adapter] = {
+    **{name: decoder_adapter(row) for name, row in DECODER_ROWS.items()},
+    **GPT_ADAPTERS,
+    **ENCODER_ADAPTERS,
+    **PAIR_ADAPTERS,
+    **VISION_ADAPTERS,
+}
+"""By the model types that the arithmetic claims."""
+
 
 def claimed_classes() -> dict[str, tuple[str, ...]]:
     """The model classes that the arithmetic claims, by model type."""
-    return {name: tuple(adapter.classes) for name, adapter in FAMILIES.items()}
+    return {name: tuple(adapter.classes) for name, adapter in _ADAPTERS.items()}
 
 
 def spec_from_config(
@@ -37,7 +49,7 @@ def spec_from_config(
     if read is None:
         return None
     spec, _ = read
-    return replace(spec, source=source, dtype=stored_dtype(config))
+    return spec._replace(source=source, dtype=stored_dtype(config))
 
 
 def stored_dtype(config: Mapping[str, Any]) -> str:
@@ -55,7 +67,7 @@ def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
 def _read(
     config: Mapping[str, Any], name: str, architecture: str | None
 ) -> tuple[ModelSpec, Fields] | None:
-    adapter = FAMILIES.get(str(config.get("model_type")))
+    adapter = _ADAPTERS.get(str(config.get("model_type")))
     if adapter is None:
         return None
     named = config.get("architectures") or [adapter.assumed]
@@ -68,7 +80,7 @@ def _read(
     except UnclaimedError:
         return None
     notes = () if config.get("architectures") or architecture else (_assumed(wanted),)
-    return replace(spec, architecture=wanted, notes=notes), fields
+    return spec._replace(architecture=wanted, notes=notes), fields
 
 
 def _assumed(wanted: str) -> str:

@@ -9,10 +9,8 @@ import pytest
 import torch
 import transformers
 
-from attnviz.params.accounts.running import CacheCount
 from attnviz.params.config.read import spec_from_config
-from attnviz.params.counting.cache import count_cache
-from attnviz.params.counting.lengths import Lengths
+from attnviz.params.counting.cache import CacheCount, Lengths, count_cache
 from attnviz.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 
 TOKENS, SOURCE, BATCH = 13, 7, 3

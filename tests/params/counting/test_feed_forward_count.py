@@ -24,7 +24,7 @@ def test_plain_and_gated(d: int, f: int, gated: bool, up_bias: bool, down_bias: 
     biases = up_bias * f * (1 + gated) + down_bias * d
     assert count.bias == biases
     assert count.total == (2 + gated) * d * f + biases
-    assert count.total == sum(term.count for term in count.terms)
+    assert count.total == sum(term.number for term in count.terms)
 
 
 def test_a_mixture_counts_all_experts_and_one_token_passes_some() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +9,8 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnviz.params.accounts.account import CostReport
 from attnviz.params.config.read import spec_from_config
-from attnviz.params.counting.account import count_cost
+from attnviz.params.counting.cost import CostReport, count_cost
 from attnviz.params.specs import (
     AttentionSpec,
     Dense,
@@ -72,17 +70,16 @@ def test_linear_attention_grows_with_the_length_alone() -> None:
 
 def test_head_and_feed_forward() -> None:
     spec = decoder(AttentionSpec(6, 2, 2, 3, 3), feed_forward=FeedForwardSpec(6, 5, True))
-    stack = replace(
-        spec.stacks[0],
+    stack = spec.stacks[0]._replace(
         embeddings=(Table("token embedding", 11, 6), Dense("patches", 4, 6, places=3)),
         parts=(Dense("pooler", 6, 6, bias=True, places=1),),
         head=Dense("head", 6, 11, tied=True),
     )
-    flops = count_cost(replace(spec, stacks=(stack,)), tokens=7, batch=2).flops
+    flops = count_cost(spec._replace(stacks=(stack,)), tokens=7, batch=2).flops
     assert flops.ffn == 2 * 2 * 7 * 3 * 6 * 5
     assert flops.head == 2 * 2 * 7 * 6 * 11
     assert flops.other == 2 * (2 * 3 * 24 + 2 * 36)
-    assert sum(term.count for term in flops.terms) == flops.total
+    assert sum(term.number for term in flops.terms) == flops.total
 
 
 def test_absurd_lengths_stay_exact() -> None:

@@ -7,11 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.errors import UsageError
-from attnviz.params.counting.account import DEFAULT_TOKENS, count_cost
-from attnviz.params.counting.cache import count_cache
-from attnviz.params.counting.dtypes import BITS, bits, byte_count
-from attnviz.params.counting.lengths import lengths
-from attnviz.params.counting.memory import longest_context
+from attnviz.params.counting.cache import (
+    BITS,
+    bits,
+    byte_count,
+    count_cache,
+    lengths,
+    longest_context,
+)
+from attnviz.params.counting.cost import DEFAULT_TOKENS, count_cost
 from attnviz.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 
 PLAIN = AttentionSpec(8, 2, 2, 4, 4)  # 256 weights, 16 numbers a token

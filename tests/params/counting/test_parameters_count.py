@@ -1,4 +1,4 @@
-"""The parameters of a whole design: what counts once, what counts apart, what adds up."""
+"""The parameters of a whole model: what counts once, what counts apart, what adds up."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def test_shares_add_up() -> None:
     assert (shares.attention, shares.feed_forward) == (3 * 144, 3 * 60)
     assert (shares.embedding, shares.norm, shares.head, shares.other) == (66 + 30, 18 + 12, 66, 42)
     assert count.total == shares.total == 630 + 96 + 12 + 66 + 42
-    assert count.stacks[0].layers_total == 630
 
 
 def test_a_tied_head_counts_once_but_its_bias_counts() -> None:
