@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from attnviz.draw.files import save, text_file
+from attnviz.verify.command import Proof
 from attnviz.verify.json import verification_document
 from attnviz.verify.records import Verification
-from attnviz.verify.run import Verified
 
 Made = Callable[..., Verification]
 
@@ -49,7 +49,7 @@ def test_every_file(
 ) -> None:
     found = own_found(True, steps=True) if kind == "own" else model_found(True)
     path = tmp_path / f"a{ending}"
-    shown = Verified(found, False, ())
+    shown = Proof(found, False, ())
     save(path, {".json": text_file(shown.write_json), **shown.files("viridis")})
     if ending in (".png", ".pdf"):
         assert path.read_bytes().startswith((b"\x89PNG", b"%PDF"))
@@ -78,7 +78,7 @@ def test_the_drawing_shows_names_as_text(model_found: Made, tmp_path: Path) -> N
     found = replace(found, model=replace(found.model, name=evil), text=evil)
     for ending in (".svg", ".html"):
         path = tmp_path / f"a{ending}"
-        save(path, Verified(found, False, ()).files("viridis"))
+        save(path, Proof(found, False, ()).files("viridis"))
         content = path.read_text(encoding="utf-8")
         assert "<script>" not in content
         assert "\x1b" not in content
