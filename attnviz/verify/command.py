@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from attnviz.cli.outlet import Outlet
-    from attnviz.draw.blocks import Block
-    from attnviz.draw.files import Writer
-    from attnviz.draw.theme import Theme
+    from attnviz.draw.document import Document
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
     from attnviz.records import Tokens
@@ -327,20 +324,17 @@ class Proof:
     explained: bool
     hints: tuple[str, ...]
 
-    def screen(self, theme: Theme, console: Console) -> Block:
-        from attnviz.verify.screen import verification_screen
-
-        return verification_screen(self.found, theme, console.width, self.explained, self.hints)
-
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.verify.json import write_verification_json
+        from attnviz.verify.data import write_verification_json
 
         write_verification_json(self.found, stream)
 
-    def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.draw.files import page_files, text_file
-        from attnviz.verify.csv import write_verification_csv
-        from attnviz.verify.page import verification_page
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.verify.data import verification_rows
 
-        csv = text_file(partial(write_verification_csv, self.found))
-        return {".csv": csv, **page_files(partial(verification_page, self.found), palette)}
+        return verification_rows(self.found)
+
+    def document(self) -> Document:
+        from attnviz.verify.document import verification_document
+
+        return verification_document(self.found, self.hints, self.explained)

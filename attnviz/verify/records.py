@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from attnviz.records import ModelInfo
 
 __all__ = [
+    "MOST",
     "Check",
     "Matrix",
     "Measure",
@@ -30,6 +31,8 @@ __all__ = [
 Verdict = Literal["pass", "fail", "skipped"]
 
 _WALK = 4
+MOST = 8
+"""Tokens, and numbers of a token, up to which paper can follow the steps."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,11 @@ class Verification:
     def count(self, verdict: Verdict) -> int:
         """How many checks ended so."""
         return sum(check.verdict == verdict for check in self.checks)
+
+    @property
+    def numbers_shown(self) -> bool:
+        """Whether the steps are small enough for their numbers."""
+        return self.sizes is not None and max(self.sizes.tokens, self.sizes.d_model) <= MOST
 
     @property
     def failed(self) -> tuple[Check, ...]:
