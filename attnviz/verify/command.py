@@ -309,7 +309,7 @@ def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
 
 
 def _show(proof: Proof, outlet: Outlet) -> None:
-    from attnviz.verify.words import failure_words
+    from attnviz.verify.document import failure_words
 
     outlet.show(proof)
     if proof.found.failed:

@@ -23,20 +23,18 @@ from attnviz.draw.document import (
     Table,
 )
 from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.theme import Tone
 from attnviz.verify.records import MOST, Check, Matrix, Step, Verification
-from attnviz.verify.tables import case_block, case_width, matrices_block, model_block
-from attnviz.verify.words import (
+from attnviz.verify.tables import (
     TONES,
-    bound_words,
+    case_block,
+    case_width,
     difference,
-    epsilon_words,
-    explanation,
-    reason_words,
-    summary,
-    verdict,
+    matrices_block,
+    model_block,
 )
 
-__all__ = ["verification_document"]
+__all__ = ["failure_words", "verification_document"]
 
 _OWN_NAME = "the library's own attention"
 _LONGEST = 100
@@ -48,18 +46,18 @@ def verification_document(
 ) -> Document:
     """Where the numbers are from, the steps, the checks, and how many of these hold."""
     about = _OWN_NAME if found.model is None else found.model.name
-    ending = summary(found)
+    ending = _summary(found)
     notes = () if found.model is None else found.model.notes
     groups = [Group(_about(found)), Group([Note(note) for note in notes])]
     if found.steps:
         groups.append(_steps(found))
     groups += _own_checks(found) if found.model is None else [Group([_properties(found.checks)])]
-    groups.append(Group([Facts(ending), Note(epsilon_words(found))]))
+    groups.append(Group([Facts(ending), Note(_epsilon_words(found))]))
     return Document(
         f"verification of {about}",
         f"{about}: {', '.join(text for text, _ in ending)}",
         groups,
-        [Say(text, _LONGEST) for text in explanation(found)] if explain else (),
+        [Say(text, _LONGEST) for text in _explanation(found)] if explain else (),
         [Facts([(hint, False) for hint in hints])] if hints else (),
     )
 
@@ -85,6 +83,104 @@ def _own_facts(found: Verification) -> list[str]:
     return [found.dtype, f"d_model {sizes.d_model}", heads, texts, f"seed {sizes.seed}", *made_with]
 
 
+# Words ---------------------------------------------------------------------------------------
+
+
+def _summary(found: Verification) -> list[tuple[str, Tone]]:
+    """How many checks ended how, as parts with the tone of the verdict that they tell of."""
+    failed, skipped = found.count("fail"), found.count("skipped")
+    parts: list[tuple[str, Tone]] = [
+        (f"{found.count('pass')} of {len(found.checks)} checks pass", "good")
+    ]
+    if failed:
+        parts.append((f"{failed} fail", "bad"))
+    if skipped:
+        word = "skipped" if found.model is None else f"do{'es' * (skipped == 1)} not apply"
+        parts.append((f"{skipped} {word}", "skipped"))
+    return parts
+
+
+def _epsilon_words(found: Verification) -> str:
+    """Where tolerances come from, in one sentence."""
+    least = (
+        "" if found.rounds_in == found.dtype else ", in which its least exact steps are computed"
+    )
+    return (
+        f"tolerance: 4ε·√n·m, where ε = {found.epsilon:.3g} is the machine epsilon of "
+        f"{found.rounds_in}{least}, n roundings follow one another and add up as a random walk "
+        "(Higham & Mary 2019), and m is the largest number that is rounded."
+    )
+
+
+def failure_words(found: Verification) -> str:
+    """The failed checks in one line."""
+    named = []
+    for check in found.failed:
+        name = check.name if not check.against else f"{check.name} against {check.against}"
+        group = f"{check.group}: " if check.group else ""
+        worst = next(measure for measure in check.measures if not measure.passed)
+        named.append(
+            f"{group}{name} ({worst.name} {difference(worst.difference)}, tolerance "
+            f"{difference(worst.tolerance.value)})"
+        )
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    count = f"{len(named)} of {len(found.checks)} checks failed"
+    return f"{count}: {'; '.join(named[:3])}{more}"
+
+
+def _explanation(found: Verification) -> tuple[str, ...]:
+    """Paragraphs; what stands before the first colon is what they are about."""
+    return tuple(_of_model(found) if found.model is not None else _of_own(found))
+
+
+def _of_own(found: Verification) -> Iterator[str]:
+    yield (
+        "How to read this: each row computes the same attention twice, by this library and by "
+        "another way, and shows the largest difference of any two numbers: of the outputs, and of "
+        "the attention weights. PASS means that no difference is larger than rounding explains."
+    )
+    yield (
+        "ours: NumPy and torch are the library's own two ways; fused is its torch module while "
+        "nobody looks at the weights, when a kernel computes the output without them."
+    )
+    yield (
+        "against: the naive loop is the textbook's formula as three nested loops over plain "
+        "numbers, written apart from the library; torch and Keras bring layers of their own, into "
+        "which the same numbers were put. F.scaled_dot_product_attention returns no weights: they "
+        "are read off by letting it mix the rows of an identity matrix."
+    )
+    yield (
+        "rounding: computers keep a limited number of digits, so the same sum in another order "
+        "ends a little differently. A mistake in the formula is thousands of times larger."
+    )
+    if found.steps:
+        yield (
+            "the steps: each head compares the query of a token (Q) with the key of every token "
+            "(K), turns the scores into shares of one (A), and mixes the values (V) by them."
+        )
+
+
+def _of_model(found: Verification) -> Iterator[str]:
+    yield (
+        "How to read this: each block is a property that must hold if what attnviz shows of this "
+        "model is to be trusted. A line is one measured number, its tolerance, and why it may be "
+        "that large. PASS means that every number of the block is within its tolerance."
+    )
+    yield "rows: a query spreads exactly one over what it sees; a learned sink may take a part."
+    yield (
+        "causality: a language model must not see the future. Later tokens are changed for real, "
+        "and everything before them has to stay."
+    )
+    yield (
+        "heads: what each head puts out (z_h), sent through its own part of the output projection "
+        "(W_O^h), adds up to what the module puts out; so removing a head is well defined."
+    )
+    yield (
+        "bit for bit: where the same operations run on the same numbers, not even the last digit "
+        "may differ; there the tolerance is 0."
+    )
+
+
 # Checks --------------------------------------------------------------------------------------
 
 
@@ -106,12 +202,12 @@ def _comparisons(name: str, words: str, checks: Sequence[Check]) -> Table:
     measured = next((check.measures for check in checks if len(check.measures) == 2), ())
     rows = []
     if measured:
-        bounds = dict.fromkeys(bound_words(measure.tolerance) for measure in measured)
+        bounds = dict.fromkeys(measure.tolerance.words for measure in measured)
         most = [difference(measure.tolerance.value) for measure in measured]
         rows.append(Row(["", "", f"at most {' and '.join(bounds)}", *most], tone="faint"))
     for check in checks:
         numbers = [difference(measure.difference) for measure in check.measures]
-        cells = [verdict(check), check.name, check.against, *numbers, *[""] * (2 - len(numbers))]
+        cells = [check.word, check.name, check.against, *numbers, *[""] * (2 - len(numbers))]
         tones = {3 + n: TONES["fail"] for n, one in enumerate(check.measures) if not one.passed}
         below = () if check.skipped is None else (check.skipped,)
         rows.append(Row(cells, tones={0: TONES[check.verdict], **tones}, below=below))
@@ -133,7 +229,7 @@ def _properties(checks: Sequence[Check]) -> Table:
         why = check.claim if check.skipped is None else ""
         below = check.notes if check.skipped is None else (check.skipped, *check.notes)
         heading = Row(
-            [verdict(check), check.name, "", "", "", why],
+            [check.word, check.name, "", "", "", why],
             tones={0: TONES[check.verdict], 1: "strong", 5: "plain"},
             spaced=True,
         )
@@ -142,7 +238,7 @@ def _properties(checks: Sequence[Check]) -> Table:
             sign = "≤" if measure.passed else ">"
             number, most = difference(measure.difference), difference(measure.tolerance.value)
             row = Row(
-                ["", measure.name, number, f"{sign} {most}", measure.where, reason_words(measure)],
+                ["", measure.name, number, f"{sign} {most}", measure.where, measure.words],
                 tones={} if measure.passed else {2: TONES["fail"]},
             )
             rows.append(row._replace(below=below) if place == len(check.measures) else row)

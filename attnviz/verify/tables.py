@@ -6,6 +6,7 @@ a model has its reason beside it or below; the matrices of a step stand side by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.segment import Segment
@@ -14,11 +15,12 @@ from rich.style import Style
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, flow, stack
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.prose import wrapped
-from attnviz.draw.theme import Theme
-from attnviz.verify.records import Check, Measure
-from attnviz.verify.words import TONES, bound_words, difference, reason_words, verdict
+from attnviz.draw.theme import Theme, Tone
+from attnviz.verify.records import Check, Measure, Verdict
 
-__all__ = ["case_block", "case_width", "matrices_block", "model_block"]
+__all__ = ["TONES", "case_block", "case_width", "difference", "matrices_block", "model_block"]
+
+TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
 
 _VERDICT, _NAME = 6, 7
 _DIFFERENCE = 7
@@ -28,8 +30,19 @@ _ROOMY = 62
 """Columns below which a comparison is broken into two lines."""
 
 
+def difference(value: float) -> str:
+    """A difference or a tolerance in at most seven characters, such as ``1.2e-07``."""
+    if value == 0:
+        return "0"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf"
+    return f"{value:,.0f}" if value >= 1 and value == int(value) < 1e6 else f"{value:.1e}"
+
+
 def _word(check: Check, theme: Theme) -> Segment:
-    return Segment(f"{verdict(check):<{_VERDICT}}", theme.tone(TONES[check.verdict]))
+    return Segment(f"{check.word:<{_VERDICT}}", theme.tone(TONES[check.verdict]))
 
 
 def _hung(
@@ -68,7 +81,7 @@ def case_block(name: str, words: str, checks: Sequence[Check], theme: Theme, roo
         lines += _titles(measured, against, theme, room)
     for measure in measured if room < _ROOMY else ():
         most = difference(measure.tolerance.value)
-        told = theme.spell(f"{measure.name} at most {most} ({bound_words(measure.tolerance)})")
+        told = theme.spell(f"{measure.name} at most {most} ({measure.tolerance.words})")
         lines += [[Segment(piece, DIM)] for piece in at_blanks(told, room, "  ", theme.ellipsis)]
     for check in checks:
         lines += _comparison(check, against, theme, room)
@@ -80,7 +93,7 @@ def _titles(measures: Sequence[Measure], against: int, theme: Theme, room: int) 
     lead = _VERDICT + _NAME + against
     names = " " * _VERDICT + "ours".ljust(_NAME) + "against"
     titles = _numbers([measure.name for measure in measures])
-    bounds = dict.fromkeys(bound_words(measure.tolerance) for measure in measures)
+    bounds = dict.fromkeys(measure.tolerance.words for measure in measures)
     told = theme.spell(f"at most {' and '.join(bounds)}")
     *pieces, last = at_blanks(told, lead - _VERDICT, "", theme.ellipsis)
     most = _numbers([difference(measure.tolerance.value) for measure in measures])
@@ -121,7 +134,7 @@ def model_block(checks: Sequence[Check], theme: Theme, room: int) -> Block:
     measures = [measure for check in checks for measure in check.measures]
     name = max((width(measure.name) for measure in measures), default=0)
     where = max((width(measure.where) for measure in measures), default=0)
-    reason = max((width(theme.spell(reason_words(measure))) for measure in measures), default=0)
+    reason = max((width(theme.spell(measure.words)) for measure in measures), default=0)
     used = _VERDICT + name + _GAP + 2 * _DIFFERENCE + len(" ≤ ")
     beside = used + where + 2 * _GAP + reason <= room
     columns = name, where if beside else 0, beside
@@ -134,7 +147,7 @@ def model_block(checks: Sequence[Check], theme: Theme, room: int) -> Block:
         lines[0][1:] = [Segment(title, BOLD), Segment(colon + rest)]
         before = ""
         for measure in check.measures:
-            told = theme.spell(reason_words(measure))
+            told = theme.spell(measure.words)
             lines += _measure(measure, "" if told == before else told, columns, theme, room)
             before = told
         for note in check.notes:
