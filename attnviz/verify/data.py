@@ -1,29 +1,40 @@
-"""The object that ``attnviz verify --json`` prints and ``--save FILE.json`` writes."""
+"""What ``attnviz verify`` writes for programs: the object of ``--json``, the rows of a table."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from attnviz.draw.decimals import json_number
 from attnviz.draw.model_facts import model_facts
 from attnviz.verify.records import Check, Matrix, Measure, Step, Verification
-from attnviz.verify.steps_screen import numbers_shown
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "verification_document", "write_verification_json"]
+__all__ = ["SCHEMA", "verification_data", "verification_rows", "write_verification_json"]
 
 SCHEMA = "attnviz.verify/1"
+_FORMULA = "4 * epsilon * sqrt(roundings) * largest"
+_COLUMNS = (
+    *("case", "check", "against", "verdict", "measure", "difference", "tolerance"),
+    *("roundings", "largest", "where", "reason"),
+)
 
 
-def verification_document(found: Verification) -> dict[str, Any]:
+def write_verification_json(found: Verification, stream: SupportsWrite[str]) -> None:
+    """Write ``verification_data``, ASCII only."""
+    stream.write(json.dumps(verification_data(found), allow_nan=False) + "\n")
+
+
+def verification_data(found: Verification) -> dict[str, Any]:
     """Everything of a verification; ``model`` is null where the own attention was verified.
 
     A ``difference`` that is no number or endless is null, and its measure has failed.
     """
+    sizes = found.sizes
     return {
         "schema": SCHEMA,
         "model": None if found.model is None else model_facts(found.model),
@@ -33,7 +44,17 @@ def verification_document(found: Verification) -> dict[str, Any]:
         "skips": found.count("skipped"),
         "dtype": found.dtype,
         "tolerance": {"epsilon": found.epsilon, "dtype": found.rounds_in, "formula": _FORMULA},
-        "sizes": None if found.sizes is None else asdict(found.sizes),
+        "sizes": None
+        if sizes is None
+        else {
+            "d_model": sizes.d_model,
+            "heads": sizes.heads,
+            "kv_heads": sizes.kv_heads,
+            "tokens": sizes.tokens,
+            "keys": sizes.keys,
+            "batch": sizes.batch,
+            "seed": sizes.seed,
+        },
         "text": found.text,
         "target": found.target,
         "tokens": list(found.tokens),
@@ -41,11 +62,8 @@ def verification_document(found: Verification) -> dict[str, Any]:
         "cases": dict(found.cases),
         "checks": [_check(check) for check in found.checks],
         "causal": found.causal if found.steps else None,
-        "steps": [_step(step, numbers_shown(found)) for step in found.steps],
+        "steps": [_step(step, found.numbers_shown) for step in found.steps],
     }
-
-
-_FORMULA = "4 * epsilon * sqrt(roundings) * largest"
 
 
 def _check(check: Check) -> dict[str, Any]:
@@ -97,9 +115,20 @@ def _matrix(matrix: Matrix, numbers: bool) -> dict[str, Any]:
 def _listed(values: Any) -> Any:
     if isinstance(values, list):
         return [_listed(value) for value in values]
-    return values if math.isfinite(values) else None
+    return json_number(values)
 
 
-def write_verification_json(found: Verification, stream: SupportsWrite[str]) -> None:
-    """Write ``verification_document``, ASCII only."""
-    stream.write(json.dumps(verification_document(found), allow_nan=False) + "\n")
+def verification_rows(found: Verification) -> Iterator[tuple[object, ...]]:
+    """A row a measure, or a check that was skipped; what is no number is empty."""
+    yield _COLUMNS
+    for check in found.checks:
+        start = (check.group, check.name, check.against, check.verdict)
+        for measure in check.measures:
+            tolerance = measure.tolerance
+            yield (
+                *start,
+                *(measure.name, json_number(measure.difference), tolerance.value),
+                *(tolerance.roundings, tolerance.largest, measure.where, measure.reason),
+            )
+        if check.skipped is not None:
+            yield (*start, "", "", "", "", "", "", check.skipped)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from attnviz.attention.masks import padding_mask
+from attnviz.attention.module import MultiHeadAttention
+from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
-from attnviz.verify.cases import Case, attention_cases
-from attnviz.verify.keras_answers import find_keras, keras_answer
-from attnviz.verify.naive_loop import multiplications, naive_attention
-from attnviz.verify.own_answers import Answer, own_answers
+from attnviz.verify.cases import Answer, Case, attention_cases
+from attnviz.verify.others import (
+    find_keras,
+    functional_answer,
+    keras_answer,
+    layer_answer,
+    multiplications,
+    naive_attention,
+)
 from attnviz.verify.records import Check, Measure, Sizes, Tolerance
-from attnviz.verify.torch_answers import functional_answer, layer_answer
 
 __all__ = ["KERAS", "NAIVE", "own_checks"]
 
@@ -50,7 +58,8 @@ def own_checks(
         on_case(case)
         checks += _compared(case, sizes, package)
     if sizes.kv_heads is None:
-        reason = f"{_heads(sizes.heads)} cannot share key/value heads: give --heads 2 or more"
+        heads = f"{sizes.heads} head{'s' * (sizes.heads != 1)}"
+        reason = f"{heads} cannot share key/value heads: give --heads 2 or more"
         checks.append(Check("grouped", "all", skipped=reason))
     if package is None:
         reason = "left out by --no-keras" if keras is False else "not installed, skipped"
@@ -58,12 +67,8 @@ def own_checks(
     return tuple(checks)
 
 
-def _heads(count: int) -> str:
-    return f"{count} head{'s' * (count != 1)}"
-
-
 def _compared(case: Case, sizes: Sizes, keras: Any) -> Iterator[Check]:
-    ours = own_answers(case)
+    ours = _own_answers(case)
     shape = (sizes.batch, case.query.shape[1], case.key.shape[1], sizes.d_model, sizes.heads)
     naive = None
     if multiplications(*shape) <= _MOST_LOOPED:
@@ -103,3 +108,36 @@ def _difference(one: NDArray[Any], other: NDArray[Any]) -> float:
     if one.shape != other.shape:
         return float("inf")
     return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max())
+
+
+def _own_answers(case: Case) -> Mapping[str, Answer]:
+    """The answers by the names that a screen shows: ``NumPy``, ``torch`` and ``fused``."""
+    attention = _module(case)
+    given = [torch.from_numpy(case.query)]
+    given += [] if case.key is case.query else [torch.from_numpy(case.key)]
+    padding = case.padding
+    mask = None if padding is None else padding_mask(torch.from_numpy(padding))
+    with torch.inference_mode():
+        output, weights = attention(*given, mask=mask, return_weights=True)
+        fused: torch.Tensor = attention(*given, mask=mask)
+    return {
+        "NumPy": _in_numpy(case),
+        "torch": (output.numpy(), weights.numpy()),
+        "fused": (fused.numpy(), None),
+    }
+
+
+def _in_numpy(case: Case) -> Answer:
+    attention = NumpyAttention.from_state(case.state, case.heads, case.kv_heads, causal=case.causal)
+    key = None if case.key is case.query else case.key
+    padding = case.padding
+    mask = None if padding is None else padding_mask(padding)
+    return attention(case.query, key, mask=mask)
+
+
+def _module(case: Case) -> MultiHeadAttention:
+    width = case.query.shape[2]
+    attention = MultiHeadAttention(width, case.heads, case.kv_heads, causal=case.causal).eval()
+    state = {name: torch.from_numpy(array) for name, array in case.state.items()}
+    attention.to(next(iter(state.values())).dtype).load_state_dict(state)
+    return attention
