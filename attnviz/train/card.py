@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from attnviz import __version__
 from attnviz.draw.labels import visible
-from attnviz.train.corpus import Corpus
-from attnviz.train.kinds import KIND_WORDS
 from attnviz.train.recipe import Card, Recipe
 from attnviz.train.records import Estimate, ModelScores, ScoredHeads, TrainedModel
+from attnviz.train.sequences import KIND_WORDS
+from attnviz.train.tables import table_text
+from attnviz.train.texts import Corpus
 
-__all__ = ["card_text", "recipe_text", "results"]
+__all__ = ["card_text"]
 
 _MEANINGS = {
     "previous": "weight on the token before",
@@ -24,86 +24,6 @@ _MEANINGS = {
     "duplicate": "weight on earlier tokens equal to this one",
     "induction": "weight on the tokens that followed earlier equals of this one",
 }
-
-
-def results(result: TrainedModel) -> Iterator[str]:
-    """The paragraphs and tables of the section, Markdown."""
-    scores = result.scores
-    known = result.valid_perplexity
-    perplexity = "" if known is None else f" (perplexity {known:.1f})"
-    yield (
-        f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
-        f"**{result.valid_loss:.3f} nats per token**{perplexity}, "
-        f"**{result.valid_bits_per_byte:.3f} bits per byte**."
-    )
-    yield (
-        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
-        f"twice (seed {scores.seed}, not drawn in training): first copy "
-        f"{_pm(scores.first_copy)} nats per token, second copy **{_pm(scores.second_copy)}**, from "
-        "its second token on: its first cannot be told."
-    )
-    yield (
-        "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
-        "standard error; *even* is the same measure of attention spread evenly over what each "
-        f"token sees; the highest of a column is bold. On {_probe_words(scores, 'text')}:"
-    )
-    for probe in dict.fromkeys(scored.probe for scored in scores.scores):
-        if probe == "random":
-            yield f"On {_probe_words(scores, probe)}:"
-        yield _score_table([one for one in scores.scores if one.probe == probe])
-    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
-        "; on random tokens over the second copy's tokens only"
-    )
-
-
-def _probe_words(scores: ModelScores, probe: str) -> str:
-    if probe == "text":
-        return f"{scores.windows} windows of {scores.window_tokens} tokens of validation text"
-    return f"the {scores.copies} sequences of random tokens"
-
-
-def _score_table(scored: Sequence[ScoredHeads]) -> str:
-    names = [one.name for one in scored]
-    lines = [f"| head | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
-    for layer, row in enumerate(scored[0].heads):
-        for head in range(len(row)):
-            cells = [_cell(one, layer, head) for one in scored]
-            lines.append(f"| L{layer}H{head} | {' | '.join(cells)} |")
-    lines.append(f"| *even* | {' | '.join(f'{one.even:.3f}' for one in scored)} |")
-    return "\n".join(lines)
-
-
-def _cell(scored: ScoredHeads, layer: int, head: int) -> str:
-    """The highest of a column is bold."""
-    text = _pm(scored.heads[layer][head])
-    return f"**{text}**" if scored.best[:2] == (layer, head) else text
-
-
-def _pm(estimate: Estimate) -> str:
-    error = "" if estimate.error is None else f" ± {estimate.error:.3f}"
-    return f"{estimate.mean:.3f}{error}"
-
-
-def recipe_text(recipe: Recipe) -> str:
-    """The whole recipe, what was left to defaults included."""
-    values = recipe.values()
-    phases = values.pop("phases")
-    tables = {name: value for name, value in values.items() if isinstance(value, dict)}
-    lines = list(_pairs({name: value for name, value in values.items() if name not in tables}))
-    for name, table in tables.items():
-        if pairs := list(_pairs(table)):
-            lines += ["", f"[{name}]", *pairs]
-    for phase in phases:
-        lines += ["", "[[phase]]", *_pairs(phase)]
-    return "\n".join(lines) + "\n"
-
-
-def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
-    """What says nothing is left out: TOML has no null, and an empty text is the default."""
-    for name, value in values.items():
-        if value is not None and value != "":
-            # JSON's numbers, texts and lists are TOML's.
-            yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
 
 
 def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
@@ -120,7 +40,7 @@ def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus
         "## Recipe",
         *_recipe(result, recipe),
         "## Results",
-        *results(result),
+        *_results(result),
         "## Limits",
         *_limits(result, recipe),
     ]
@@ -226,7 +146,7 @@ def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
     if not result.finished:
         yield "The budget was not used up: these are the weights at the point of the last save."
     bare = replace(recipe, card=Card())  # its words stand elsewhere in this card
-    yield f"The recipe, to be given with `--config`:\n\n```toml\n{recipe_text(bare)}```"
+    yield f"The recipe, to be given with `--config`:\n\n```toml\n{table_text(bare)}```"
     yield (
         "To train it again: `attnviz train FILES --valid FILES --config recipe.toml --out DIR` "
         "with the files above"
@@ -238,6 +158,63 @@ def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
             f"`--tokens {last.tokens}` reads as many as were read here."
         )
     )
+
+
+def _results(result: TrainedModel) -> Iterator[str]:
+    scores = result.scores
+    known = result.valid_perplexity
+    perplexity = "" if known is None else f" (perplexity {known:.1f})"
+    yield (
+        f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
+        f"**{result.valid_loss:.3f} nats per token**{perplexity}, "
+        f"**{result.valid_bits_per_byte:.3f} bits per byte**."
+    )
+    yield (
+        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
+        f"twice (seed {scores.seed}, not drawn in training): first copy "
+        f"{_pm(scores.first_copy)} nats per token, second copy **{_pm(scores.second_copy)}**, from "
+        "its second token on: its first cannot be told."
+    )
+    yield (
+        "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
+        "standard error; *even* is the same measure of attention spread evenly over what each "
+        f"token sees; the highest of a column is bold. On {_probe_words(scores, 'text')}:"
+    )
+    for probe in dict.fromkeys(scored.probe for scored in scores.scores):
+        if probe == "random":
+            yield f"On {_probe_words(scores, probe)}:"
+        yield _score_table([one for one in scores.scores if one.probe == probe])
+    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
+        "; on random tokens over the second copy's tokens only"
+    )
+
+
+def _probe_words(scores: ModelScores, probe: str) -> str:
+    if probe == "text":
+        return f"{scores.windows} windows of {scores.window_tokens} tokens of validation text"
+    return f"the {scores.copies} sequences of random tokens"
+
+
+def _score_table(scored: Sequence[ScoredHeads]) -> str:
+    names = [one.name for one in scored]
+    lines = [f"| head | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    for layer, row in enumerate(scored[0].heads):
+        for head in range(len(row)):
+            cells = [_cell(one, layer, head) for one in scored]
+            lines.append(f"| L{layer}H{head} | {' | '.join(cells)} |")
+    lines.append(f"| *even* | {' | '.join(f'{one.even:.3f}' for one in scored)} |")
+    return "\n".join(lines)
+
+
+def _cell(scored: ScoredHeads, layer: int, head: int) -> str:
+    """The highest of a column is bold."""
+    text = _pm(scored.heads[layer][head])
+    return f"**{text}**" if scored.best[:2] == (layer, head) else text
+
+
+def _pm(estimate: Estimate) -> str:
+    error = "" if estimate.error is None else f" ± {estimate.error:.3f}"
+    return f"{estimate.mean:.3f}{error}"
 
 
 def _limits(result: TrainedModel, recipe: Recipe) -> Iterator[str]:

@@ -16,8 +16,8 @@ from attnviz.draw.prose import paragraph, wrapped
 from attnviz.draw.provenance import model_parts
 from attnviz.draw.table import Column, table
 from attnviz.draw.theme import Theme
-from attnviz.train.kinds import KIND_WORDS
 from attnviz.train.records import CorpusFacts, CurvePoint, ModelScores, TrainedModel
+from attnviz.train.sequences import KIND_WORDS
 
 __all__ = ["EXPLANATION", "best_heads", "provenance", "result_rows", "train_screen"]
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnviz.train.corpus import Corpus, hold_out, read_corpus
 from attnviz.train.recipe import Budget, Phase, Recipe, Shape, Validation
+from attnviz.train.records import CurvePoint
 from attnviz.train.run import TrainingRun
+from attnviz.train.texts import Corpus, hold_out, read_corpus
 
 SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
 PHASES = (
@@ -22,6 +23,11 @@ PHASES = (
 )
 
 WORDS = "the cat sat on the mat and the dog sat on the log while it rained all day"
+
+
+def points_of(run: TrainingRun) -> list[CurvePoint]:
+    """The curve of a run that is trained to the end of its budget."""
+    return [point for point in run.trainer.steps() if point is not None]
 
 
 @pytest.fixture(scope="session")
@@ -62,20 +68,20 @@ def resumed_alike(
     def check(recipe: Recipe, stops: Sequence[int]) -> None:
         device = torch.device("cpu")
         whole = TrainingRun(*texts, recipe, tmp_path / "whole", device)
-        for _ in whole.steps():
-            pass
+        points_of(whole)
         for stop in stops:
             directory = tmp_path / f"stopped-{stop}"
             stopped = TrainingRun(*texts, recipe, directory, device)
-            for _ in islice(stopped.steps(), stop):
+            for _ in islice(stopped.trainer.steps(), stop):
                 pass
             stopped.save_state()
             resumed = TrainingRun(*texts, recipe, directory, device, resume=True)
-            assert resumed.config == stopped.config
+            assert resumed.trainer.model.config == stopped.trainer.model.config
             assert resumed.trainer.phase == stopped.trainer.phase
-            for _ in resumed.steps():
-                pass
-            pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
+            points_of(resumed)
+            pairs = zip(
+                resumed.trainer.model.parameters(), whole.trainer.model.parameters(), strict=True
+            )
             assert all(torch.equal(one, other) for one, other in pairs)
 
     return check

@@ -22,7 +22,7 @@ from attnviz.train.csv import write_train_csv
 from attnviz.train.json import train_document, write_train_json
 from attnviz.train.records import TrainedModel, bits_per_byte
 from attnviz.train.screen import train_screen
-from attnviz.train.show import Trained
+from attnviz.train.session import TrainReport
 
 THEMES = {
     "plain": Theme(colour=False),
@@ -101,7 +101,7 @@ def test_the_curve_as_a_table(result: TrainedModel) -> None:
 
 
 def test_the_ending_says_which_file_is_written(result: TrainedModel, tmp_path: Path) -> None:
-    trained = Trained(result, False, ())
+    trained = TrainReport(result, False, ())
     files = {".json": text_file(trained.write_json), **trained.files("viridis")}
     for ending in files:
         save(tmp_path / f"run{ending}", files)
