@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rich.console import Console
 
@@ -21,13 +22,42 @@ from attnviz.errors import AttnvizError
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
 
-__all__ = ["Outlet", "Result", "open_outlet"]
+__all__ = ["ArrayReport", "Outlet", "Report", "Result", "open_outlet"]
+
+
+@runtime_checkable
+class Report(Protocol):
+    """What a command has found, for a program and for people; every format follows from these.
+
+    Each method is called when it is needed and imports what it needs: ``--json`` builds no
+    document. A command is ported from ``Result`` by three steps: its screen's blocks become the
+    parts of ``document`` (module ``document`` of its folder), its CSV writer becomes ``rows``
+    (beside the JSON, module ``data``), ``files``, ``screen`` and its own endings go.
+    """
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        """The answer for a program, as one JSON object."""
+
+    def rows(self) -> Iterable[Iterable[object]]:
+        """The answer as a table of plain numbers and texts; the first row is the header."""
+
+    def document(self) -> Document:
+        """The answer for a person, on every outlet."""
+
+
+@runtime_checkable
+class ArrayReport(Report, Protocol):
+    """A report with arrays, which have formats of their own."""
+
+    def arrays(self) -> Mapping[str, Writer]:
+        """What writes them, by the ending of the name."""
 
 
 class Result(Protocol):
-    """One way to show each: heavy parts are imported by the way that is taken."""
+    """A report that still draws itself: one way to show each. Gone when all are ``Report``."""
 
     def screen(self, theme: Theme, console: Console) -> Block:
         """The answer for a person, as wide as the console."""
@@ -50,22 +80,23 @@ class Outlet:
     console: Console | None
     notices: Console
 
-    def show(self, result: Result) -> None:
+    def show(self, result: Report | Result) -> None:
         """Write the files, then print the result: neither is lost with the other.
 
         The files come first, for a reader of standard output may leave, or never read on.
         Raises LoadError for what cannot be written.
         """
+        shown: Result = _Drawn(result) if isinstance(result, Report) else result
         failed: AttnvizError | None = None
         saved = []
         for path in self.output.save:
             try:
-                self._save(result, path)
+                self._save(shown, path)
                 saved.append(path)
             except AttnvizError as error:
                 failed = failed or error
         try:
-            self._print(result)
+            self._print(shown)
         finally:
             for path in saved:
                 self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
@@ -78,7 +109,12 @@ class Outlet:
         def screen(stream: SupportsWrite[str]) -> None:
             if self.console is not None:
                 # A file has no colours: glyphs and letters must tell there.
-                theme = Theme(self.output.palette, colour=False, ascii=self.output.ascii)
+                theme = Theme(
+                    self.output.palette,
+                    colour=False,
+                    ascii=self.output.ascii,
+                    lines=self.console.height,
+                )
                 stream.write(result.screen(theme, self.console).plain)
 
         own = {".json": text_file(result.write_json), SCREEN_ENDING: text_file(screen)}
@@ -91,6 +127,28 @@ class Outlet:
             elif self.console is not None:
                 theme = Theme.of(self.console, self.output.palette, self.output.ascii)
                 self.console.print(result.screen(theme, self.console), end="")
+
+
+class _Drawn:
+    """A report with its document drawn; made once for all outlets."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._document = cache(report.document)
+        self.write_json = report.write_json
+
+    def screen(self, theme: Theme, console: Console) -> Block:
+        from attnviz.draw.terminal import terminal_block
+
+        return terminal_block(self._document(), theme, console.width)
+
+    def files(self, palette: str) -> Mapping[str, Writer]:
+        from attnviz.draw.files import document_files, table_file
+
+        report = self._report
+        arrays = report.arrays() if isinstance(report, ArrayReport) else {}
+        drawn = document_files(self._document, palette)
+        return {".csv": table_file(report.rows), **drawn, **arrays}
 
 
 def open_outlet(output: Output) -> Outlet:

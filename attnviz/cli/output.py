@@ -8,10 +8,13 @@ from typing import Any, Literal
 
 from attnviz.cli.groups import Options, flag, option
 
-__all__ = ["SCREEN_ENDING", "ColourChoice", "Output", "saved"]
+__all__ = ["EVERY", "SCREEN_ENDING", "ColourChoice", "Output", "saved"]
 
 SCREEN_ENDING = ".txt"
 """The file that holds the screen itself."""
+
+EVERY = ".json .csv .md .txt .html .svg .png .pdf"
+"""What every report can be written as."""
 
 ColourChoice = Literal["auto", "always", "never"]
 
@@ -27,7 +30,7 @@ class Output(Options, panel="Output"):
     """The options of the same names."""
 
     json: bool = flag("Print one JSON object.")
-    save: tuple[Path, ...] = saved(".json .csv .svg .html .png .pdf .txt")
+    save: tuple[Path, ...] = saved(EVERY)
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
     )

@@ -25,7 +25,8 @@ _FIRST = 0x2800
 class Canvas:
     """Glyphs and their styles over two linear axes.
 
-    across, up: the ends of the axes, low first. What lies outside is drawn at the edge.
+    across: the ends of the horizontal axis, left first; up: of the vertical one, low first. What
+    lies outside is drawn at the edge.
     """
 
     def __init__(

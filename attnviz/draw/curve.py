@@ -1,4 +1,4 @@
-"""Learning curves in a terminal: losses over tokens, one line or many, with axes and a legend."""
+"""Curves on a terminal: values over an axis, one line or many, with axes and a legend."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import DIM, Block, Line, trimmed
 from attnviz.draw.canvas import Canvas, Points
-from attnviz.draw.labels import at_blanks, visible, width
-from attnviz.draw.palette import colour_table
-from attnviz.draw.prose import wrapped
+from attnviz.draw.document import Curve, Mark, Plot, Tint, Words
+from attnviz.draw.labels import at_blanks, width
+from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import round_ticks, short_number
 
-__all__ = ["Curve", "Mark", "curve_plot"]
+__all__ = ["Curve", "Mark", "curve_plot", "plot_block", "value_range"]
 
 _ROWS = 12
 _WIDEST = 96
@@ -32,53 +31,41 @@ _BETWEEN_SIGNS = 9
 """Columns between two signs of a line that no colour tells from the others."""
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A curve of a plot.
-
-    name: for the legend; safe or not, it is made so.
-    points: (place on the axis, value), the places rising, at least one; none infinite or NaN.
-    marked: only its points are drawn, as signs, not a line through them.
-    """
-
-    name: str
-    points: Points
-    marked: bool = False
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place on the axis where something begins. name: what, in the legend."""
-
-    at: float
-    name: str
-
-
 def curve_plot(
     curves: Sequence[Curve],
     theme: Theme,
     room: int,
     *,
-    title: Sequence[tuple[str, bool]] = (("Loss", True), ("nats per token", False)),
+    title: Words = (("Loss", True), ("nats per token", False)),
     across: str = "tokens",
     marks: Sequence[Mark] = (),
     rows: int = _ROWS,
 ) -> Block:
+    """The plot of some curves; see ``plot_block``."""
+    return plot_block(Plot(title, curves, across, marks=marks, rows=rows), theme, room)
+
+
+def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
     """Curves on one canvas in ``room`` columns, told apart by colour or, without, by signs.
 
-    title: parts (text, bold) above. across: the unit of the horizontal axis, which starts at 0.
-    marks: vertical lines. rows: of the canvas. Later curves lie above earlier ones.
+    Later curves lie above earlier ones.
     """
+    curves, rows = plot.curves, plot.rows
     values = [value for curve in curves for _, value in curve.points]
+    values += [level.value for level in plot.levels]
     end = max([place for curve in curves for place, _ in curve.points], default=0.0) or 1.0
-    low, high = _range(values)
+    ends = plot.ends or (0.0, end)
+    low, high = value_range(values)
     ticks, digits = round_ticks(low, high)
     labels = [f"{tick:.{digits}f}" for tick in ticks]
     gutter = max(map(len, labels)) + 2
-    canvas = Canvas(max(min(room - gutter, _WIDEST), _LEAST), rows, (0.0, end), (low, high))
-    for mark in marks:
+    canvas = Canvas(max(min(room - gutter, _WIDEST), _LEAST), rows, ends, (low, high))
+    for mark in plot.marks:
         for row in range(rows):
             canvas.put(canvas.column(mark.at), row, _wall(theme), DIM)
+    for level in plot.levels:
+        for column in range(canvas.width):
+            canvas.put(column, canvas.row(level.value), _level(theme), DIM)
     pens = [_Pen.of(index, curves, theme) for index in range(len(curves))]
     for curve, pen in zip(curves, pens, strict=True):
         pen.draw(curve.points, canvas)
@@ -88,9 +75,10 @@ def curve_plot(
         [Segment(at.get(row, "").rjust(gutter - 1) + wall, DIM), *line]
         for row, line in enumerate(canvas.lines())
     ]
-    lines.append([Segment(_floor(canvas, end, across, gutter, room), DIM)])
-    head = wrapped([(visible(text, theme.encoding), bold) for text, bold in title], room, theme)
-    legend = _legend(curves, pens, marks, theme, room)
+    floor = _floor(canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, room)
+    lines.append([Segment(floor, DIM)])
+    head = wrapped(spelled_parts(plot.title, theme), room, theme)
+    legend = _legend(plot, pens, theme, room)
     return trimmed(Block((*head, *lines, *legend), room))
 
 
@@ -117,7 +105,7 @@ class _Pen:
         place = 0 if curve.marked and alone else index
         sign = signs[place % len(signs)]
         glyph = ("." if alone else sign) if theme.ascii else ""
-        style = _style(index, len(curves), theme)
+        style = theme.ink(_tint(index, len(curves)))
         return cls(style, sign if needed else "", glyph, not curve.marked, index)
 
     @property
@@ -142,15 +130,12 @@ class _Pen:
                 canvas.put(column, canvas.row(value), self.sign, self.style)
 
 
-def _style(index: int, count: int, theme: Theme) -> Style | None:
-    if not theme.colour:
-        return None
+def _tint(index: int, count: int) -> Tint:
     share = index / (count - 1) if count > 1 else 1.0
-    step = round(_DARKEST + (_BRIGHTEST - _DARKEST) * share)
-    return Style(color=Color.from_rgb(*colour_table(theme.palette)[step]))
+    return Tint(round(_DARKEST + (_BRIGHTEST - _DARKEST) * share))
 
 
-def _range(values: Sequence[float]) -> tuple[float, float]:
+def value_range(values: Sequence[float]) -> tuple[float, float]:
     """The ends of the vertical axis; not so near that noise fills it."""
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
@@ -163,37 +148,61 @@ def _wall(theme: Theme) -> str:
     return ":" if theme.ascii else "┊"
 
 
-def _floor(canvas: Canvas, end: float, across: str, gutter: int, room: int) -> str:
-    """The numbers below the canvas, the unit behind the last one that leaves room for it."""
-    ticks, _ = round_ticks(0.0, end, max(canvas.width // 10, 6))
+def _level(theme: Theme) -> str:
+    return "-" if theme.ascii else "┈"
+
+
+def _floor(
+    canvas: Canvas, ends: tuple[float, float], named: bool, across: str, gutter: int, room: int
+) -> str:
+    """The numbers below the canvas, the unit behind the last one that leaves room for it.
+
+    named: both ends are numbers that matter; those beside them give way.
+    """
+    ticks, _ = round_ticks(min(ends), max(ends), max(canvas.width // 10, 6))
+    if named:
+        ticks = _whole([ends[0], *ticks, ends[1]], canvas)
     text = ""
     unit = ""
     for tick in ticks:
         label = short_number(tick)
-        start = max(gutter + canvas.column(tick) - (len(label) // 2 if tick else 0), 0)
+        start = max(gutter + canvas.column(tick) - (len(label) // 2 if tick != ends[0] else 0), 0)
+        start = min(start, gutter + canvas.width - len(label)) if named else start
         if start > len(text) - (not text) and start + len(label) <= room:
             text = text.ljust(start) + label
             if len(text) + 1 + len(across) <= room:
                 unit = f"{text} {across}"
+    if named and not unit.startswith(text):
+        return text  # both ends matter more than the unit
     return unit or text
 
 
-def _legend(
-    curves: Sequence[Curve],
-    pens: Sequence[_Pen],
-    marks: Sequence[Mark],
-    theme: Theme,
-    room: int,
-) -> list[Line]:
-    entries = [(pen.sample, pen.style, curve.name) for curve, pen in zip(curves, pens, strict=True)]
-    if marks:
-        names = ", ".join(f"{mark.name} from {short_number(mark.at)}" for mark in marks)
+def _whole(places: Sequence[float], canvas: Canvas) -> list[float]:
+    """Whole numbers from left to right that do not touch the last one."""
+    last = places[-1]
+    before = canvas.column(last) - len(short_number(last)) // 2
+    return [
+        *(
+            place
+            for place in sorted({*places[:-1]}, key=canvas.column)
+            if place == round(place) and canvas.column(place) + len(short_number(place)) < before
+        ),
+        last,
+    ]
+
+
+def _legend(plot: Plot, pens: Sequence[_Pen], theme: Theme, room: int) -> list[Line]:
+    entries = [
+        (pen.sample, pen.style, curve.name) for curve, pen in zip(plot.curves, pens, strict=True)
+    ]
+    if plot.marks:
+        names = ", ".join(f"{mark.name} from {short_number(mark.at)}" for mark in plot.marks)
         entries.append((f" {_wall(theme)} ", DIM, f"{names} on"))
+    entries += [(_level(theme) * 3, DIM, level.name) for level in plot.levels]
     lines: list[Line] = []
     for sample, style, name in entries:
-        words = visible(name, theme.encoding)
         lead = width(sample) + 1
-        first, *rest = at_blanks(words, max(room - lead, 1), "", theme.ellipsis)
+        first, *rest = at_blanks(theme.spell(name), max(room - lead, 1), "", theme.ellipsis)
         lines.append([Segment(sample, style), Segment(f" {first}")])
         lines += [[Segment(" " * lead + line)] for line in rest]
     return lines

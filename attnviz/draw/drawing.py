@@ -1,15 +1,32 @@
-"""A figure as a plan: cells, labels and tips at their places in pixels, in no format yet."""
+"""A figure as a plan: cells, labels, lines and tips at places in pixels, in no format yet.
+
+Colours of data are steps of a palette: the format that draws the figure knows which.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Anchor", "Cells", "Drawing", "Item", "Label", "Style", "Tip", "flow"]
+from attnviz.draw.palette import Tint
+
+__all__ = [
+    "Anchor",
+    "Cells",
+    "Drawing",
+    "Item",
+    "Label",
+    "Stroke",
+    "Style",
+    "Tip",
+    "column",
+    "flow",
+    "tinted",
+]
 
 Style = Literal["title", "heading", "name", "text", "faint", "axis", "axis-faint", "value"]
 Anchor = Literal["start", "middle", "end"]
@@ -39,6 +56,7 @@ class Label:
     x, y: the point of the baseline that ``anchor`` says; turn: degrees clockwise around it.
     content: any text; formats escape it.
     ink: a colour as ``#rrggbb``, or None for the style's own.
+    on: the colour that it is written on, where that is a cell's: it is black or white then.
     """
 
     x: float
@@ -48,6 +66,21 @@ class Label:
     anchor: Anchor = "start"
     turn: float = 0
     ink: str | None = None
+    on: Tint | None = None
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """A line through points, or dots at them.
+
+    ink: a colour as ``#rrggbb``, or None for that of rules and axes. dots: their radius, 0 for a
+    line. dashed: for a line that is a limit.
+    """
+
+    points: Sequence[tuple[float, float]]
+    ink: str | None = None
+    dots: float = 0
+    dashed: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +94,7 @@ class Tip:
     content: str
 
 
-Item = Cells | Label | Tip
+Item = Cells | Label | Stroke | Tip
 
 
 @dataclass(frozen=True)
@@ -90,3 +123,19 @@ def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Dra
         height = max(height, drawing.height)
         x += drawing.width + gap
     return Drawing(name, width, y + height, parts=tuple(parts))
+
+
+def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
+    """Drawings below each other."""
+    parts: list[tuple[float, float, Drawing]] = []
+    y = width = 0.0
+    for drawing in drawings:
+        parts.append((0.0, y, drawing))
+        width = max(width, drawing.width)
+        y += drawing.height + gap
+    return Drawing(name, width, max(y - gap, 0.0), parts=tuple(parts))
+
+
+def tinted(x: float, y: float, width: float, height: float, tint: Tint) -> Cells:
+    """A rectangle of one colour."""
+    return Cells(x, y, width, height, np.array([[tint.step]]), tint.palette or None)

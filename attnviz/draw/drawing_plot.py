@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
-from attnviz.draw.palette import colour_table
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Style, Tip
+from attnviz.draw.palette import colour_table, contrasting, to_hex
 from attnviz.draw.plot_fonts import Pen
 from attnviz.errors import UsageError
 
@@ -27,7 +27,7 @@ _PIXELS = 96  # of a drawing to an inch
 _MOST_PIXELS = 80_000_000
 _BLANK = (238, 240, 243)
 _INKS: dict[Style, str] = {"faint": "#667080", "axis-faint": "#8a94a3"}
-_INK = "#1f2328"
+_INK, _RULE = "#1f2328", "#c2c8d0"
 _SIZES: dict[Style, float] = {"title": 15, "heading": 13, "value": 10}
 _BOLD = {"title", "heading", "name"}
 
@@ -99,7 +99,9 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
         if isinstance(item, Cells):
             _cells(axes, item, x, y, palette)
         elif isinstance(item, Label):
-            _label(axes, item, x, y, pen)
+            _label(axes, item, x, y, pen, palette)
+        elif isinstance(item, Stroke):
+            _stroke(axes, item, x, y)
         else:
             assert isinstance(item, Tip)  # nothing rests a pointer on a picture
 
@@ -113,10 +115,24 @@ def _cells(axes: Axes, cells: Cells, x: float, y: float, palette: str) -> None:
     axes.imshow(image, interpolation="nearest", aspect="auto", extent=extent, origin="upper")
 
 
-def _label(axes: Axes, label: Label, x: float, y: float, pen: Pen) -> None:
+def _stroke(axes: Axes, stroke: Stroke, x: float, y: float) -> None:
+    across, down = zip(*((x + right, y + below) for right, below in stroke.points), strict=True)
+    ink = stroke.ink or _RULE
+    points = 72 / _PIXELS
+    if stroke.dots:
+        axes.plot(across, down, "o", color=ink, markersize=2 * stroke.dots * points, mew=0)
+    else:
+        wide = (1.8 if stroke.ink else 1.0) * points
+        axes.plot(across, down, "--" if stroke.dashed else "-", color=ink, linewidth=wide)
+
+
+def _label(axes: Axes, label: Label, x: float, y: float, pen: Pen, palette: str) -> None:
     points = _SIZES.get(label.style, 11) * 72 / _PIXELS
+    ink = label.ink or _INKS.get(label.style, _INK)
+    if label.on is not None:
+        ink = to_hex(contrasting(colour_table(label.on.palette or palette)[label.on.step]))
     look: dict[str, Any] = {
-        "color": label.ink or _INKS.get(label.style, _INK),
+        "color": ink,
         "ha": {"start": "left", "middle": "center", "end": "right"}[label.anchor],
         "va": "baseline",
     }

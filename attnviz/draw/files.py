@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import importlib.util
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -16,9 +16,19 @@ from attnviz.errors import LoadError, UsageError
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from attnviz.draw.document import Document
     from attnviz.draw.page import Page
 
-__all__ = ["TextWriter", "Writer", "check_path", "page_files", "save", "text_file"]
+__all__ = [
+    "TextWriter",
+    "Writer",
+    "check_path",
+    "document_files",
+    "page_files",
+    "save",
+    "table_file",
+    "text_file",
+]
 
 Writer = Callable[[BinaryIO], object]
 """Writes one kind of file."""
@@ -32,6 +42,54 @@ _PLOTTED = (".png", ".pdf")
 def text_file(write: TextWriter) -> Writer:
     """A file in UTF-8; half of a surrogate pair is written as an escape."""
     return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
+
+
+def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
+    """A CSV file; the first row is the header."""
+
+    def write(stream: SupportsWrite[str]) -> None:
+        from attnviz.draw.csv_cells import CsvTable
+
+        CsvTable(stream).writerows(rows())
+
+    return text_file(write)
+
+
+def document_files(document: Callable[[], Document], palette: str) -> dict[str, Writer]:
+    """What writes a document, by the ending of the name; each imports what it draws with."""
+
+    def lines(pieces: Callable[[], Iterable[str]], stream: SupportsWrite[str]) -> None:
+        for piece in pieces():
+            stream.write(f"{piece}\n")
+
+    def html() -> Iterator[str]:
+        from attnviz.draw.html import document_html
+
+        return document_html(document(), palette)
+
+    def markdown() -> Iterator[str]:
+        from attnviz.draw.markdown import document_markdown
+
+        return document_markdown(document())
+
+    def svg(stream: SupportsWrite[str]) -> None:
+        from attnviz.draw.figure import document_drawing
+        from attnviz.draw.svg import svg_document
+
+        stream.write(svg_document(document_drawing(document()), palette))
+
+    def plot(stream: BinaryIO, form: str) -> None:
+        from attnviz.draw.drawing_plot import write_drawing
+        from attnviz.draw.figure import document_drawing
+
+        write_drawing(document_drawing(document()), palette, stream, form)
+
+    return {
+        ".html": text_file(partial(lines, html)),
+        ".md": text_file(partial(lines, markdown)),
+        ".svg": text_file(svg),
+        **{ending: partial(plot, form=ending.removeprefix(".")) for ending in _PLOTTED},
+    }
 
 
 def page_files(page: Callable[[], Page], palette: str) -> dict[str, Writer]:

@@ -58,6 +58,8 @@ def visible(text: str, encoding: str = "utf-8") -> str:
 
     What ``encoding`` cannot carry becomes a backslash escape.
     """
+    if text.isascii() and text.isprintable():
+        return text
     shown = ""
     for character in text:
         shown += _shown(character, shown)

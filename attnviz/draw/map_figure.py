@@ -8,15 +8,25 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.diverging import diverging_steps
+from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
 from attnviz.draw.labels import cut, token_label, width
 from attnviz.draw.maps import cell_steps
-from attnviz.draw.palette import colour_table, contrasting, to_hex
+from attnviz.draw.palette import DIVERGING
+from attnviz.draw.pool import pooling
 from attnviz.draw.provenance import share
 from attnviz.draw.words import axis_labels, head_name, head_words
 from attnviz.records import HeadScores, HeadsReport, Tokens
 
-__all__ = ["map_drawing", "matrix_drawing"]
+__all__ = [
+    "map_drawing",
+    "map_figure",
+    "matrix_drawing",
+    "pooling_words",
+    "scale_figure",
+    "small_map_figure",
+]
 
 _LETTER = 6.7  # the width of a terminal cell's character in the axis font of 11 pixels
 _LINE = 12  # the closest that axis labels may stand
@@ -70,17 +80,18 @@ def _column_labels(keys: Tokens, x: float, y: float, cell: float) -> Iterator[It
 def _values(
     weights: NDArray[np.floating],
     steps: NDArray[np.intp],
-    palette: str,
     x: float,
     y: float,
     cell: float,
+    limit: float,
 ) -> Iterator[Item]:
     """Each visible weight, written in its cell."""
-    table = colour_table(palette)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
-        ink = to_hex(contrasting(table[steps[row, column]]))
+        value = float(weights[row, column])
+        on = Tint(int(steps[row, column]), DIVERGING if limit else "")
+        text = f"{value:+.2f}" if limit else share(value)
         place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
-        yield Label(*place, share(float(weights[row, column])), "value", "middle", ink=ink)
+        yield Label(*place, text, "value", "middle", on=on)
 
 
 def _tips(
@@ -125,10 +136,12 @@ def matrix_drawing(
     causal: bool,
     palette: str,
     index_base: int = 0,
+    limit: float = 0.0,
 ) -> Drawing:
     """Weights (query, key), a cell each, under a title and a line of words.
 
-    axes: the tokens of queries and keys. causal: leave later keys blank.
+    axes: the tokens of queries and keys. causal: leave later keys blank. palette: unused, for
+    callers that go. limit: of values of either sign, where colours are full; 0 for weights.
 
     Short texts have every value in its cell; where labels would touch, every second one, or every
     third … is left, and a line below says so.
@@ -137,6 +150,8 @@ def matrix_drawing(
     finite = np.nan_to_num(weights)
     rows, columns = weights.shape
     steps = cell_steps(finite, rows, columns, causal)
+    if limit:
+        steps = diverging_steps(weights, limit)
     steps[~np.isfinite(weights)] = -1
     cell = _cell(max(rows, columns))
     left = _longest(queries) + 10
@@ -146,12 +161,12 @@ def matrix_drawing(
     items: list[Item] = [
         Label(0, 14, name, "title"),
         Label(0, 31, words, "faint"),
-        Cells(left, top, columns * cell, rows * cell, steps),
+        Cells(left, top, columns * cell, rows * cell, steps, DIVERGING if limit else None),
         *_row_labels(queries, left, top, cell),
         *_column_labels(keys, left, top, cell),
     ]
     if max(rows, columns) <= _VALUES:
-        items += _values(finite, steps, palette, left, top, cell)
+        items += _values(finite, steps, left, top, cell, limit)
     named = _numbered(queries, index_base), _numbered(keys, index_base)
     items += _tips(finite, named, causal, (left, top), cell)
     overhang = top - _TITLE if slanted else 8
@@ -169,3 +184,63 @@ def _numbered(tokens: Tokens, index_base: int) -> list[str]:
         f"{cut(token_label(text), _LONGEST_TIP)} ({place + index_base})"
         for place, text in enumerate(tokens.texts)
     ]
+
+
+def map_figure(shown: Map, index_base: int) -> Drawing:
+    """One map in full under its name and its scores."""
+    words = [text for text, _ in (*shown.words, *shown.below) if text != shown.name]
+    return matrix_drawing(
+        (shown.name, " · ".join(words)),
+        shown.weights,
+        (shown.queries, shown.keys),
+        shown.causal,
+        "",
+        index_base,
+        shown.limit,
+    )
+
+
+_SIDE, _SMALL_GAP = 72.0, 14
+_MOST_CELLS = 24
+_NAME_HEIGHT = _CAPTION_HEIGHT = 16
+
+
+def small_map_figure(shown: Map) -> Drawing:
+    """One map without tokens between its name and its scores, pooled where the text is long."""
+    queries, keys = (min(size, _MOST_CELLS) for size in shown.weights.shape)
+    steps = cell_steps(np.nan_to_num(shown.weights), queries, keys, shown.causal)
+    cell = _SIDE / max(queries, keys, 1)
+    across, down = keys * cell, queries * cell
+    words = " · ".join(text for text, _ in shown.below)
+    items: tuple[Item, ...] = (
+        Label(0, 11, shown.name, "name"),
+        Cells(0, _NAME_HEIGHT, across, down, steps),
+        Label(0, _NAME_HEIGHT + down + 12, cut(words, _SMALL_GAP), "faint"),
+        Tip(0, _NAME_HEIGHT, across, down, f"{shown.name} · {words}"),
+    )
+    return Drawing(shown.name, _SIDE, _NAME_HEIGHT + down + _CAPTION_HEIGHT, items)
+
+
+def pooling_words(shown: Map) -> str:
+    """What a cell of a small map is where it is more than one token; else nothing."""
+    size = len(shown.queries), len(shown.keys)
+    return pooling(size, (min(size[0], _MOST_CELLS), min(size[1], _MOST_CELLS))) or ""
+
+
+_BAR, _THICK = 256.0, 12.0
+
+
+def scale_figure(scale: Scale) -> Drawing:
+    """A colour bar with its ticks and its words."""
+    left = 6.6 * width(scale.words) + 10 if scale.words else 0.0
+    steps = np.rint(np.linspace(scale.first, scale.last, 128)).astype(np.intp)[None, :]
+    items: list[Item] = [
+        Label(0, 22, scale.words, "faint"),
+        Cells(left, 12, _BAR, _THICK, steps, scale.palette or None),
+        Label(left + _BAR + 16, 22, scale.after, "faint"),
+    ]
+    items += [
+        Label(left + _BAR * place, 38, text, "faint", "middle") for place, text in scale.ticks
+    ]
+    across = left + _BAR + 16 + 6.4 * width(scale.after)
+    return Drawing("colour scale", across, 42, tuple(items))

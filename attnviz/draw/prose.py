@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.draw.labels import at_blanks, width
-from attnviz.draw.theme import Theme
+from attnviz.draw.labels import at_blanks, fit, visible, width
+from attnviz.draw.theme import Theme, Words
 
-__all__ = ["paragraph", "wrapped"]
+__all__ = ["paragraph", "quoted_line", "spelled_parts", "wrapped"]
 
 
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
@@ -27,15 +25,27 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
     return Block((first, *(text_line(line) for line in lines[1:])), room)
 
 
-def wrapped(parts: Sequence[tuple[str, bool]], room: int, theme: Theme) -> list[Line]:
-    """Parts (text, bold) joined by dots, broken between parts where a line is full.
+def quoted_line(name: str, content: str, room: int, theme: Theme) -> Line:
+    """A text in one line behind its name, cut where the line is full."""
+    shown = visible(" ".join(content.split()), theme.encoding)
+    shown = fit(shown, room - 7, theme.ellipsis) if width(shown) > room - 7 else shown
+    return text_line((f"{name:<6} ", DIM), shown)
+
+
+def spelled_parts(parts: Words, theme: Theme) -> Words:
+    """The same parts in signs that the console has."""
+    return [(theme.spell(text), tone) for text, tone in parts]
+
+
+def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
+    """Parts (text, tone) joined by dots, broken between parts where a line is full.
 
     A part that is longer than a line is broken at its blanks.
     """
     lines: list[Line] = []
     used = 0
-    for text, bold in parts:
-        style = BOLD if bold else None
+    for text, tone in parts:
+        style = theme.tone(tone)
         if lines and used + width(theme.dot + text) <= room:
             lines[-1] += [Segment(theme.dot, DIM), Segment(text, style)]
             used += width(theme.dot + text)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from attnviz.draw.blocks import DIM, Block, Line, text_line
+from attnviz.draw.blocks import Block, Line
 from attnviz.draw.kind_words import kind_words
-from attnviz.draw.labels import fit, visible, width
-from attnviz.draw.prose import wrapped
+from attnviz.draw.prose import quoted_line, wrapped
 from attnviz.draw.theme import Theme
 from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, HeadsReport, ModelInfo, Trait
 
 __all__ = [
+    "counted",
     "head_title",
     "model_parts",
+    "model_words",
     "name_parts",
     "provenance",
     "quoted_line",
@@ -22,6 +23,11 @@ __all__ = [
     "trait_text",
     "trait_words",
 ]
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as ``1 text`` or ``1,024 tokens``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def share(value: float) -> str:
@@ -59,9 +65,8 @@ def trait_words(scores: HeadScores) -> list[str]:
     return words
 
 
-def _shape(info: ModelInfo, theme: Theme) -> str:
-    times = "x" if theme.ascii else "×"
-    shape = f"{info.layers} layer{'s' * (info.layers > 1)} {times} {info.heads} heads"
+def _shape(info: ModelInfo) -> str:
+    shape = f"{info.layers} layer{'s' * (info.layers > 1)} × {info.heads} heads"
     return shape if info.kv_heads == info.heads else f"{shape} on {info.kv_heads} key/value heads"
 
 
@@ -92,27 +97,25 @@ def size_words(record: AttentionRecord) -> str:
 
 
 def model_parts(info: ModelInfo, theme: Theme) -> list[tuple[str, bool]]:
+    """``model_words`` in signs that the console has."""
+    return [(theme.spell(text), bold) for text, bold in model_words(info)]
+
+
+def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
     """Which model and which weights, as parts (text, bold) of a line."""
     if info.is_array:
         return [
-            (visible(info.name, theme.encoding), True),
+            (info.name, True),
             (f"given as a {info.dtype} array", False),
             (f"{info.heads} head{'s' * (info.heads > 1)}", False),
         ]
     return [
-        (visible(info.name, theme.encoding), True),
+        (info.name, True),
         (f"revision {info.revision[:12]}" if info.revision else "no revision", False),
         (f"{info.weights} weights", False),
         (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
-        (_shape(info, theme), False),
+        (_shape(info), False),
     ]
-
-
-def quoted_line(name: str, content: str, room: int, theme: Theme) -> Line:
-    """A text in one line behind its name, cut where the line is full."""
-    shown = visible(" ".join(content.split()), theme.encoding)
-    shown = fit(shown, room - 7, theme.ellipsis) if width(shown) > room - 7 else shown
-    return text_line((f"{name:<6} ", DIM), shown)
 
 
 def head_title(report: HeadsReport, scores: HeadScores, room: int, theme: Theme) -> list[Line]:

@@ -12,9 +12,9 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Tip
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Tip
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import colour_table, to_hex
+from attnviz.draw.palette import colour_table, contrasting, to_hex
 
 __all__ = ["STYLE", "png", "png_uri", "safe", "svg_document", "svg_element"]
 
@@ -64,12 +64,15 @@ STYLE = """
   "DejaVu Sans Mono", "Noto Sans Mono CJK KR", monospace; font-size: 11px; white-space: pre; }
 .attnviz .axis-faint { fill: #8a94a3; }
 .attnviz .value { font-size: 10px; pointer-events: none; }
+.attnviz .rule { fill: none; stroke: #c2c8d0; stroke-width: 1; }
+.attnviz .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .attnviz .tip { fill: none; pointer-events: all; }
 .attnviz .tip:hover { stroke: #ff7b00; stroke-width: 2; }
 @media (prefers-color-scheme: dark) {
   .attnviz { fill: #e8ebf0; }
   .attnviz .paper { fill: #12161c; }
   .attnviz .blank { fill: #20262e; stroke: #39414c; }
+  .attnviz .rule { stroke: #4a5360; }
   .attnviz .faint { fill: #98a2b0; }
   .attnviz .axis-faint { fill: #7d8796; }
 }
@@ -130,16 +133,31 @@ def _cells(cells: Cells, palette: str) -> Iterator[str]:
     yield "</g>"
 
 
-def _label(label: Label) -> str:
+def _label(label: Label, palette: str) -> str:
     x, y = _number(label.x), _number(label.y)
     place = f'x="{x}" y="{y}"'
     if label.anchor != "start":
         place += f' text-anchor="{label.anchor}"'
     if label.turn:
         place += f' transform="rotate({_number(label.turn)} {x} {y})"'
-    if label.ink:
-        place += f' style="fill:{label.ink}"'
+    ink = label.ink
+    if label.on is not None:
+        ink = to_hex(contrasting(colour_table(label.on.palette or palette)[label.on.step]))
+    if ink:
+        place += f' style="fill:{ink}"'
     return f'<text class="{label.style}" {place}>{safe(label.content)}</text>'
+
+
+def _stroke(stroke: Stroke) -> Iterator[str]:
+    look = 'class="rule"' if stroke.ink is None else f'class="curve" stroke="{stroke.ink}"'
+    if stroke.dots:
+        for x, y in stroke.points:
+            centre = f'cx="{_number(x)}" cy="{_number(y)}"'
+            yield f'<circle {centre} r="{_number(stroke.dots)}" fill="{stroke.ink}"/>'
+        return
+    points = " ".join(f"{_number(x)},{_number(y)}" for x, y in stroke.points)
+    dashes = ' stroke-dasharray="4 3"' if stroke.dashed else ""
+    yield f'<polyline {look}{dashes} points="{points}"/>'
 
 
 def _tip(tip: Tip) -> str:
@@ -152,7 +170,9 @@ def _item(item: Item, palette: str) -> Iterator[str]:
     if isinstance(item, Cells):
         yield from _cells(item, item.palette or palette)
     elif isinstance(item, Label):
-        yield _label(item)
+        yield _label(item, palette)
+    elif isinstance(item, Stroke):
+        yield from _stroke(item)
     else:
         yield _tip(item)
 

@@ -1,8 +1,11 @@
-"""Columns of text beside a bar: those that the width allows, in the order of their weight."""
+"""Ranked rows on a terminal: a name, its bar, then as many columns as the width allows.
+
+The first column always stands; names are cut where nothing else helps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.color import Color
@@ -10,11 +13,13 @@ from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line
-from attnviz.draw.labels import fit, width
+from attnviz.draw.document import Table, Tone
+from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.palette import DIVERGING, colour_table
+from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
-__all__ = ["Column", "bar", "table"]
+__all__ = ["Column", "bar", "ranked_block", "table"]
 
 _GAP = 2
 _LEAST_BAR, _WIDEST_BAR = 6, 24
@@ -70,30 +75,104 @@ def table(
     """A row a name: its bar, then as many of ``columns`` as ``room`` has space for.
 
     style: of the bars; see ``bar``.
-    The first column always stands; names are cut where nothing else helps.
     """
+
+    def drawn(row: int, cells: int) -> Segment:
+        return bar(values[row], limit, cells, theme, style)
+
+    lead, kept, bar_room, longest = _layout(names, columns, theme, room)
+    lines: list[Line] = [[Segment(" " * lead), *_cells(kept, None, DIM)]]
+    for row, name in enumerate(names):
+        lines.append(_row(row, name, longest, bar_room, kept, drawn, theme))
+    return Block(tuple(lines), room)
+
+
+def ranked_block(table: Table, theme: Theme, room: int) -> Block:
+    """The table in ``room`` columns, under its title."""
+    rows = [row for row in table.rows if len(row.cells) > 1]
+    names = ["  " * row.depth + theme.spell(row.cells[0]) for row in rows]
+    columns = [
+        Column(
+            theme.spell(column.title),
+            [theme.spell(row.cells[place]) for row in rows],
+            left=not column.right,
+        )
+        for place, column in enumerate(table.columns[1:], start=1)
+    ]
+
+    def drawn(row: int, cells: int) -> Segment:
+        value, limit = rows[row].bar or (0.0, 0.0)
+        value = max(value, 0.0) if table.rising and not theme.colour else value
+        tint = rows[row].tint
+        return bar(value, limit, cells, theme, None if tint is None else theme.ink(tint))
+
+    barred = any(row.bar is not None for row in rows)
+    lead, kept, bar_room, longest = _layout(names, columns, theme, room, barred)
+    lines = wrapped(spelled_parts(table.title, theme), room, theme)
+    lines.append([Segment(" " * lead), *_cells(kept, None, DIM)])
+    place = 0
+    for row in table.rows:
+        lines += [[]] if row.spaced else []
+        if len(row.cells) == 1:
+            lines += wrapped([(theme.spell(row.cells[0]), row.tone)], room, theme)
+            continue
+        tones = [
+            theme.tone((row.tones or {}).get(number, _tone(row.tone, column.tone)))
+            for number, column in enumerate(table.columns)
+        ]
+        line = _row(place, names[place], longest, bar_room, kept, drawn, theme)
+        for number, style in enumerate(tones[1 : len(kept) + 1]):
+            at = len(line) - len(kept) + number
+            line[at] = Segment(line[at].text, style)
+        lines.append(line)
+        lines += [
+            [Segment("  "), Segment(piece, DIM)]
+            for text in row.below
+            for piece in at_blanks(theme.spell(text), max(room - 2, 1), "", theme.ellipsis)
+        ]
+        place += 1
+    more = at_blanks(theme.spell(table.more), room, "", theme.ellipsis)
+    return Block((*lines, *([Segment(text, DIM)] for text in more if text)), room)
+
+
+def _tone(row: Tone, column: Tone) -> Tone:
+    return column if row == "plain" else row
+
+
+def _layout(
+    names: Sequence[str], columns: Sequence[Column], theme: Theme, room: int, barred: bool = True
+) -> tuple[int, list[Column], int, int]:
+    """Where the cells begin, the columns that are kept, and how long bars and names are."""
     longest = min(max(map(width, names)), _LONGEST_NAME)
     first = _narrowed(columns[0], max(room - min(longest, _SHORTEST_NAME) - _GAP, 1), theme)
     longest = max(min(longest, room - first.width - _GAP), 1)
     kept = [first]
     used = longest + _GAP + kept[0].width
+    least = _LEAST_BAR + _GAP if barred else 0
     for column in columns[1:]:
-        if used + _GAP + column.width + _LEAST_BAR + _GAP > room:
+        if used + _GAP + column.width + least > room:
             break
         kept.append(column)
         used += _GAP + column.width
     bar_room = min(room - used - _GAP, _WIDEST_BAR)
-    if bar_room < _LEAST_BAR:
+    if bar_room < _LEAST_BAR or not barred:
         bar_room = 0
-    lead = longest + (_GAP + bar_room if bar_room else 0)
-    lines: list[Line] = [[Segment(" " * lead), *_cells(kept, None, DIM)]]
-    for row, (name, value) in enumerate(zip(names, values, strict=True)):
-        shown = fit(name, longest, theme.ellipsis)
-        line = [Segment(shown, BOLD)]
-        if bar_room:
-            line += [Segment(" " * _GAP), bar(value, limit, bar_room, theme, style)]
-        lines.append([*line, *_cells(kept, row, None)])
-    return Block(tuple(lines), room)
+    return longest + (_GAP + bar_room if bar_room else 0), kept, bar_room, longest
+
+
+def _row(
+    row: int,
+    name: str,
+    longest: int,
+    bar_room: int,
+    kept: Sequence[Column],
+    drawn: Callable[[int, int], Segment],
+    theme: Theme,
+) -> Line:
+    line = [Segment(fit(name, longest, theme.ellipsis), BOLD)]
+    if bar_room:
+        line += [Segment(" " * _GAP), drawn(row, bar_room)]
+    return [*line, *_cells(kept, row, None)]
 
 
 def _narrowed(column: Column, room: int, theme: Theme) -> Column:

@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from rich.color import Color
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.palette import STEPS, colour_table, contrasting
+from attnviz.draw.blocks import BOLD, DIM
+from attnviz.draw.labels import visible
+from attnviz.draw.palette import STEPS, Tint, colour_table, contrasting
+from attnviz.draw.signs import spelled
 
-__all__ = ["Theme"]
+__all__ = ["VERDICTS", "Theme", "Tone", "Words"]
+
+Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
+"""How a text stands out; the last three are verdicts."""
+
+Words = Sequence[tuple[str, bool | Tone]]
+"""Parts of a line, joined by dots; True is ``strong``. As a title: the heading, then remarks."""
 
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"
 _DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”"  # every character beyond ASCII that a view writes
 _SMOOTH = {"256", "truecolor"}
+VERDICTS = {"good": "#1fa37a", "bad": "#e8562a", "skipped": "#8a94a3"}
+"""Green and vermilion that stay apart for common colour blindness (Okabe & Ito 2008)."""
+
+_TONES: dict[Tone, Style | None] = {
+    "plain": None,
+    "strong": BOLD,
+    "faint": DIM,
+    "good": Style(color=Color.parse(VERDICTS["good"]), bold=True),
+    "bad": Style(color=Color.parse(VERDICTS["bad"]), bold=True),
+    "skipped": Style(color=Color.parse(VERDICTS["skipped"])),
+}
 
 
 @dataclass(frozen=True)
@@ -28,12 +49,14 @@ class Theme:
     colour: whether cells are coloured; needs 256 colours, with 16 a ramp of glyphs says more.
     ascii: draw with ASCII only.
     encoding: of the stream; characters of tokens that it lacks are escaped.
+    lines: of the screen, for what fits itself to them.
     """
 
     palette: str = "viridis"
     colour: bool = True
     ascii: bool = False
     encoding: str = "utf-8"
+    lines: int = 24
     _styles: dict[tuple[int, int], Style] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -48,7 +71,8 @@ class Theme:
         except (UnicodeEncodeError, LookupError):
             carries_blocks = False
         colour = console.color_system in _SMOOTH and not console.no_color
-        return cls(palette, colour, not carries_blocks, encoding if carries_blocks else "ascii")
+        encoding = encoding if carries_blocks else "ascii"
+        return cls(palette, colour, not carries_blocks, encoding, console.height)
 
     @property
     def ramp(self) -> str:
@@ -73,6 +97,30 @@ class Theme:
     def half_blocks(self) -> bool:
         """Whether one character can show two queries."""
         return self.colour and not self.ascii
+
+    def spell(self, text: str) -> str:
+        """Words of this program as the console can write them; what it lacks is spelled out."""
+        return visible(spelled(text) if self.ascii else text, self.encoding)
+
+    def tone(self, tone: bool | Tone) -> Style | None:
+        """How a text of this tone is set; True is ``strong``."""
+        if not self.colour and tone in VERDICTS:
+            return DIM if tone == "skipped" else BOLD
+        return _TONES["strong" if tone is True else tone or "plain"]
+
+    def ink(self, tint: Tint) -> Style | None:
+        """A colour for what is drawn on the terminal's ground; None without colour."""
+        if not self.colour:
+            return None
+        return Style(color=Color.from_rgb(*colour_table(tint.palette or self.palette)[tint.step]))
+
+    def ground(self, tint: Tint) -> Style | None:
+        """A coloured ground with black or white ink on it; None without colour."""
+        if not self.colour:
+            return None
+        shade = colour_table(tint.palette or self.palette)[tint.step]
+        ink = Color.from_rgb(*contrasting(shade))
+        return Style(color=ink, bgcolor=Color.from_rgb(*shade))
 
     def glyph(self, step: int) -> str:
         """The ramp's glyph for a step of the colour table."""

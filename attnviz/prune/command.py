@@ -8,9 +8,9 @@ from typing import Literal
 
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import IndexBase, Loading, ModelName, Texts, Truncation, load_options
-from attnviz.cli.output import Output, saved
+from attnviz.cli.output import Output
 
-__all__ = ["EXAMPLES", "Measure", "PruneOutput", "Removal", "prune"]
+__all__ = ["EXAMPLES", "Measure", "Removal", "prune"]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -63,13 +63,6 @@ class Measure(Options, panel="What is measured"):
     seed: int = option("N", "Of the random orders, and of random weights.", 0, min=0)
 
 
-@dataclass(frozen=True)
-class PruneOutput(Output):
-    """The options of the same names."""
-
-    save: tuple[Path, ...] = saved(".json .csv .txt")
-
-
 @command(EXAMPLES)
 def prune(
     texts: Texts,
@@ -79,7 +72,7 @@ def prune(
     counted: IndexBase,
     model: ModelName,
     loading: Loading,
-    output: PruneOutput,
+    output: Output,
 ) -> None:
     """Remove the least important heads for good, beside as many at random."""
     from attnviz.cli.texts_input import read_texts

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
-
-from rich.console import Console
 
 from attnviz.cli.outlet import open_outlet
 from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.cli.scan_progress import scanning
 from attnviz.cli.texts_input import Texts
-from attnviz.draw.blocks import Block
-from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.prune.records import PruneReport
 from attnviz.prune.request import PruneWish
-from attnviz.prune.screen import prune_screen
 from attnviz.prune.whole_directory import check_new_directory
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.draw.files import Writer
+    from attnviz.draw.document import Document
 
 __all__ = ["PruneWish", "show_prune"]
 
@@ -66,19 +60,20 @@ class _Pruned:
     explain: bool
     hints: Sequence[str]
 
-    def screen(self, theme: Theme, console: Console) -> Block:
-        return prune_screen(self.report, theme, console.width, self.hints, self.explain)
-
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.prune.json import write_prune_json
+        from attnviz.prune.data import write_prune_json
 
         write_prune_json(self.report, stream)
 
-    def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.draw.files import text_file
-        from attnviz.prune.csv import write_prune_csv
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.prune.data import prune_rows
 
-        return {".csv": text_file(partial(write_prune_csv, self.report))}
+        return prune_rows(self.report)
+
+    def document(self) -> Document:
+        from attnviz.prune.document import prune_document
+
+        return prune_document(self.report, self.hints, self.explain)
 
 
 def _hints(report: PruneReport, wish: PruneWish) -> Sequence[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from attnviz.cli.groups import Options, command, option
 from attnviz.cli.options import Device
-from attnviz.cli.output import Output, saved
+from attnviz.cli.output import Output
 
-__all__ = ["EXAMPLES", "Heads", "Learned", "Shape", "SweepOutput", "sweep"]
+__all__ = ["EXAMPLES", "Heads", "Learned", "Shape", "sweep"]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -59,17 +59,8 @@ class Shape(Options, panel="Model"):
     d_model: int = option("D", "Width, the same for all: a head is D / heads wide.", 32, min=2)
 
 
-@dataclass(frozen=True)
-class SweepOutput(Output):
-    """The options of the same names."""
-
-    save: tuple[Path, ...] = saved(".json .csv .txt")
-
-
 @command(EXAMPLES)
-def sweep(
-    heads: Heads, learned: Learned, shape: Shape, device: Device, output: SweepOutput
-) -> None:
+def sweep(heads: Heads, learned: Learned, shape: Shape, device: Device, output: Output) -> None:
     """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
     from attnviz.sweep.request import SweepWish
     from attnviz.sweep.run import show_sweep

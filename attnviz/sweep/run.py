@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,21 +17,20 @@ from attnviz.cli.output import Output
 from attnviz.cli.scan_progress import spoken_time
 from attnviz.cli.signals import between_steps
 from attnviz.cli.terminal import messages
-from attnviz.draw.blocks import Block
+from attnviz.draw.curve import plot_block
 from attnviz.draw.theme import Theme
 from attnviz.models.placement import find_device
-from attnviz.sweep.curves import mean_curves
+from attnviz.sweep.document import curves_plot, sweep_document
 from attnviz.sweep.numbers import heads_name, nats
 from attnviz.sweep.records import SweepModel, SweepReport
 from attnviz.sweep.request import SweepWish, sweep_plan
-from attnviz.sweep.screen import sweep_screen
 from attnviz.sweep.training import HeadsTraining, SweepPlan, few_threads
 from attnviz.train.records import CurvePoint
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.draw.files import Writer
+    from attnviz.draw.document import Document
 
 __all__ = ["Progress", "Watch", "show_sweep", "watching"]
 
@@ -121,7 +119,8 @@ def _picture(progress: Progress, theme: Theme, console: Console) -> Group | Text
     rows = min(_ROWS, console.height - _CHROME - len(progress.curves))
     if rows < 3 or not any(points for seeds in progress.curves.values() for points in seeds):
         return words
-    return Group(mean_curves(progress.curves, theme, console.width - 1, rows), words)
+    plot = curves_plot(progress.curves, rows)
+    return Group(plot_block(plot, theme, console.width - 1), words)
 
 
 def _lines(console: Console) -> Watch:
@@ -228,19 +227,18 @@ class _Swept:
     wish: SweepWish
     hints: tuple[str, ...]
 
-    def screen(self, theme: Theme, console: Console) -> Block:
-        return sweep_screen(self.report, theme, console.width, self.hints, self.wish.explain)
-
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.sweep.json import write_sweep_json
+        from attnviz.sweep.data import write_sweep_json
 
         write_sweep_json(self.report, stream)
 
-    def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.draw.files import text_file
-        from attnviz.sweep.csv import write_sweep_csv
+    def rows(self) -> Iterator[list[object]]:
+        from attnviz.sweep.data import sweep_rows
 
-        return {".csv": text_file(partial(write_sweep_csv, self.report))}
+        return sweep_rows(self.report)
+
+    def document(self) -> Document:
+        return sweep_document(self.report, self.hints, self.wish.explain)
 
 
 def _hints(wish: SweepWish) -> tuple[str, ...]:

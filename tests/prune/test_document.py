@@ -1,23 +1,22 @@
-"""The pruning screen read back: points where they belong, nothing too wide, numbers that add up."""
+"""What prune shows, read back: points where they belong, nothing too wide, numbers that add up."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import math
 import re
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.blocks import Block
+from attnviz.draw.document import HeadGrid, Plot
+from attnviz.draw.terminal import part_block, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.prune.csv import write_prune_csv
-from attnviz.prune.curve import loss_curve
-from attnviz.prune.json import prune_document
+from attnviz.prune.data import prune_data, prune_rows
+from attnviz.prune.document import prune_document
 from attnviz.prune.records import PrunedModel, PruneReport, PruneStep, RandomLoss
-from attnviz.prune.screen import heads_left, prune_screen
 from attnviz.records import ModelInfo
 
 _PLAIN = Theme(colour=False)
@@ -63,48 +62,29 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
     return replace(report, **changes)  # type: ignore[arg-type]
 
 
-def _rows(report: PruneReport, theme: Theme, room: int) -> list[str]:
-    """The canvas alone: what stands behind the vertical axis."""
-    wall = "|" if theme.ascii else "▕"
-    lines = loss_curve(report, theme, room).plain.splitlines()
-    return [line.split(wall, 1)[1] for line in lines if wall in line[:8]]
+def prune_screen(
+    report: PruneReport, theme: Theme, room: int, hints: tuple[str, ...] = (), explain: bool = False
+) -> Block:
+    return terminal_block(prune_document(report, hints, explain), theme, room)
 
 
-@pytest.mark.parametrize(("theme", "point", "other"), [(_PLAIN, "█", "×"), (_ASCII, "O", "x")])
-def test_each_measured_point_lies_on_its_row_and_column(
-    theme: Theme, point: str, other: str
-) -> None:
-    rows = _rows(_report(), theme, 80)
-    assert len(rows) == 12
-    found = {
-        (row, column)
-        for row, line in enumerate(rows)
-        for column, glyph in enumerate(line)
-        if glyph in (point, other)
-    }
-    columns = sorted({column for _, column in found})
-    width = columns[-1] + 1
-    assert columns == [round(place * (width - 1) / 4) for place in range(5)]
-    # the whole model at the left below, the random order at the right on top
-    assert (11, 0) in found
-    assert rows[0][columns[-1]] == other
-    # twice the rise, twice the height: in half rows, of which there are 24
-    last = {glyph: row for row in range(12) for glyph in rows[row][columns[-1] :][:1]}
-    assert last[other] == 0
-    assert last[point] in (5, 6)
+def _part(report: PruneReport, kind: type[Plot] | type[HeadGrid]) -> Plot | HeadGrid:
+    parts = [part for group in prune_document(report).groups for part in group.parts]
+    (found,) = (part for part in parts if isinstance(part, kind))
+    return found
 
 
-def test_curves_are_one_piece() -> None:
-    for room in (30, 80, 200):
-        for report in (_report(), _report(12, 12, 100), _report(2, 2, 1)):
-            rows = _rows(report, _PLAIN, room)
-            ours = [
-                {row for row, line in enumerate(rows) if line[column : column + 1] in tuple("█▀▄")}
-                for column in range(max(map(len, rows)))
-            ]
-            assert all(ours)
-            for left, right in pairwise(ours):
-                assert min(abs(a - b) for a in left for b in right) <= 1
+def test_the_curves_are_what_was_measured() -> None:
+    plot = _part(_report(limit=2.5), Plot)
+    assert isinstance(plot, Plot)
+    order, chance = plot.curves
+    assert [left for left, _ in order.points] == [15, 14, 13, 12, 11]
+    assert [loss for _, loss in order.points] == pytest.approx([2.0, 2.1, 2.2, 2.3, 2.4])
+    assert [loss for _, loss in chance.points] == pytest.approx([2.0, 2.2, 2.4, 2.6, 2.8])
+    assert (plot.ends, [level.value for level in plot.levels]) == ((15, 11), [2.5])
+    lines = part_block(plot, _PLAIN, 80).plain.splitlines()
+    assert lines[-4].split() == ["15", "14", "13", "12", "11"]
+    assert lines[-1] == "┈┈┈ limit 2.5000"
 
 
 @pytest.mark.parametrize("theme", [_PLAIN, _ASCII, _COLOUR])
@@ -132,20 +112,23 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
             assert screen.plain.isascii()
 
 
-@pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-3, 0.07, 3.0, 12345.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-3, 0.07, 3.0, 12345.0, math.inf, math.nan])
 def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
     report = _report(random=(), draws=0)
     steps = tuple(replace(step, loss=2.0 + rise * (i + 1)) for i, step in enumerate(report.steps))
-    lines = loss_curve(replace(report, steps=steps), _PLAIN, 80).plain.splitlines()
-    ticks = [
-        float(line.split("▕")[0]) for line in lines if "▕" in line[1:12] and line.strip()[0] != "▕"
-    ]
+    plot = _part(replace(report, steps=steps), Plot)
+    lines = [line.split("▕") for line in part_block(plot, _PLAIN, 80).plain.splitlines()]
+    ticks = [float(line[0]) for line in lines if len(line) == 2 and line[0].strip()]
     assert 2 <= len(ticks) <= 6
     assert ticks == sorted(set(ticks), reverse=True)
 
 
+def _left(report: PruneReport, theme: Theme, room: int) -> Block:
+    return part_block(_part(report, HeadGrid), theme, room)
+
+
 def test_the_map_says_when_each_head_went() -> None:
-    lines = heads_left(_report(), _PLAIN, 80).plain.splitlines()
+    lines = _left(_report(), _PLAIN, 80).plain.splitlines()
     assert lines[1].split() == ["0", "1", "2", "3", "4"]
     assert lines[5] == "█ stays"
     assert [line.split() for line in lines[2:5]] == [
@@ -153,13 +136,13 @@ def test_the_map_says_when_each_head_went() -> None:
         ["L1", "2", "██", "██", "██", "██"],
         ["L2", "3", "██", "██", "██", "██"],
     ]
-    from_one = heads_left(replace(_report(), index_base=1), _ASCII, 80).plain.splitlines()
+    from_one = _left(replace(_report(), index_base=1), _ASCII, 80).plain.splitlines()
     assert from_one[1].split() == ["1", "2", "3", "4", "5"]
     assert from_one[2].split() == ["L1", "1", "4", "##", "##", "##"]
 
 
 def test_a_map_that_does_not_fit_is_broken_into_parts() -> None:
-    block = heads_left(_report(2, 64, 5), _PLAIN, 30)
+    block = _left(_report(2, 64, 5), _PLAIN, 30)
     assert all(cell_len(line) <= 30 for line in block.plain.splitlines())
     body = "".join(line[3:] for line in block.plain.splitlines() if line.startswith("L"))
     assert (body.count("█"), body.count("·")) == (2 * 64 - 5, 5)
@@ -188,7 +171,7 @@ def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:
 
 def test_the_document_and_the_table_hold_every_number() -> None:
     report = _report(limit=2.5)
-    document = json.loads(json.dumps(prune_document(report), allow_nan=False))
+    document = json.loads(json.dumps(prune_data(report), allow_nan=False))
     assert next(iter(document)) == "schema"
     assert document["schema"] == "attnviz.prune/1"
     assert (document["parameters_before"], document["parameters_after"]) == (1000, 900)
@@ -201,15 +184,14 @@ def test_the_document_and_the_table_hold_every_number() -> None:
     assert [step["heads_left"] for step in document["steps"]] == [14, 13, 12, 11]
     assert document["steps"][-1]["loss_ratio"] == pytest.approx(1.2)
     assert document["baseline"] == {"loss": 2.0}
-    stream = io.StringIO()
-    write_prune_csv(report, stream)
-    rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
-    assert [int(row["heads_left"]) for row in rows] == [15, 14, 13, 12, 11]
-    assert [float(row["loss"]) for row in rows[1:]] == [step.loss for step in report.steps]
-    assert float(rows[-1]["random_high"]) == report.random[-1].high
+    header, *lines = prune_rows(report)
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    assert [row["heads_left"] for row in rows] == [15, 14, 13, 12, 11]
+    assert [row["loss"] for row in rows[1:]] == [step.loss for step in report.steps]
+    assert rows[-1]["random_high"] == report.random[-1].high
 
 
 def test_numbers_that_json_lacks_are_null() -> None:
     broken = replace(_report(), limit=float("nan"), baseline=float("inf"))
-    document = json.dumps(prune_document(broken), allow_nan=False)
+    document = json.dumps(prune_data(broken), allow_nan=False)
     assert json.loads(document)["baseline"] == {"loss": None}

@@ -12,13 +12,21 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.blocks import Block
+from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
+from attnviz.sweep.document import sweep_document
 from attnviz.sweep.records import SweepReport
-from attnviz.sweep.screen import sweep_screen
 from attnviz.train.records import CorpusFacts
 
 Sweeps = Callable[..., SweepReport]
 Golden = Callable[[str, str], None]
+
+
+def sweep_screen(
+    report: SweepReport, theme: Theme, room: int, hints: tuple[str, ...] = (), explain: bool = False
+) -> Block:
+    return terminal_block(sweep_document(report, hints, explain), theme, room)
 
 
 @pytest.mark.parametrize("room", [60, 100, 140])

@@ -1,8 +1,9 @@
-"""The object that ``attnviz prune --json`` prints and ``--save FILE.json`` writes."""
+"""What ``attnviz prune`` writes for programs: the object of ``--json``, the rows of a table."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.decimals import json_number
@@ -12,12 +13,12 @@ from attnviz.prune.records import Head, PruneReport
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "prune_document", "write_prune_json"]
+__all__ = ["SCHEMA", "prune_data", "prune_rows", "write_prune_json"]
 
 SCHEMA = "attnviz.prune/1"
 
 
-def prune_document(report: PruneReport) -> dict[str, Any]:
+def prune_data(report: PruneReport) -> dict[str, Any]:
     """The report as JSON values; layers and heads count from 0, losses are nats per token."""
     pruned = report.pruned
     return {
@@ -79,9 +80,24 @@ def prune_document(report: PruneReport) -> dict[str, Any]:
 
 
 def write_prune_json(report: PruneReport, stream: SupportsWrite[str]) -> None:
-    """Write ``prune_document``, ASCII only: nothing in a name may reach a terminal as a control."""
-    stream.write(json.dumps(prune_document(report), indent=1, allow_nan=False) + "\n")
+    """Write ``prune_data``, ASCII only: nothing in a name may reach a terminal as a control."""
+    stream.write(json.dumps(prune_data(report), indent=1, allow_nan=False) + "\n")
 
 
 def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:
     return [{"layer": layer, "head": head} for layer, head in heads]
+
+
+def prune_rows(report: PruneReport) -> Iterator[tuple[object, ...]]:
+    """A row for each number of heads left; indices start at 0, losses are nats per token.
+
+    The whole model comes first. What was not measured is empty.
+    """
+    order = ("heads_left", "layer", "head", "score", "loss")
+    yield (*order, "random_loss", "random_low", "random_high")
+    yield report.total, "", "", "", report.baseline, "", "", ""
+    random = {point.heads_left: point for point in report.random}
+    for step in report.steps:
+        point = random.get(step.heads_left)
+        beside = (point.mean, point.low, point.high) if point else ("", "", "")
+        yield (step.heads_left, step.layer, step.head, step.score, step.loss, *beside)

@@ -1,9 +1,9 @@
-"""The object that ``attnviz sweep --json`` prints and ``--save FILE.json`` writes."""
+"""What ``attnviz sweep`` writes for programs: the object of ``--json``, the rows of a table."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,12 @@ from attnviz.sweep.records import Spread, SweepModel, SweepReport
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "sweep_document", "write_sweep_json"]
+__all__ = ["SCHEMA", "sweep_data", "sweep_rows", "write_sweep_json"]
 
 SCHEMA = "attnviz.sweep/1"
 
 
-def sweep_document(report: SweepReport) -> dict[str, Any]:
+def sweep_data(report: SweepReport) -> dict[str, Any]:
     """The report as JSON values; losses are nats per counted prediction, indices start at 0."""
     return {
         "schema": SCHEMA,
@@ -47,8 +47,8 @@ def sweep_document(report: SweepReport) -> dict[str, Any]:
 
 
 def write_sweep_json(report: SweepReport, stream: SupportsWrite[str]) -> None:
-    """Write ``sweep_document``, ASCII only: nothing in a name may reach a terminal as a control."""
-    stream.write(json.dumps(sweep_document(report), indent=1, allow_nan=False) + "\n")
+    """Write ``sweep_data``, ASCII only: nothing in a name may reach a terminal as a control."""
+    stream.write(json.dumps(sweep_data(report), indent=1, allow_nan=False) + "\n")
 
 
 def _result(report: SweepReport, heads: int) -> dict[str, Any]:
@@ -88,3 +88,21 @@ def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
             for point in model.points
         ],
     }
+
+
+def sweep_rows(report: SweepReport) -> Iterator[list[object]]:
+    """A row a trained model; losses are nats per counted prediction, indices start at 0.
+
+    Of each pattern the best head's score, layer and head.
+    """
+    names = [pattern.name for pattern in report.models[0].patterns]
+    columns = ["heads", "head_dim", "seed", "parameters", "loss", "accuracy", "step_seconds"]
+    yield [*columns, *(f"{name}{what}" for name in names for what in ("", "_layer", "_head"))]
+    for model in report.models:
+        width = report.d_model // model.heads
+        cells: list[object] = [model.heads, width, model.seed, model.parameters]
+        cells += [model.loss, model.accuracy, model.step_seconds]
+        for name in names:
+            best = model.pattern(name)
+            cells += [best.score, best.layer, best.head]
+        yield cells

@@ -1,0 +1,311 @@
+"""A document as one drawing, and each of its parts that is more than words as a drawing."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from attnviz.draw.document import (
+    Document,
+    Facts,
+    Group,
+    HeadGrid,
+    Key,
+    Maps,
+    Note,
+    Part,
+    Plot,
+    Quote,
+    Row,
+    Say,
+    Table,
+    Tint,
+    Words,
+)
+from attnviz.draw.drawing import (
+    Anchor,
+    Cells,
+    Drawing,
+    Item,
+    Label,
+    Stroke,
+    Style,
+    Tip,
+    flow,
+    tinted,
+)
+from attnviz.draw.drawing import column as below
+from attnviz.draw.labels import cut, visible, width
+from attnviz.draw.map_figure import map_figure, pooling_words, scale_figure, small_map_figure
+from attnviz.draw.palette import DIVERGING
+from attnviz.draw.plot_figure import plot_figure
+from attnviz.draw.theme import VERDICTS
+
+__all__ = ["SIGN_TINTS", "document_drawing", "heading_words", "part_drawings", "text_drawing"]
+
+_ROOM, _MAPS_ROOM = 1000.0, 1400.0
+_MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
+_BEFORE_HEADING = 8.0
+_LETTER: dict[Style, float] = {"title": 9.0, "heading": 7.5, "text": 6.6, "faint": 6.2}
+_LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "faint": 16.0}
+
+SIGN_TINTS = {True: Tint(215, DIVERGING), False: Tint(40, DIVERGING)}
+"""Of bars of values above and below zero."""
+
+
+def document_drawing(document: Document) -> Drawing:
+    """All of it on one sheet, but what only pages have room for."""
+    lines: list[tuple[Style, str]] = [("title", document.title)] if document.title else []
+    drawings = [text_drawing(lines)] if lines else []
+    drawings += [drawing for group in document.groups for drawing in _group(group)]
+    placed: list[tuple[float, float, Drawing]] = []
+    y = _MARGIN
+    for drawing in drawings:
+        y += _BEFORE_HEADING if placed and _headed(drawing) else 0
+        placed.append((_MARGIN, y, drawing))
+        y += drawing.height + (6 if drawing.name == "text" else _GAP)
+    across = max((drawing.width for drawing in drawings), default=0.0) + 2 * _MARGIN
+    return Drawing(document.name, across, y - _GAP + _MARGIN, parts=tuple(placed))
+
+
+def _headed(drawing: Drawing) -> bool:
+    first = drawing.items[0] if drawing.items else None
+    return isinstance(first, Label) and first.style == "heading"
+
+
+def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
+    """Lines of text below each other: facts are broken where they are too long, a title is cut."""
+    items: list[Item] = []
+    y = 0.0
+    for style, line in lines:
+        letters = int(_ROOM / _LETTER[style])
+        pieces = textwrap.wrap(visible(line), letters) or [""]
+        for piece in [cut(visible(line), letters)] if style == "title" else pieces:
+            y += _LINES[style]
+            items.append(Label(0, y - 4, piece, style))
+    return Drawing("text", _ROOM, y, tuple(items))
+
+
+def heading_words(title: Words) -> tuple[str, str]:
+    """A title's heading, and its remarks in one line."""
+    if not title:
+        return "", ""
+    return title[0][0], " · ".join(text for text, _ in title[1:])
+
+
+def _group(group: Group) -> Iterator[Drawing]:
+    if group.full:
+        return
+    members = [list(_member(part)) for part in group.parts]
+    if group.beside is not None:
+        stacks = [below(found[0].name, found, 8) for found in members if found]
+        if stacks:
+            yield flow("side by side", stacks, _MAPS_ROOM, _MAP_GAP)
+        return
+    for found in members:
+        yield from found
+
+
+def _member(part: Part | Group) -> Iterator[Drawing]:
+    match part:
+        case Group():
+            yield from _group(part)
+        case Facts(words, name):
+            told = " · ".join(text.strip() for text, _ in words)
+            yield text_drawing([("faint", f"{name}: {told}" if name else told)])
+        case Quote(name, content):
+            yield text_drawing([("faint", f"{name}: {' '.join(content.split())}")])
+        case Note(text):
+            yield text_drawing([("faint", text)])
+        case Say(text):
+            yield text_drawing([("text", text)])
+        case _:
+            heading, remarks = heading_words(part.title)
+            lines: list[tuple[Style, str]] = [("heading", heading)] if heading else []
+            lines += [("faint", remarks)] if remarks else []
+            drawings = part_drawings(part)
+            if lines and drawings:
+                yield text_drawing(lines)
+            yield from _arranged(part, drawings)
+
+
+def _arranged(part: Part, drawings: list[Drawing]) -> list[Drawing]:
+    if not isinstance(part, Maps):
+        return drawings
+    scale = [scale_figure(part.scale)] if part.scale is not None and drawings else []
+    if part.small is None:
+        return [*scale, flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)] if drawings else []
+    most = part.across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
+    rows = [drawings[start : start + most] for start in range(0, len(drawings), most)]
+    lines = [flow("maps", row, math.inf, _SMALL_GAP) for row in rows]
+    words = pooling_words(part.maps[0])
+    pooled = [text_drawing([("faint", f"small maps {words}")])] if words else []
+    return [*scale, below("small maps", lines, 10), *pooled]
+
+
+def part_drawings(part: Table | HeadGrid | Maps | Plot) -> list[Drawing]:
+    """A drawing of each map, or one of the whole part; none where there is nothing to draw."""
+    match part:
+        case Table():
+            return [_table(part)] if part.rows else []
+        case HeadGrid():
+            return [_grid(part)] if part.cells else []
+        case Plot():
+            return [plot_figure(part)] if part.curves or part.histograms else []
+        case Maps():
+            if part.small is not None:
+                return [small_map_figure(shown) for shown in part.maps]
+            return [map_figure(shown, part.index_base) for shown in part.maps]
+
+
+# Tables --------------------------------------------------------------------------------------
+
+_ROW, _CELL_GAP, _BAR = 20.0, 18.0, 180.0
+_DIGIT = 6.7
+_INDENT = 14.0
+_LONGEST_CELL = 84
+_OTHER = Tint(95)
+
+
+def _table(table: Table) -> Drawing:
+    """Columns as wide as their cells; a bar behind the names of what is ranked, else at the end."""
+    rows = [row for row in table.rows if len(row.cells) > 1]
+    barred = any(row.bar is not None for row in rows)
+    x, starts, ends = 0.0, [], []
+    for place, column in enumerate(table.columns):
+        texts = [column.title, *(cut(visible(row.cells[place]), _LONGEST_CELL) for row in rows)]
+        depth = max((row.depth for row in rows), default=0) * _INDENT * (place == 0)
+        wide = max(map(width, texts)) * _DIGIT + depth
+        starts.append(x)
+        ends.append(x + wide)
+        x += wide + _CELL_GAP
+        if place == 0 and barred and table.ranked:
+            x += _BAR + _CELL_GAP
+    bar_at = ends[0] + _CELL_GAP if table.ranked else x
+    across = x + (_BAR if barred and not table.ranked else 0)
+    items: list[Item] = []
+    y = 0.0
+    if any(column.title for column in table.columns):
+        for column, start, end in zip(table.columns, starts, ends, strict=True):
+            side: Anchor = "end" if column.right else "start"
+            at = end if column.right else start
+            items.append(Label(at, y + 14, column.title, "faint", side))
+        y += _ROW
+    for row in table.rows:
+        y += 10 if row.spaced or (row.ruled and len(row.cells) == 1) else 0
+        if row.ruled:
+            items.append(Stroke([(0, y + 1), (x - _CELL_GAP, y + 1)]))
+        items += _row(row, table, (starts, ends), y)
+        if row.bar is not None:
+            items += _bar(row, table.ranked, bar_at, y)
+        y += _ROW
+        for text in row.below:
+            for piece in textwrap.wrap(visible(text), 150):
+                items.append(Label(_INDENT * (row.depth + 1), y + 12, piece, "faint"))
+                y += _ROW - 4
+    if table.more:
+        items.append(Label(0, y + 14, table.more, "faint"))
+        y += _ROW
+    return Drawing(
+        heading_words(table.title)[0] or "table", max(across, 1.0), max(y, 1.0), tuple(items)
+    )
+
+
+def _row(
+    row: Row, table: Table, sides: tuple[Sequence[float], Sequence[float]], y: float
+) -> Iterator[Item]:
+    if len(row.cells) == 1:
+        yield Label(0, y + 14, row.cells[0], "name")
+        return
+    for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
+        tone = row.tone if row.tone != "plain" else column.tone
+        tone = (row.tones or {}).get(place, tone)
+        style: Style = "name" if tone == "strong" or (table.ranked and not place) else "text"
+        style = "faint" if tone in ("faint", "skipped") else style
+        ink = VERDICTS.get(tone)
+        anchor: Anchor = "end" if column.right else "start"
+        x = sides[1][place] if column.right else sides[0][place]
+        x += row.depth * _INDENT * (place == 0)
+        yield Label(x, y + 14, cut(visible(cell), _LONGEST_CELL), style, anchor, ink=ink)
+
+
+def _bar(row: Row, signed: bool, x: float, y: float) -> Iterator[Item]:
+    value, limit = row.bar or (0.0, 0.0)
+    long = _BAR * min(abs(value) / limit, 1.0) if limit else 0.0
+    if value:
+        tint = row.tint or (SIGN_TINTS[value >= 0] if signed else _OTHER)
+        yield tinted(x, y + 4, max(long, 1.0), _ROW - 8, tint)
+
+
+# Grids ---------------------------------------------------------------------------------------
+
+_TALL, _NARROW = 24.0, 20.0
+_MOST_WRITTEN = 16
+_KEY_ROOM = 900.0
+
+
+def _grid(grid: HeadGrid) -> Drawing:
+    """A cell a head, its text in it where there are few, in any case in a tip."""
+    texts = [_content(cell) for cell in grid.cells.values()]
+    written = len(grid.columns) <= _MOST_WRITTEN or all(len(text) < 3 for text in texts)
+    longest = max(width(name) for name in grid.rows)
+    left = max(longest * _DIGIT + 10, 30.0)
+    title, aside = grid.aside or ("", [""] * len(grid.rows))
+    beside = max(map(width, (title, *aside))) * _DIGIT + 12 if grid.aside else 0.0
+    names = max(map(width, grid.columns)) * _DIGIT + 8
+    cell = max([names, _NARROW, *(width(text) * 6.2 + 12 for text in texts if written)])
+    cell = cell if written else _NARROW
+    x0, y0 = left + beside, 26.0
+    across, down = len(grid.columns) * cell, len(grid.rows) * _TALL
+    items: list[Item] = [Cells(x0, y0, across, down, np.full((1, 1), -1))]
+    every = max(math.ceil(names / cell), 1)
+    for place in range(0, len(grid.columns), every):
+        middle = x0 + (place + 0.5) * cell
+        items.append(Label(middle, y0 - 8, grid.columns[place], "axis", "middle"))
+    if grid.aside:
+        items.append(Label(x0 - 10, y0 - 8, title, "axis-faint", "end"))
+    for place, (name, words) in enumerate(zip(grid.rows, aside, strict=True)):
+        y = y0 + (place + 0.65) * _TALL
+        items.append(Label(left - 8, y, name, "axis", "end"))
+        if words:
+            items.append(Label(x0 - 10, y, words, "axis-faint", "end"))
+    for (row, place), entry in grid.cells.items():
+        if math.isnan(entry.strength):
+            continue
+        x, y = x0 + place * cell, y0 + row * _TALL
+        if entry.tint is not None:
+            items.append(tinted(x, y, cell, _TALL, entry.tint))
+        text = _content(entry) if written else entry.letter
+        if text.strip():
+            items.append(Label(x + cell / 2, y + 16, text, "value", "middle", on=entry.tint))
+        tip = entry.tip or f"{grid.rows[row]}{grid.columns[place]}: {_content(entry)}"
+        items.append(Tip(x, y, cell, _TALL, tip))
+    drawing = Drawing("grid", x0 + across + 8, y0 + down + 8, tuple(items))
+    legends = [_key(grid.key)] if grid.key else []
+    legends += [scale_figure(grid.scale)] if grid.scale is not None else []
+    return below(heading_words(grid.title)[0] or "grid", [drawing, *legends], 8)
+
+
+def _content(cell: tuple[object, ...]) -> str:
+    _, _, text, letter, _ = cell
+    return f"{letter} {text}".strip()
+
+
+def _key(key: Sequence[Key]) -> Drawing:
+    """The colour of each sign, the sign, and what it means."""
+    items: list[Item] = []
+    x, y = 0.0, 0.0
+    for entry in key:
+        words = f"{entry.letter} {entry.words}".strip()
+        lead = 24.0 if entry.tint is not None else 0.0
+        wide = lead + 12 + 7.0 * width(words)
+        if x and x + wide > _KEY_ROOM:
+            x, y = 0.0, y + 22
+        if entry.tint is not None:
+            items.append(tinted(x, y + 4, 18, 14, entry.tint))
+        items.append(Label(x + lead, y + 15, words, "text"))
+        x += wide
+    return Drawing("key", _KEY_ROOM, y + 24, tuple(items))

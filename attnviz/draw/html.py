@@ -1,0 +1,215 @@
+"""A document as an HTML page that loads nothing: words, tables, and drawings as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from attnviz.draw.document import (
+    Document,
+    Facts,
+    Group,
+    Maps,
+    Note,
+    Part,
+    Quote,
+    Row,
+    Say,
+    Table,
+    Tone,
+)
+from attnviz.draw.figure import SIGN_TINTS, heading_words, part_drawings
+from attnviz.draw.map_figure import pooling_words, scale_figure
+from attnviz.draw.palette import colour_table, to_hex
+from attnviz.draw.svg import STYLE, safe, svg_element
+from attnviz.draw.theme import VERDICTS
+
+__all__ = ["PAGE_STYLE", "document_html", "page_frame"]
+
+PAGE_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 2rem auto; padding: 0 1.5rem; max-width: 90rem; background: #ffffff; color: #1f2328;
+  font: 14px/1.5 system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK KR",
+  "DejaVu Sans", sans-serif; }
+h1 { font-size: 1.4rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.05rem; margin: 2rem 0 .6rem; }
+p { margin: .15rem 0; color: #667080; overflow-wrap: anywhere; }
+p.said { color: inherit; }
+a { color: inherit; }
+.scroll { overflow-x: auto; }
+.maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
+.maps.small { gap: .9rem; }
+.maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
+svg { display: block; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #d0d5dc;
+  white-space: nowrap; }
+th { position: sticky; top: 0; background: #ffffff; font-weight: 600; }
+th.word, td.word { text-align: left; }
+td.wraps { white-space: normal; min-width: 16rem; max-width: 44rem; }
+td.strong, tr.strong td { font-weight: 600; }
+td.faint, tr.faint td, td.skipped, td div { color: #667080; }
+tr.ruled td { border-top: 2px solid #8a94a3; }
+td.bar { min-width: 9rem; text-align: left; }
+td.bar i { display: block; height: .8rem; }
+.maps + p, .scroll + p { margin-top: .4rem; }
+@media (prefers-color-scheme: dark) {
+  body { background: #12161c; color: #e8ebf0; }
+  p, td.faint, tr.faint td, td.skipped, td div { color: #98a2b0; }
+  th { background: #12161c; }
+  th, td { border-color: #39414c; }
+}
+"""
+"""What every page of attnviz looks like."""
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""A second lock: even a token that got past the escaping could load and run nothing."""
+
+
+def document_html(document: Document, palette: str) -> Iterator[str]:
+    """The whole page; each part that is a drawing stands on its own."""
+    yield from page_frame(document.name)
+    yield f"<h1>{safe(document.title or document.name)}</h1>"
+    names = {name for group in document.groups for name in _named(group)}
+    for group in document.groups:
+        yield from _group(group, palette, names)
+    if document.explain:
+        yield "<h2>How to read this</h2>"
+    for part in document.explain:
+        yield from _part(part, palette, names)
+    yield "</body>\n</html>"
+
+
+def page_frame(name: str) -> Iterator[str]:
+    """What stands before the content of a page."""
+    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
+    yield f"<title>{safe(name)}</title>"
+    yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body>"
+
+
+def _named(part: Part | Group) -> Iterator[str]:
+    """The maps that a table may link to."""
+    if isinstance(part, Group):
+        for member in part.parts:
+            yield from _named(member)
+    elif isinstance(part, Maps) and part.small is None:
+        yield from (shown.name for shown in part.maps)
+
+
+def _group(group: Group, palette: str, names: Collection[str]) -> Iterator[str]:
+    beside = group.beside is not None
+    yield from ['<div class="beside">'] * beside
+    for part in group.parts:
+        yield from ["<div>"] * beside
+        if isinstance(part, Group):
+            yield from _group(part, palette, names)
+        else:
+            yield from _part(part, palette, names)
+        yield from ["</div>"] * beside
+    yield from ["</div>"] * beside
+
+
+def _part(part: Part, palette: str, names: Collection[str]) -> Iterator[str]:
+    match part:
+        case Facts(words, name):
+            told = " · ".join(text.strip() for text, _ in words)
+            yield f"<p>{safe(f'{name}: {told}' if name else told)}</p>"
+        case Quote(name, content):
+            yield f"<p>{safe(name)}: {safe(' '.join(content.split()))}</p>"
+        case Note(text):
+            yield f"<p>{safe(text)}</p>"
+        case Say(text):
+            head, colon, rest = text.partition(":")
+            told = f"<b>{safe(head)}:</b>{safe(rest)}" if colon else safe(text)
+            yield f'<p class="said">{told}</p>'
+        case Table():
+            yield from _heading(part)
+            yield from _table(part, palette, names)
+        case Maps():
+            yield from _heading(part)
+            yield from _maps(part, palette)
+        case _:
+            yield from _heading(part)
+            drawings = part_drawings(part)
+            yield from (f'<div class="scroll">{svg_element(d, palette)}</div>' for d in drawings)
+
+
+def _heading(part: Part) -> Iterator[str]:
+    if isinstance(part, Facts | Quote | Note | Say):
+        return
+    heading, words = heading_words(part.title)
+    yield from [f"<h2>{safe(heading)}</h2>"] if heading else []
+    yield from [f"<p>{safe(words)}</p>"] if words else []
+
+
+def _maps(part: Maps, palette: str) -> Iterator[str]:
+    if not part.maps:
+        return
+    if part.scale is not None:
+        yield svg_element(scale_figure(part.scale), palette)
+    drawn = [svg_element(drawing, palette) for drawing in part_drawings(part)]
+    across = part.across if part.small is not None and part.across else len(drawn)
+    for start in range(0, len(drawn), across):
+        yield '<div class="maps">' if part.small is None else '<div class="maps small">'
+        for shown, element in list(zip(part.maps, drawn, strict=True))[start : start + across]:
+            anchor = f' id="{safe(shown.name)}"' if part.small is None else ""
+            yield f"<div{anchor}>{element}</div>"
+        yield "</div>"
+    words = pooling_words(part.maps[0]) if part.small is not None else ""
+    yield from [f"<p>{safe(f'small maps {words}')}</p>"] if words else []
+
+
+def _table(table: Table, palette: str, names: Collection[str]) -> Iterator[str]:
+    barred = any(row.bar is not None for row in table.rows)
+    yield '<div class="scroll"><table>'
+    if any(column.title for column in table.columns):
+        titles = [
+            f"<th>{safe(column.title)}</th>"
+            if column.right and place
+            else f'<th class="word">{safe(column.title)}</th>'
+            for place, column in enumerate(table.columns)
+        ]
+        at = 1 if table.ranked else len(titles)
+        titles[at:at] = ["<th></th>"] * barred
+        yield f"<thead><tr>{''.join(titles)}</tr></thead>"
+    yield "<tbody>"
+    for row in table.rows:
+        yield _row(row, table, palette, names, barred)
+    yield "</tbody></table></div>"
+    yield from [f"<p>{safe(table.more)}</p>"] if table.more else []
+
+
+def _row(row: Row, table: Table, palette: str, names: Collection[str], barred: bool) -> str:
+    look = " ".join([*[row.tone] * (row.tone != "plain"), *["ruled"] * row.ruled])
+    opening = f'<tr class="{look}">' if look else "<tr>"
+    if len(row.cells) == 1:
+        span = len(table.columns) + barred
+        return f'{opening}<td class="word" colspan="{span}">{safe(row.cells[0])}</td></tr>'
+    cells = []
+    for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
+        tone: Tone = (row.tones or {}).get(place, column.tone)
+        classes = [*["word"] * (not column.right or not place), *["wraps"] * column.wraps]
+        classes += [tone] if tone in ("strong", "faint", "skipped") else []
+        look = f' class="{" ".join(classes)}"' if classes else ""
+        if tone in VERDICTS and tone != "skipped":
+            look += f' style="color:{VERDICTS[tone]};font-weight:600"'
+        elif row.depth and not place:
+            look += f' style="padding-left:{0.8 + 1.2 * row.depth:.1f}rem"'
+        content = f'<a href="#{safe(cell)}">{safe(cell)}</a>' if cell in names else safe(cell)
+        if not place:
+            content += "".join(f"<div>{safe(text)}</div>" for text in row.below)
+        cells.append(f"<td{look}>{content}</td>")
+    at = 1 if table.ranked else len(cells)
+    cells[at:at] = [_bar(row, table.ranked, palette)] * barred
+    return f"{opening}{''.join(cells)}</tr>"
+
+
+def _bar(row: Row, signed: bool, palette: str) -> str:
+    value, limit = row.bar or (0.0, 0.0)
+    if not value or not limit:
+        return '<td class="bar"></td>'
+    step, name = row.tint or (SIGN_TINTS[value >= 0] if signed else (95, ""))
+    ink = to_hex(colour_table(name or palette)[step])
+    long = 9 * min(abs(value) / limit, 1.0)
+    return f'<td class="bar"><i style="width:{long:.2f}rem;background:{ink}"></i></td>'

@@ -1,0 +1,169 @@
+"""A document as Markdown: words and tables; of pictures, what numbers can tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from attnviz.draw.document import (
+    Document,
+    Facts,
+    Group,
+    HeadGrid,
+    Map,
+    Maps,
+    Note,
+    Part,
+    Plot,
+    Quote,
+    Row,
+    Say,
+    Table,
+    Words,
+)
+from attnviz.draw.labels import visible
+
+__all__ = ["document_markdown"]
+
+_ACTIVE = re.compile(r"([\\`*_\[\]<>|#~$])")
+_INDENT = "&nbsp;&nbsp;"
+_MOST_TOKENS = 16
+_MOST_POINTS = 12
+
+
+def document_markdown(document: Document) -> Iterator[str]:
+    """Its lines."""
+    yield f"## {_safe(document.title or document.name)}\n"
+    for group in document.groups:
+        yield from _group(group)
+    for part in document.explain:
+        yield from _part(part)
+
+
+def _safe(text: str) -> str:
+    """Text in which nothing acts as markup."""
+    return _ACTIVE.sub(r"\\\1", visible(" ".join(text.split())))
+
+
+def _group(group: Group) -> Iterator[str]:
+    for part in group.parts:
+        yield from _group(part) if isinstance(part, Group) else _part(part)
+
+
+def _part(part: Part) -> Iterator[str]:
+    match part:
+        case Facts(words, name):
+            lead = f"{_safe(name)}: " if name else ""
+            yield f"{lead}{_line(words)}\n"
+        case Quote(name, content):
+            yield f"{_safe(name)}: {_safe(content)}\n"
+        case Note(text) | Say(text):
+            yield f"{_safe(text)}\n"
+        case Table():
+            yield from _heading(part.title)
+            yield from _table(part)
+        case HeadGrid():
+            yield from _heading(part.title)
+            yield from _grid(part)
+        case Maps():
+            yield from _heading(part.title)
+            for shown in part.maps:
+                yield from _map(shown, part)
+        case Plot():
+            yield from _heading(part.title)
+            yield from _plot(part)
+
+
+def _line(words: Words) -> str:
+    return " · ".join(
+        f"**{_safe(text)}**" if tone is True or tone == "strong" else _safe(text)
+        for text, tone in words
+    )
+
+
+def _heading(title: Words) -> Iterator[str]:
+    if title:
+        yield f"### {_safe(title[0][0])}\n"
+    if len(title) > 1:
+        yield f"{_line(title[1:])}\n"
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _head(titles: Sequence[str], right: Sequence[bool]) -> Iterator[str]:
+    yield _cells([_safe(title) for title in titles])
+    yield "|" + "|".join("---:" if numbers else "---" for numbers in right) + "|"
+
+
+def _table(table: Table) -> Iterator[str]:
+    right = [column.right for column in table.columns]
+    yield from _head([column.title for column in table.columns], right)
+    for row in table.rows:
+        yield _cells(_row(row, len(right)))
+    yield ""
+    if table.more:
+        yield f"{_safe(table.more)}\n"
+
+
+def _row(row: Row, columns: int) -> list[str]:
+    cells = [_safe(cell) for cell in row.cells]
+    if row.tone == "strong":
+        cells = [f"**{cell}**" if cell else "" for cell in cells]
+    cells[0] = _INDENT * row.depth + cells[0] + "".join(f"<br>{_safe(text)}" for text in row.below)
+    return cells + [""] * (columns - len(cells))
+
+
+def _grid(grid: HeadGrid) -> Iterator[str]:
+    titles = ["", *([grid.aside[0]] if grid.aside else []), *grid.columns]
+    yield from _head(titles, [False] + [True] * (len(titles) - 1))
+    for place, name in enumerate(grid.rows):
+        found = [grid.cells.get((place, column)) for column in range(len(grid.columns))]
+        texts = ["" if cell is None else f"{cell.letter} {cell.text}".strip() for cell in found]
+        beside = [grid.aside[1][place]] if grid.aside else []
+        yield _cells([_safe(text) for text in (name, *beside, *texts)])
+    yield ""
+    if grid.key:
+        yield " · ".join(_safe(f"{key.letter} {key.words}".strip()) for key in grid.key) + "\n"
+
+
+def _map(shown: Map, part: Maps) -> Iterator[str]:
+    """The weights of a short text; of a longer one the scores alone."""
+    words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
+    yield f"**{_safe(shown.name)}** {_line(words)}".rstrip() + "\n"
+    rows, columns = shown.weights.shape
+    if part.small is not None or max(rows, columns) > _MOST_TOKENS:
+        return
+    yield from _head(["", *shown.keys.texts], [False] + [True] * columns)
+    for query, (text, weights) in enumerate(
+        zip(shown.queries.texts, shown.weights.tolist(), strict=True)
+    ):
+        seen = query + 1 if shown.causal else columns
+        told = [f"{weight:.2f}" if key < seen else "" for key, weight in enumerate(weights)]
+        yield _cells([_safe(text), *told])
+    yield ""
+
+
+def _plot(plot: Plot) -> Iterator[str]:
+    """Some points of each curve, or the bars."""
+    for curve in plot.curves:
+        yield f"{_safe(curve.name)}\n"
+        points = curve.points
+        if len(points) > _MOST_POINTS:
+            last = len(points) - 1
+            chosen = [round(last * place / (_MOST_POINTS - 1)) for place in range(_MOST_POINTS)]
+            points = [points[place] for place in chosen]
+        places = [f"{place:.4g}" for place, _ in points]
+        yield from _head([plot.across, *places], [False] + [True] * len(places))
+        yield _cells([_safe(plot.title[0][0]), *(f"{value:.4g}" for _, value in points)])
+        yield ""
+    for level in plot.levels:
+        yield f"{_safe(level.name)}\n"
+    for found in plot.histograms:
+        yield f"{_safe(found.name)}: {_safe(found.words)}\n"
+        yield from _head(["from", "to", "share"], [True] * 3)
+        for place, share in enumerate(found.shares):
+            edges = found.edges[place], found.edges[place + 1]
+            yield _cells([*(f"{edge:.2g}" for edge in edges), f"{share:.1%}"])
+        yield ""

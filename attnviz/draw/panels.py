@@ -1,0 +1,94 @@
+"""Attention maps on a terminal: in full under their titles, or small under their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import Block, Line, flow, stack
+from attnviz.draw.document import Map, Maps, Words
+from attnviz.draw.heatmap import heatmap, heatmap_width, values_fit
+from attnviz.draw.labels import token_labels
+from attnviz.draw.legend import legend
+from attnviz.draw.maps import small_map, small_map_cells
+from attnviz.draw.pool import pooling
+from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.theme import Theme
+
+__all__ = ["maps_block"]
+
+_GAP, _SMALL_GAP = 3, 2
+_LEAST_TITLE = 30
+_MOST_BESIDE = 4
+
+
+def maps_block(part: Maps, theme: Theme, room: int) -> Block:
+    """The maps in ``room`` columns, then what their colours mean."""
+    if not part.maps:
+        return Block((), 0)
+    if part.small is not None:
+        return _small(part, part.small, theme, room)
+    title = Block(tuple(wrapped(spelled_parts(part.title, theme), room, theme)), room)
+    drawn = stack([title, _full(part, theme, room)])
+    if part.scale is None:
+        return drawn
+    fit = part.values and values_fit(_axes(part.maps[0], theme), room)
+    return stack([drawn, legend(theme, room, fit)])
+
+
+def _axes(shown: Map, theme: Theme) -> Axes:
+    queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
+    return Axes(queries, keys, shown.causal)
+
+
+def _lines(words: Words, theme: Theme, room: int) -> list[Line]:
+    return wrapped(spelled_parts(words, theme), room, theme)
+
+
+def _titles(shown: Map, theme: Theme, room: int) -> list[Line]:
+    words = shown.words or [(shown.name, True)]
+    return [*_lines(words, theme, room), *_lines(shown.below, theme, room)]
+
+
+def _full(part: Maps, theme: Theme, room: int) -> Block:
+    """As many maps in a row as keep cells of the least columns."""
+    axes = [_axes(shown, theme) for shown in part.maps]
+    wide = _map_room(part, axes, room)
+    titles = []
+    for shown, labels in zip(part.maps, axes, strict=True):
+        drawn = heatmap_width(labels, wide, part.values)
+        titles.append(_titles(shown, theme, max(drawn, min(wide, _LEAST_TITLE))))
+    tallest = max(map(len, titles))
+    blocks = []
+    for shown, labels, title in zip(part.maps, axes, titles, strict=True):
+        level = [*title, *([] for _ in range(tallest - len(title)))]
+        blocks.append(heatmap(shown.weights, labels, theme, level, wide, part.values))
+    return flow(blocks, room, _GAP)
+
+
+def _map_room(part: Maps, axes: Sequence[Axes], width: int) -> int:
+    """The columns of one map."""
+    for beside in range(min(len(axes), _MOST_BESIDE), 1, -1):
+        room = (width + _GAP) // beside - _GAP
+        kept = all(each.cell_width(room, part.values) >= part.least_cell for each in axes)
+        if kept or (part.crowded and axes[0].cell_width(width, part.values) < 2):
+            return room
+    return width
+
+
+def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
+    lines, columns = size
+    across = max((room + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
+    shown = part.maps[: across * part.rows] if part.rows else part.maps
+    blocks = []
+    for each in shown:
+        drawn = small_map(each.weights, lines, columns, each.causal, theme)
+        name = _lines(each.words or [(each.name, True)], theme, columns)
+        caption = _lines(each.below, theme, columns)
+        blocks.append(Block((*name, *drawn.lines, *caption), max(drawn.width, columns)))
+    tokens = (len(shown[0].queries), len(shown[0].keys))
+    pooled = pooling(tokens, small_map_cells(*tokens, lines, columns, theme))
+    title = [*part.title, *([(pooled, False)] if pooled else [])]
+    above = Block(tuple(_lines(title, theme, room)), room)
+    key = [] if part.scale is None else [legend(theme, room)]
+    return stack([above, flow(blocks, room, _SMALL_GAP), *key], gap=0)

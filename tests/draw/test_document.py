@@ -1,0 +1,315 @@
+"""Every kind of part on every outlet: what is said arrives, nothing is cut, nothing acts."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.document import (
+    Beside,
+    Cell,
+    Column,
+    Curve,
+    Document,
+    Facts,
+    Group,
+    HeadGrid,
+    Histogram,
+    Key,
+    Level,
+    Map,
+    Maps,
+    Mark,
+    Note,
+    Part,
+    Plot,
+    Quote,
+    Row,
+    Say,
+    Scale,
+    Table,
+    Tint,
+)
+from attnviz.draw.drawing import Drawing, Label
+from attnviz.draw.figure import document_drawing, part_drawings
+from attnviz.draw.files import document_files
+from attnviz.draw.html import document_html
+from attnviz.draw.markdown import document_markdown
+from attnviz.draw.svg import svg_document
+from attnviz.draw.terminal import part_block, terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.records import Tokens
+
+HOSTILE = '</svg><script>alert(1)</script>\x1b[31m\u202e"&|*_'
+PLAIN = Theme(colour=False)
+ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+THEMES = [PLAIN, ASCII, Theme(), Theme(ascii=True, encoding="ascii")]
+
+
+def _tokens(*texts: str) -> Tokens:
+    return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
+
+
+def _maps(**changes: Any) -> Maps:
+    words = _tokens("The", " cat", " sat", HOSTILE)
+    weights = np.tril(np.full((4, 4), 0.25))
+    names = ("L0H1", "L1H1", "L2H1")
+    titles = [[(name, True), ("found .50", False)] for name in names]
+    shown = [
+        Map(name, weights, words, words, title, causal=True)
+        for name, title in zip(names, titles, strict=True)
+    ]
+    return Maps(shown, [("All maps", True), ("a remark", False)])._replace(**changes)
+
+
+RANKED = Table(
+    [Column("", right=False), Column("loss"), Column("label", right=False)],
+    [
+        Row(["L0H1", "+0.52", "induction"], (0.52, 0.6)),
+        Row(["L0H2", "-0.11", HOSTILE], (-0.11, 0.6), tones={1: "bad"}),
+        Row(["What harms"], tone="strong", spaced=True),
+        Row(["L1H0", "-0.60", "±"], (-0.6, 0.6), Tint(200)),
+    ],
+    [("Ranking", True), ("nats", False)],
+    ranked=True,
+    more="and 3 more",
+)
+LISTED = Table(
+    [Column("part", right=False), Column("count"), Column("share", keep=2), Column("where", False)],
+    [
+        Row(["total", "1,000", "100%", "all"], (1000, 1000), tone="strong", below=["of all"]),
+        Row(["queries", "300", "30%", HOSTILE], (300, 1000), Tint(225), depth=1),
+        Row(["rest", "700", "70%", "×"], (700, 1000), ruled=True),
+    ],
+    [("Parameters", True)],
+)
+NOTED = Table(
+    [Column("", right=False), Column("", tone="strong"), Column("", False, "faint", wraps=True)],
+    [
+        Row(["Running"], tone="strong"),
+        Row(["cache", "12 kB", "two matrices of every layer, kept for each token that was read"]),
+        Row(["flops", "3", ""], depth=1),
+    ],
+)
+GRID = HeadGrid(
+    ["L0", "L1"],
+    ["H0", "H1", "H2"],
+    {
+        (0, 0): Cell(0.9, Tint(255), ".90", "I", "all of it"),
+        (0, 1): Cell(-0.5, Tint(20), "-.50", "D"),
+        (1, 2): Cell(0.0, None, "n/m", "-"),
+        (1, 0): Cell(math.nan),
+    },
+    [("What each head does", True), ("a letter a label", False)],
+    [Key(Tint(255), "induction in 1", "I"), Key(None, "in none: first")],
+    Scale([(0.0, "0"), (1.0, "1")], "strength"),
+    ("even", [".07", ".06"]),
+)
+PLOT = Plot(
+    [("Loss", True), ("nats", False)],
+    [Curve("one", [(0, 8.0), (32, 4.0), (64, 5.0)]), Curve("two", [(0, 7.0), (64, 6.0)], True)],
+    "tokens",
+    marks=[Mark(32, "phase two")],
+    levels=[Level(5.5, "limit 5.5")],
+)
+BARS = Plot(
+    [("Weights", True)],
+    histograms=[
+        Histogram(
+            "with the scale",
+            [0.25, 0.5, 0.25],
+            [0, 0.01, 0.1, 1],
+            0.5,
+            Tint(112),
+            [(1, ".01")],
+            "words",
+        )
+    ],
+)
+PARTS: dict[str, Part] = {
+    "facts": Facts([("tiny", True), ("6 layers × 4 heads", False)], "model", 7),
+    "quote": Quote("text", HOSTILE),
+    "note": Note("one text ± decides"),
+    "say": Say("Cost: without 6 of 24 heads √4 goes"),
+    "ranked": RANKED,
+    "listed": LISTED,
+    "noted": NOTED,
+    "grid": GRID,
+    "maps": _maps(),
+    "values": _maps(values=True),
+    "small maps": _maps(small=(3, 8), across=2),
+    "strip": Maps([Map("L0", np.array([[0.5, -0.5]]), _tokens("a"), _tokens("b", "c"), limit=0.5)]),
+    "plot": PLOT,
+    "falling plot": PLOT._replace(
+        curves=[Curve("one", [(64, 8.0), (32, 4.0), (0, 5.0)])],
+        ends=(64.0, 0.0),
+        marks=(),
+    ),
+    "bars": BARS,
+}
+ALL = Document(
+    "every part",
+    f"All of them {HOSTILE}",
+    [Group([part]) for part in PARTS.values()],
+    [Say("How to read this: so")],
+    [Facts([("next: more", False)], tone="faint")],
+)
+
+
+def _texts(drawing: Drawing) -> Iterator[str]:
+    yield from (item.content for item in drawing.items if isinstance(item, Label))
+    for _, _, part in drawing.parts:
+        yield from _texts(part)
+
+
+def _cells(part: Part) -> list[str]:
+    """Texts that must arrive wherever the part is drawn."""
+    match part:
+        case Table():
+            return [cell for row in part.rows for cell in row.cells if cell.isascii()]
+        case HeadGrid():
+            return [*part.rows, *part.columns, ".90", "induction in 1", ".07"]
+        case Plot():
+            return [each.name for each in (*part.curves, *part.levels, *part.histograms)]
+        case Maps():
+            return [shown.name for shown in part.maps]
+    return []
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_a_part_says_arrives_on_every_outlet(name: str) -> None:
+    part = PARTS[name]
+    document = Document("name", "title", [Group([part])])
+    drawn = " ".join(_texts(document_drawing(document)))
+    page = "\n".join(document_html(document, "viridis"))
+    text = "\n".join(document_markdown(document))
+    for cell in _cells(part):
+        if HOSTILE not in cell:
+            assert cell in drawn
+            assert cell in page
+            assert cell in text
+    for outlet in (drawn, page, text):
+        assert "\x1b" not in outlet
+        assert "\u202e" not in outlet
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("room", [20, 33, 60, 80, 160])
+def test_no_line_of_a_terminal_is_too_wide(theme: Theme, room: int) -> None:
+    screen = terminal_block(ALL, theme, room).plain
+    assert all(cell_len(line) <= room for line in screen.splitlines())
+    assert all(line == line.rstrip() for line in screen.splitlines())
+    assert "\x1b" not in screen
+    assert not theme.ascii or screen.isascii()
+
+
+def test_signs_are_spelled_out_where_only_ascii_can_be_written() -> None:
+    screen = terminal_block(ALL, ASCII, 100).plain
+    for spelled in ("6 layers x 4 heads", "one text +- decides", "sqrt(4) goes"):
+        assert spelled in screen
+
+
+def test_a_picture_is_whole_and_harmless() -> None:
+    drawing = document_drawing(ALL)
+    root = ElementTree.fromstring(svg_document(drawing, "magma"))
+    assert not [one for one in root.iter() if one.tag.endswith("script")]
+    for item, x, y in _placed(drawing, 0.0, 0.0):
+        assert 0 <= x <= drawing.width, item.content
+        assert 0 <= y <= drawing.height, item.content
+
+
+def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[Label, float, float]]:
+    for item in drawing.items:
+        if isinstance(item, Label):
+            yield item, x + item.x, y + item.y
+    for right, down, part in drawing.parts:
+        yield from _placed(part, x + right, y + down)
+
+
+def test_a_page_is_well_formed_and_loads_nothing() -> None:
+    page = "\n".join(document_html(ALL, "viridis"))
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    body = page.split("<body>")[1].split("</body>")[0]
+    ElementTree.fromstring(f"<body>{body}</body>")
+    assert 'id="L0H1"' in page
+    assert '<a href="#L0H1">' in page
+
+
+def test_every_kind_of_file_is_written() -> None:
+    files = document_files(lambda: ALL, "viridis")
+    starts = {
+        ".html": b"<!DOCTYPE",
+        ".svg": b"<svg",
+        ".png": b"\x89PNG",
+        ".pdf": b"%PDF",
+        ".md": b"## ",
+    }
+    assert set(files) == set(starts)
+    for ending, start in starts.items():
+        stream = io.BytesIO()
+        files[ending](stream)
+        assert stream.getvalue().startswith(start)
+
+
+def test_only_pages_and_markdown_have_what_is_full() -> None:
+    document = Document("name", "title", [Group([Note("every number")], full=True)])
+    assert "every number" not in terminal_block(document, PLAIN, 80).plain
+    assert "every number" not in " ".join(_texts(document_drawing(document)))
+    assert "every number" in "".join(document_html(document, "viridis"))
+    assert "every number" in "".join(document_markdown(document))
+
+
+def test_a_table_leaves_columns_out_by_what_they_are_worth() -> None:
+    wide = part_block(LISTED, PLAIN, 120).plain
+    assert "━" in wide
+    narrow = part_block(LISTED._replace(rows=LISTED.rows[:1]), PLAIN, 24).plain
+    assert "count" in narrow
+    assert "share" not in narrow
+    ranked = part_block(RANKED, PLAIN, 22).plain
+    assert "+0.52" in ranked
+    assert "label" not in ranked
+
+
+def test_words_that_wrap_stand_beside_or_below() -> None:
+    beside = part_block(NOTED, PLAIN, 60).plain.splitlines()
+    assert beside[1].startswith("cache    12 kB  two matrices")
+    assert beside[2].startswith(" " * 16 + "token")
+    below = part_block(NOTED, PLAIN, 30).plain.splitlines()
+    assert below[1].strip() == "cache    12 kB"
+    assert below[2].startswith("    two matrices")
+
+
+def _lines(group: Group, room: int) -> Sequence[str]:
+    return terminal_block(Document("", "", [group]), PLAIN, room).plain.splitlines()
+
+
+def test_groups_stand_side_by_side_where_there_is_room() -> None:
+    parts = [Group([Note("left"), Note("more")]), Group([Note("right")])]
+    apart = "left" + " " * 20 + "right"
+    assert _lines(Group(parts, beside=Beside(20, gap=4)), 44) == [apart, "more"]
+    assert _lines(Group(parts, beside=Beside(20, gap=4)), 43) == ["left", "more", "", "right"]
+    assert _lines(Group(parts, beside=Beside(0, gap=4)), 20) == ["left    right", "more"]
+    assert _lines(Group(parts, spaced=True), 20) == ["left", "more", "", "right"]
+
+
+@pytest.mark.parametrize(("room", "beside"), [(60, True), (24, False)])
+def test_a_grid_yields_to_the_table_beside_it(room: int, beside: bool) -> None:
+    table = Table([Column("", right=False), Column("loss")], [Row(["L0H0", "1.0"])], ranked=True)
+    group = Group([GRID._replace(key=(), scale=None), table], beside=Beside(20, 4, yields=True))
+    (line,) = [line for line in _lines(group, room) if "loss" in line]
+    assert ("H0" in line or "What" in line) == beside
+
+
+def test_a_map_has_its_values_in_readable_ink() -> None:
+    (first, *_) = part_drawings(_maps())
+    values = [item for item in first.items if isinstance(item, Label) and item.style == "value"]
+    assert len(values) == 10
+    assert all(item.on is not None for item in values)
