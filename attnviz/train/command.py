@@ -11,14 +11,14 @@ from typer.core import TyperCommand
 
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.options import Device
-from attnviz.cli.output import Output, saved
+from attnviz.cli.output import Output
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # heavier than the options
     from attnviz.train.recipe import Recipe
     from attnviz.train.texts import Corpus
 
-__all__ = ["Duration", "ListOptions", "TrainOutput", "Trained", "spread_lists", "train"]
+__all__ = ["Duration", "ListOptions", "Trained", "spread_lists", "train"]
 
 _LISTS = ("--valid",)
 
@@ -167,15 +167,8 @@ class Duration(Options, panel="How long"):
             raise UsageError("--minutes and --tokens are two budgets: give one of them")
 
 
-@dataclass(frozen=True)
-class TrainOutput(Output):
-    """The options of the same names."""
-
-    save: tuple[Path, ...] = saved(".json .csv .txt")
-
-
 @command(EXAMPLES, ListOptions)
-def train(trained: Trained, duration: Duration, device: Device, output: TrainOutput) -> None:
+def train(trained: Trained, duration: Duration, device: Device, output: Output) -> None:
     """Train a small language model of the library's own attention on your texts."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.models.placement import find_device

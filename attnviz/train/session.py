@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,22 +16,19 @@ from rich.console import Console
 from attnviz.cli.outlet import Outlet
 from attnviz.cli.signals import as_interrupt, between_steps
 from attnviz.cli.terminal import messages
-from attnviz.draw.blocks import Block
 from attnviz.draw.labels import visible
 from attnviz.draw.lock import held
-from attnviz.draw.theme import Theme
 from attnviz.train.directory import clean_directory
 from attnviz.train.progress import Tell, telling, training
 from attnviz.train.recipe import Recipe
 from attnviz.train.records import TrainedModel
 from attnviz.train.run import TrainingRun
-from attnviz.train.screen import train_screen
 from attnviz.train.texts import Corpus
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.draw.files import Writer
+    from attnviz.draw.document import Document
 
 __all__ = ["TrainReport", "finished", "train_and_show"]
 
@@ -118,19 +114,20 @@ class TrainReport:
     explain: bool
     hints: tuple[str, ...]
 
-    def screen(self, theme: Theme, console: Console) -> Block:
-        return train_screen(self.result, theme, console.width, self.hints, self.explain)
-
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.train.json import write_train_json
+        from attnviz.train.data import write_train_json
 
         write_train_json(self.result, stream)
 
-    def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.draw.files import text_file
-        from attnviz.train.csv import write_train_csv
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.train.data import train_rows
 
-        return {".csv": text_file(partial(write_train_csv, self.result.points))}
+        return train_rows(self.result)
+
+    def document(self) -> Document:
+        from attnviz.train.document import train_document
+
+        return train_document(self.result, self.hints, self.explain)
 
 
 def _hints(result: TrainedModel) -> tuple[str, ...]:
