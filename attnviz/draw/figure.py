@@ -277,7 +277,7 @@ def _grid(grid: HeadGrid) -> Drawing:
             continue
         x, y = x0 + place * cell, y0 + row * _TALL
         if entry.tint is not None:
-            items.append(tinted(x, y, cell, _TALL, entry.tint))
+            items.append(tinted(x, y, cell - 1, _TALL - 1, entry.tint))
         text = _content(entry) if written else entry.letter
         if text.strip():
             items.append(Label(x + cell / 2, y + 16, text, "value", "middle", on=entry.tint))
