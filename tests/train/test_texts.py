@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.train.corpus import encode, hold_out, read_corpus
-from attnviz.train.vocabulary import BEGINNING, make_tokenizer
+from attnviz.train.texts import BEGINNING, encode, hold_out, make_tokenizer, read_corpus
 
 
 def files(folder: Path, **contents: str) -> list[Path]:

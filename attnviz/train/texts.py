@@ -1,20 +1,35 @@
-"""Text files read as one text: decoded, told apart by a digest, turned into token ids."""
+"""Text files read as one text, told apart by a digest; the tokenizer made from it; its tokens.
+
+The tokenizer is a byte-level BPE (Sennrich et al. 2016; bytes as in GPT-2).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import CORPUS_BYTES, read_bytes
 
-__all__ = ["Corpus", "encode", "hold_out", "read_corpus"]
+__all__ = ["BEGINNING", "Corpus", "encode", "hold_out", "make_tokenizer", "read_corpus"]
+
+BEGINNING = 0
+"""Id of the token that stands at the start of every sequence and between two texts."""
+
+_BEGINNING_TEXT = "<|endoftext|>"
+_USUAL = 4096
+_LEAST_PAIRS = 2
+"""How often a pair of tokens must occur to become a token: what occurs once teaches nothing."""
+
+_LONGEST_WORD = 1000
+_LONG_WORD = re.compile(rf"(?<!\S)\S{{{_LONGEST_WORD + 1},}}")
 
 _HELD_OUT = 0.1
 
@@ -95,15 +110,6 @@ def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
     return kept, held
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArray[np.int32]:
-    """The ids of all texts in one row, ``separator`` between two of them: (token,)."""
-    encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    rows: list[NDArray[np.int32]] = []
-    for encoding in encodings:
-        rows += [np.asarray([separator], np.int32), np.asarray(encoding.ids, np.int32)]
-    return np.concatenate(rows[1:])
-
-
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
@@ -123,3 +129,56 @@ def _text(path: Path, content: bytes) -> str:
     if not text.strip():
         raise UsageError(f"{str(path)!r} is empty: leave it out, or name another file")
     return text
+
+
+def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
+    """A tokenizer of exactly ``vocabulary`` tokens that puts ``BEGINNING`` first.
+
+    vocabulary: None for 4,096, or fewer where the text does not allow as many.
+    Raises UsageError where the text does not allow that many, with the number that it does.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary or _USUAL,
+        min_frequency=_LEAST_PAIRS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[AddedToken(_BEGINNING_TEXT, special=True, normalized=False)],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_pieces(texts), trainer)
+    made = tokenizer.get_vocab_size()
+    if vocabulary is not None and made < vocabulary:
+        raise UsageError(
+            f"a vocabulary of {vocabulary:,} is larger than the text allows: it has pairs that "
+            f"repeat for {made:,} tokens; ask for at most that many, or give more text"
+        )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{_BEGINNING_TEXT} $A", special_tokens=[(_BEGINNING_TEXT, BEGINNING)]
+    )
+    return tokenizer
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[str]:
+    """Paragraphs, for the trainer splits at white space anyway and reads them in parallel.
+
+    Longer words are cut: it goes through a whole word again for each pair that it joins there.
+    """
+    for text in texts:
+        for line in text.splitlines(True):
+            start = 0
+            for word in _LONG_WORD.finditer(line) if len(line) > _LONGEST_WORD else ():
+                for end in range(word.start() + _LONGEST_WORD, word.end(), _LONGEST_WORD):
+                    yield line[start:end]
+                    start = end
+            yield line[start:]
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArray[np.int32]:
+    """The ids of all texts in one row, ``separator`` between two of them: (token,)."""
+    encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    rows: list[NDArray[np.int32]] = []
+    for encoding in encodings:
+        rows += [np.asarray([separator], np.int32), np.asarray(encoding.ids, np.int32)]
+    return np.concatenate(rows[1:])

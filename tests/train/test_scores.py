@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from attnviz.train.corpus import Corpus
-from attnviz.train.head_scores import head_scores, open_decoder, random_twice, text_windows
 from attnviz.train.recipe import Recipe
 from attnviz.train.records import ModelScores
 from attnviz.train.run import TrainingRun
+from attnviz.train.scores import head_scores, open_decoder, random_twice, text_windows
+from attnviz.train.texts import Corpus
 
 COPIES, COPY = 5, 7
 
@@ -26,8 +26,8 @@ def trained(
 ) -> TrainingRun:
     directory = tmp_path_factory.mktemp("trained")
     run = TrainingRun(*texts, recipe, directory, torch.device("cpu"))
-    for point in run.points():
-        if point.tokens > 1500:
+    for _ in run.trainer.steps():
+        if run.trainer.tokens > 1500:
             break
     run.store()
     return run
@@ -68,7 +68,7 @@ def test_scores_equal_loops_over_transformers_weights(trained: TrainingRun) -> N
     scores = head_scores(
         open_decoder(trained.directory), windows, beginning=0, copies=COPIES, copy_tokens=COPY
     )
-    twice = random_twice(trained.config.vocabulary, 0, COPY, COPIES, 0)
+    twice = random_twice(trained.trainer.model.config.vocabulary, 0, COPY, COPIES, 0)
     for probe, sequences in (("text", windows), ("random", twice)):
         runs = [weights_and_logits(trained.directory, row)[0] for row in sequences.tolist()]
         for name in ("previous", "first", "duplicate", "induction"):
@@ -92,7 +92,7 @@ def test_losses_of_the_copies_equal_transformers(trained: TrainingRun) -> None:
         open_decoder(trained.directory), None, beginning=0, copies=COPIES, copy_tokens=COPY
     )
     first, second = [], []
-    for row in random_twice(trained.config.vocabulary, 0, COPY, COPIES, 0).tolist():
+    for row in random_twice(trained.trainer.model.config.vocabulary, 0, COPY, COPIES, 0).tolist():
         logits = weights_and_logits(trained.directory, row[:-1])[1].log_softmax(-1)
         losses = [-float(logits[at, token]) for at, token in enumerate(row[1:])]
         first.append(mean(losses[:COPY]))

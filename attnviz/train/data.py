@@ -1,23 +1,27 @@
-"""The object that ``attnviz train --json`` prints and ``--save FILE.json`` writes."""
+"""What ``attnviz train`` writes for programs: the object of ``--json``, the rows of a table."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.model_facts import model_facts
-from attnviz.train.records import CorpusFacts, ModelScores, TrainedModel
+from attnviz.train.records import CorpusFacts, CurvePoint, Estimate, ModelScores, TrainedModel
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "train_document", "write_train_json"]
+__all__ = ["SCHEMA", "text_data", "train_data", "train_rows", "write_train_json"]
 
 SCHEMA = "attnviz.train/1"
 
+_CURVE = ("step", "tokens", "seconds", "learning_rate", "loss", "valid_loss", "phase")
+"""What is said of a point of the curve, in the order of its record."""
 
-def train_document(result: TrainedModel) -> dict[str, Any]:
+
+def train_data(result: TrainedModel) -> dict[str, Any]:
     """The run as JSON values; losses are nats per token."""
     last = result.points[-1]
     return {
@@ -29,8 +33,8 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
             "d_model": result.d_model,
         },
         "path": result.directory,
-        "train": _text(result.train),
-        "valid": _text(result.valid),
+        "train": text_data(result.train),
+        "valid": text_data(result.valid),
         "budget": result.budget,
         "finished": result.finished,
         "autocast": result.dtype,
@@ -47,13 +51,13 @@ def train_document(result: TrainedModel) -> dict[str, Any]:
         "valid_windows": result.valid_windows,
         "curve_windows": result.curve_windows,
         "scores": _scores(result.scores),
-        "curve": [asdict(point) for point in result.points],
+        "curve": [_point(point) for point in result.points],
     }
 
 
 def write_train_json(result: TrainedModel, stream: SupportsWrite[str]) -> None:
-    """Write ``train_document``, ASCII only: nothing in a name may reach a terminal as a control."""
-    stream.write(json.dumps(train_document(result), indent=1, allow_nan=False) + "\n")
+    """Write ``train_data``, ASCII only: nothing in a name may reach a terminal as a control."""
+    stream.write(json.dumps(train_data(result), indent=1, allow_nan=False) + "\n")
 
 
 def _scores(scores: ModelScores) -> dict[str, Any]:
@@ -68,15 +72,15 @@ def _scores(scores: ModelScores) -> dict[str, Any]:
             "sequences": scores.copies,
             "copy_tokens": scores.copy_tokens,
             "seed": scores.seed,
-            "first_copy_loss": asdict(scores.first_copy),
-            "second_copy_loss": asdict(scores.second_copy),
+            "first_copy_loss": _estimate(scores.first_copy),
+            "second_copy_loss": _estimate(scores.second_copy),
             "heads": _heads(scores, "random"),
         },
     }
 
 
 def _heads(scores: ModelScores, probe: str) -> list[dict[str, Any]]:
-    measured = [scored for scored in scores.scores if scored.probe == probe]
+    measured = scores.of(probe)
     shape = measured[0].heads if measured else ()
     return [
         {
@@ -91,5 +95,26 @@ def _heads(scores: ModelScores, probe: str) -> list[dict[str, Any]]:
     ]
 
 
-def _text(text: CorpusFacts) -> dict[str, Any]:
-    return {**asdict(text), "files": list(text.files)}
+def _estimate(estimate: Estimate) -> dict[str, float | None]:
+    return {"mean": estimate.mean, "error": estimate.error}
+
+
+def _point(point: CurvePoint) -> dict[str, Any]:
+    return dict(zip(_CURVE, astuple(point), strict=True))
+
+
+def text_data(text: CorpusFacts) -> dict[str, Any]:
+    """A text that is learned from, as JSON values."""
+    return {
+        "files": list(text.files),
+        "bytes": text.bytes,
+        "tokens": text.tokens,
+        "digest": text.digest,
+        "held_out": text.held_out,
+    }
+
+
+def train_rows(result: TrainedModel) -> Iterator[tuple[object, ...]]:
+    """A row a point of the curve, losses in nats per token; what was not measured is empty."""
+    yield _CURVE
+    yield from map(astuple, result.points)

@@ -1,15 +1,22 @@
-"""One step of training against a loop written by hand."""
+"""One step of training, and the loss on validation text, against loops written by hand."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.train.optimisation import learning_rate, make_optimiser, take_step, token_losses
 from attnviz.train.recipe import Optimiser
+from attnviz.train.trainer import (
+    learning_rate,
+    make_optimiser,
+    take_step,
+    token_losses,
+    validation_loss,
+)
 
 WANTED = Optimiser(learning_rate=0.5, final_share=0.2, warmup_steps=3, clip=0.3)
 VOCABULARY, WIDTH = 7, 5
@@ -109,3 +116,31 @@ def test_bfloat16_products_leave_the_weights_in_float32() -> None:
     exact = token_losses(model()(ids[:, :-1]), ids[:, 1:]).mean()
     torch.testing.assert_close(loss, exact.detach(), rtol=0.02, atol=0.02)
     assert {one.dtype for one in learned.parameters()} == {torch.float32}
+
+
+def pairs() -> nn.Module:
+    """Predicts from the last two tokens, so that a window's edge matters."""
+    torch.manual_seed(0)
+    table = torch.randn(VOCABULARY, VOCABULARY, VOCABULARY)
+
+    class Pairs(nn.Module):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            before = torch.cat([torch.zeros_like(ids[:, :1]), ids[:, :-1]], dim=1)
+            return table[before, ids]
+
+    return Pairs()
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 13, 100])
+@pytest.mark.parametrize("count", [1, 5, 13, 40])
+def test_every_token_is_predicted_once(length: int, count: int) -> None:
+    tokens = np.random.default_rng(1).integers(0, VOCABULARY, count).astype(np.int32)
+    forward = pairs()
+    total = 0.0
+    for start in range(0, count, length):
+        window = [3, *tokens[start : start + length].tolist()]
+        for end in range(1, len(window)):
+            scores = forward(torch.tensor([window[:end]]))[0, -1].tolist()
+            total += math.log(sum(map(math.exp, scores))) - scores[window[end]]
+    found = validation_loss(forward, tokens, length, 3, torch.device("cpu"))
+    assert found == pytest.approx(total / count, rel=1e-5)
