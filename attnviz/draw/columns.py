@@ -45,7 +45,7 @@ def columns_block(table: Table, theme: Theme, room: int) -> Block:
             if row.spaced and lines:
                 lines.append([])
             if row.ruled:
-                lines.append([Segment(("-" if theme.ascii else "─") * used_by(band, widths), DIM)])
+                lines.append([Segment(("-" if theme.ascii else "─") * _used_by(band, widths), DIM)])
             if len(row.cells) == 1:
                 style = theme.tone(row.tone)
                 lines += [[Segment(text, style)] for text in at_blanks(_first(row), room)]
@@ -65,7 +65,7 @@ def columns_block(table: Table, theme: Theme, room: int) -> Block:
     return stack([title, stack(blocks), Block(tuple(more), room)], gap=0)
 
 
-def used_by(band: Sequence[int], widths: dict[int, int]) -> int:
+def _used_by(band: Sequence[int], widths: dict[int, int]) -> int:
     """The columns that a band takes."""
     return sum(widths[place] for place in band) + _GAP * (len(band) - 1)
 
@@ -112,7 +112,7 @@ def _kept(table: Table, room: int) -> tuple[list[int], dict[int, int]]:
     bars = _GAP + _WANTED_BAR if any(row.bar is not None for row in rows) else 0
     fixed = [place for place in places if not table.columns[place].wraps]
     while fixed:
-        used = used_by(fixed, widths)
+        used = _used_by(fixed, widths)
         least = min(fixed, key=lambda place: table.columns[place].keep)
         keep = table.columns[least].keep
         if keep == _STAYS or (used <= room and (used + bars <= room or keep > _YIELDS_TO_BARS)):
@@ -136,7 +136,7 @@ def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) 
     first = list(places[:lead])
     taken = sum(widths[place] + _GAP for place in first[1:])
     widths[first[0]] = min(widths[first[0]], max(room - taken - most - _GAP, _LEAST_LABEL))
-    start = used_by(first, widths)
+    start = _used_by(first, widths)
     bands, used = [list(first)], start
     for place in others:
         if len(bands[-1]) > lead and used + _GAP + widths[place] > room:
@@ -191,7 +191,7 @@ def _hanging(
     *others, last = band
     note = row.cells[last]
     style = theme.tone((row.tones or {}).get(last, table.columns[last].tone))
-    spread = used_by(others, widths)
+    spread = _used_by(others, widths)
     if spread <= room:
         lines = [_line(row, table.columns, others, widths, theme)]
     else:

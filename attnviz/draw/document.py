@@ -8,15 +8,16 @@ theme and no palette. There are eight kinds; what needs a ninth is a combination
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # a document is made by commands that need neither
+from attnviz.draw.blocks import Block
+from attnviz.draw.palette import Tint
+from attnviz.draw.theme import Theme, Tone, Words
+
+if TYPE_CHECKING:  # documents without maps need no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.draw.blocks import Block
-    from attnviz.draw.theme import Theme
     from attnviz.records import Tokens
 
 __all__ = [
@@ -49,28 +50,14 @@ __all__ = [
     "Words",
 ]
 
-Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
-"""How a text stands out; the last three are verdicts."""
-
-Words = Sequence[tuple[str, bool | Tone]]
-"""Parts of a line, joined by dots; True is ``strong``. As a title: the heading, then remarks."""
-
-Screen = Callable[["Theme", int], "Block"]
+Screen = Callable[[Theme, int], Block]
 """Draws a part for a terminal of so many columns, where the shared layout does not do."""
-
-
-class Tint(NamedTuple):
-    """A colour: a step, 0 to 255, of a palette; an empty name is the reader's own palette."""
-
-    step: int
-    palette: str = ""
 
 
 # Words ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Words joined by dots: what a reader needs to repeat the run, or a heading with remarks.
 
     name: stands faint before them, in ``lead`` columns; further lines are indented as far.
@@ -83,24 +70,21 @@ class Facts:
     tone: Tone = "plain"
 
 
-@dataclass(frozen=True)
-class Quote:
+class Quote(NamedTuple):
     """A text of a stranger behind its name, in one line of a terminal."""
 
     name: str
     content: str
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(NamedTuple):
     """A sentence beside the result. longest: columns of a line at most, 0 for all there are."""
 
     text: str
     longest: int = 0
 
 
-@dataclass(frozen=True)
-class Say:
+class Say(NamedTuple):
     """A sentence of the result; what stands before its first colon is strong.
 
     longest: columns of a line at most, 0 for all there are.
@@ -156,8 +140,7 @@ class Row(NamedTuple):
     depth: int = 0
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Rows of cells; the first column names the rows.
 
     title: a heading and remarks.
@@ -229,8 +212,7 @@ class Cell(NamedTuple):
     tip: str = ""
 
 
-@dataclass(frozen=True)
-class HeadGrid:
+class HeadGrid(NamedTuple):
     """A cell for each head, or whatever else has a row and a column.
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
@@ -249,8 +231,7 @@ class HeadGrid:
     screen: Screen | None = None
 
 
-@dataclass(frozen=True)
-class Map:
+class Map(NamedTuple):
     """Weights (query, key) of one head, NaN for what is not there.
 
     name: of the head, which tables link to. words: the title in full, the name by default.
@@ -269,8 +250,7 @@ class Map:
     limit: float = 0.0
 
 
-@dataclass(frozen=True)
-class Maps:
+class Maps(NamedTuple):
     """Attention maps with tokens on both axes, side by side where they can be read so.
 
     small: without tokens, in so many lines and columns of a terminal. rows: of small maps at most
@@ -337,8 +317,7 @@ class Histogram(NamedTuple):
     words: str = ""
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(NamedTuple):
     """Curves over one axis, or histograms beside each other.
 
     across: the unit of the horizontal axis. ends: of that axis, left first; from 0 to the largest
@@ -379,8 +358,7 @@ class Beside(NamedTuple):
     yields: bool = False
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Parts, or groups of parts, that belong together: no empty line parts them on a terminal.
 
     spaced: yet an empty line does. beside: they may stand side by side.
@@ -393,8 +371,7 @@ class Group:
     full: bool = False
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """All that one run shows.
 
     name: what it is, for those who cannot see it. title: the heading of pages and pictures.

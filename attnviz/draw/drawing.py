@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import Tint
+from attnviz.draw.palette import Tint
 
 __all__ = [
     "Anchor",

@@ -176,7 +176,7 @@ def _table(table: Table) -> Drawing:
     barred = any(row.bar is not None for row in rows)
     x, starts, ends = 0.0, [], []
     for place, column in enumerate(table.columns):
-        texts = [column.title, *(cut(row.cells[place], _LONGEST_CELL) for row in rows)]
+        texts = [column.title, *(cut(visible(row.cells[place]), _LONGEST_CELL) for row in rows)]
         depth = max((row.depth for row in rows), default=0) * _INDENT * (place == 0)
         wide = max(map(width, texts)) * _DIGIT + depth
         starts.append(x)
@@ -300,11 +300,12 @@ def _key(key: Sequence[Key]) -> Drawing:
     x, y = 0.0, 0.0
     for entry in key:
         words = f"{entry.letter} {entry.words}".strip()
-        wide = 36 + 7.0 * width(words)
+        lead = 24.0 if entry.tint is not None else 0.0
+        wide = lead + 12 + 7.0 * width(words)
         if x and x + wide > _KEY_ROOM:
             x, y = 0.0, y + 22
         if entry.tint is not None:
             items.append(tinted(x, y + 4, 18, 14, entry.tint))
-        items.append(Label(x + 24, y + 15, words, "text"))
+        items.append(Label(x + lead, y + 15, words, "text"))
         x += wide
     return Drawing("key", _KEY_ROOM, y + 24, tuple(items))

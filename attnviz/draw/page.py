@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from attnviz.draw.drawing import Drawing, Item, Label, Style, flow
-from attnviz.draw.labels import cut, visible
-from attnviz.draw.svg import STYLE, safe, svg_element
+from attnviz.draw.drawing import Drawing, Style, flow
+from attnviz.draw.figure import text_drawing
+from attnviz.draw.html import page_frame
+from attnviz.draw.svg import safe, svg_element
 
 __all__ = ["Page", "Section", "Table", "page_drawing", "page_html"]
 
-_ROOM, _MAPS_ROOM = 1000.0, 1400.0
+_MAPS_ROOM = 1400.0
 _MARGIN, _GAP, _MAP_GAP = 28.0, 20.0, 32.0
-_LETTER: dict[Style, float] = {"title": 9.0, "heading": 7.5, "faint": 6.2}
-_LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "faint": 16.0}
-
-_STYLE = """
-:root { color-scheme: light dark; }
-body { margin: 2rem auto; padding: 0 1.5rem; max-width: 90rem; background: #ffffff; color: #1f2328;
-  font: 14px/1.5 system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK KR",
-  "DejaVu Sans", sans-serif; }
-h1 { font-size: 1.4rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.05rem; margin: 2rem 0 .6rem; }
-p { margin: .15rem 0; color: #667080; overflow-wrap: anywhere; }
-a { color: inherit; }
-.scroll { overflow-x: auto; }
-.maps { display: flex; flex-wrap: wrap; gap: 2rem; }
-.maps > div { max-width: 100%; overflow-x: auto; }
-svg { display: block; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #d0d5dc;
-  white-space: nowrap; }
-th { position: sticky; top: 0; background: #ffffff; font-weight: 600; }
-th.word, td.word { text-align: left; }
-@media (prefers-color-scheme: dark) {
-  body { background: #12161c; color: #e8ebf0; }
-  p { color: #98a2b0; }
-  th { background: #12161c; }
-  th, td { border-color: #39414c; }
-}
-"""
-"""What every page of attnviz looks like."""
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""A second lock: even a token that got past the escaping could load and run nothing."""
 
 
 @dataclass(frozen=True)
@@ -88,27 +56,14 @@ class Page:
     tables: Sequence[Table] = ()
 
 
-def _text(lines: list[tuple[Style, str]]) -> Drawing:
-    """Lines of text below each other: facts are broken where they are too long, a title is cut."""
-    items: list[Item] = []
-    y = 0.0
-    for style, line in lines:
-        letters = int(_ROOM / _LETTER[style])
-        pieces = textwrap.wrap(visible(line), letters) or [""]
-        for piece in [cut(visible(line), letters)] if style == "title" else pieces:
-            y += _LINES[style]
-            items.append(Label(0, y - 4, piece, style))
-    return Drawing("text", _ROOM, y, tuple(items))
-
-
 def page_drawing(page: Page) -> Drawing:
     """The whole page as one drawing."""
     title: list[tuple[Style, str]] = [("title", page.title)]
-    parts = [_text([*title, *(("faint", line) for line in page.facts)])]
+    parts = [text_drawing([*title, *(("faint", line) for line in page.facts)])]
     for section in page.sections:
         said: list[tuple[Style, str]] = [("heading", section.heading)] if section.heading else []
         said += [("faint", section.words)] if section.words else []
-        parts += [_text(said)] if said else []
+        parts += [text_drawing(said)] if said else []
         drawings = list(section.drawings)
         name = section.heading or "maps"
         parts += [flow(name, drawings, _MAPS_ROOM, _MAP_GAP)] if section.beside else drawings
@@ -122,11 +77,7 @@ def page_drawing(page: Page) -> Drawing:
 
 def page_html(page: Page, palette: str) -> Iterator[str]:
     """The page as HTML that loads nothing, each drawing on its own."""
-    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-    yield f"<title>{safe(page.name)}</title>"
-    yield f"<style>{_STYLE}{STYLE}</style>\n</head>\n<body>"
+    yield from page_frame(page.name)
     yield f"<h1>{safe(page.title)}</h1>"
     yield from (f"<p>{safe(line)}</p>" for line in page.facts)
     for section in page.sections:

@@ -6,10 +6,19 @@ viridis and magma are matplotlib's (van der Walt & Smith 2015, CC0); all run fro
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
-__all__ = ["DIVERGING", "PALETTES", "RGB", "STEPS", "colour_table", "contrasting", "to_hex"]
+__all__ = ["DIVERGING", "PALETTES", "RGB", "STEPS", "Tint", "colour_table", "contrasting", "to_hex"]
 
 RGB = tuple[int, int, int]
+
+
+class Tint(NamedTuple):
+    """A colour: a step, 0 to 255, of a palette; an empty name is the reader's own palette."""
+
+    step: int
+    palette: str = ""
+
 
 PALETTES = {
     "viridis": (

@@ -6,9 +6,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.draw.document import Words
 from attnviz.draw.labels import at_blanks, fit, visible, width
-from attnviz.draw.theme import Theme
+from attnviz.draw.theme import Theme, Words
 
 __all__ = ["paragraph", "quoted_line", "spelled_parts", "wrapped"]
 

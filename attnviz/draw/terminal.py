@@ -9,6 +9,7 @@ from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
 from attnviz.draw.document import (
     Beside,
+    Column,
     Document,
     Facts,
     Group,
@@ -18,6 +19,7 @@ from attnviz.draw.document import (
     Part,
     Plot,
     Quote,
+    Row,
     Say,
     Table,
     Words,
@@ -104,8 +106,26 @@ def part_block(part: Part, theme: Theme, room: int) -> Block:
             from attnviz.draw.panels import maps_block  # NumPy is for maps alone
 
             return maps_block(part, theme, room)
+        case Plot(histograms=[_, *_]):
+            return _histograms(part, theme, room)
         case Plot():
             return plot_block(part, theme, room)
+
+
+def _histograms(plot: Plot, theme: Theme, room: int) -> Block:
+    """A bar a bin, one histogram below the other."""
+    columns = [Column("", right=False), Column("share")]
+    tables = []
+    for found in plot.histograms:
+        bins = zip(found.edges[:-1], found.edges[1:], found.shares, strict=True)
+        rows = [
+            Row([f"{low:.2g} to {high:.2g}", f"{share:.1%}"], (share, found.top), found.tint)
+            for low, high, share in bins
+        ]
+        title = [(found.name, True), *([(found.words, False)] if found.words else [])]
+        tables.append(ranked_block(Table(columns, rows, title, ranked=True), theme, room))
+    head = Block(tuple(wrapped(spelled_parts(plot.title, theme), room, theme)), room)
+    return stack([head, *tables])
 
 
 def _facts(part: Facts, theme: Theme, room: int) -> Block:

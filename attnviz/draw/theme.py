@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from rich.color import Color
 from rich.console import Console
@@ -13,13 +13,16 @@ from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import STEPS, colour_table, contrasting
+from attnviz.draw.palette import STEPS, Tint, colour_table, contrasting
 from attnviz.draw.signs import spelled
 
-if TYPE_CHECKING:
-    from attnviz.draw.document import Tint, Tone
+__all__ = ["VERDICTS", "Theme", "Tone", "Words"]
 
-__all__ = ["VERDICTS", "Theme"]
+Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
+"""How a text stands out; the last three are verdicts."""
+
+Words = Sequence[tuple[str, bool | Tone]]
+"""Parts of a line, joined by dots; True is ``strong``. As a title: the heading, then remarks."""
 
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"

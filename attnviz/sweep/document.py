@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from rich.segment import Segment
@@ -242,7 +241,7 @@ def _patterns(report: SweepReport) -> HeadGrid:
         scale=WEIGHTS._replace(words="share", after="colour: square root of the share"),
         aside=("even", [share(pattern.even) for pattern in first]),
     )
-    return replace(grid, screen=lambda theme, room: _patterns_block(grid, theme, room))
+    return grid._replace(screen=lambda theme, room: _patterns_block(grid, theme, room))
 
 
 def _best(report: SweepReport, heads: int, pattern: PatternScore) -> Cell:

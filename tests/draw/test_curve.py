@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.canvas import DOTS_ACROSS, DOTS_DOWN
-from attnviz.draw.curve import Curve, Mark, curve_plot
+from attnviz.draw.curve import plot_block
+from attnviz.draw.document import Curve, Mark, Plot
 from attnviz.draw.theme import Theme
 
 PLAIN = Theme(colour=False)
@@ -18,6 +20,11 @@ ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 COLOUR = Theme()
 FALLING = [(float(place), 8.0 - place / 16) for place in range(65)]
 """From 8 to 4."""
+
+
+def curve_plot(curves: list[Curve], theme: Theme, room: int, **changes: Any) -> Block:
+    plot = Plot(changes.pop("title", ()), curves, changes.pop("across", "tokens"), **changes)
+    return plot_block(plot, theme, room)
 
 
 def canvas(block: Block) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -57,7 +57,7 @@ def _tokens(*texts: str) -> Tokens:
     return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
 
 
-def _maps(**changes: object) -> Maps:
+def _maps(**changes: Any) -> Maps:
     words = _tokens("The", " cat", " sat", HOSTILE)
     weights = np.tril(np.full((4, 4), 0.25))
     names = ("L0H1", "L1H1", "L2H1")
@@ -66,7 +66,7 @@ def _maps(**changes: object) -> Maps:
         Map(name, weights, words, words, title, causal=True)
         for name, title in zip(names, titles, strict=True)
     ]
-    return replace(Maps(shown, [("All maps", True), ("a remark", False)]), **changes)  # type: ignore[arg-type]
+    return Maps(shown, [("All maps", True), ("a remark", False)])._replace(**changes)
 
 
 RANKED = Table(
@@ -132,7 +132,6 @@ BARS = Plot(
             "words",
         )
     ],
-    screen=lambda theme, room: terminal_block(Document("", "", []), theme, room),
 )
 PARTS: dict[str, Part] = {
     "facts": Facts([("tiny", True), ("6 layers × 4 heads", False)], "model", 7),
@@ -148,8 +147,7 @@ PARTS: dict[str, Part] = {
     "small maps": _maps(small=(3, 8), across=2),
     "strip": Maps([Map("L0", np.array([[0.5, -0.5]]), _tokens("a"), _tokens("b", "c"), limit=0.5)]),
     "plot": PLOT,
-    "falling plot": replace(
-        PLOT,
+    "falling plot": PLOT._replace(
         curves=[Curve("one", [(64, 8.0), (32, 4.0), (0, 5.0)])],
         ends=(64.0, 0.0),
         marks=(),
@@ -272,7 +270,7 @@ def test_only_pages_and_markdown_have_what_is_full() -> None:
 def test_a_table_leaves_columns_out_by_what_they_are_worth() -> None:
     wide = part_block(LISTED, PLAIN, 120).plain
     assert "━" in wide
-    narrow = part_block(replace(LISTED, rows=LISTED.rows[:1]), PLAIN, 24).plain
+    narrow = part_block(LISTED._replace(rows=LISTED.rows[:1]), PLAIN, 24).plain
     assert "count" in narrow
     assert "share" not in narrow
     ranked = part_block(RANKED, PLAIN, 22).plain
@@ -305,7 +303,7 @@ def test_groups_stand_side_by_side_where_there_is_room() -> None:
 @pytest.mark.parametrize(("room", "beside"), [(60, True), (24, False)])
 def test_a_grid_yields_to_the_table_beside_it(room: int, beside: bool) -> None:
     table = Table([Column("", right=False), Column("loss")], [Row(["L0H0", "1.0"])], ranked=True)
-    group = Group([replace(GRID, key=(), scale=None), table], beside=Beside(20, 4, yields=True))
+    group = Group([GRID._replace(key=(), scale=None), table], beside=Beside(20, 4, yields=True))
     (line,) = [line for line in _lines(group, room) if "loss" in line]
     assert ("H0" in line or "What" in line) == beside
 

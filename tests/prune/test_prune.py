@@ -207,7 +207,7 @@ def test_many_texts_count_alike(run: Run, tmp_path: Path) -> None:
         (2, ["--fraction", "0.3", "--model", "mha"], "without a loss to prune by"),
         (2, ["--fraction", "0.3", "--texts", "full/file", "too"], "one source"),
         (2, ["--fraction", "0.3", "--max-memory", "lots"], "--max-memory"),
-        (2, ["--fraction", "0.3", "--save", "x.svg"], "end it in one of"),
+        (2, ["--fraction", "0.3", "--save", "x.xlsx"], "end it in one of"),
         (2, ["--fraction", "0.3", "--file", "one"], "2"),
         (3, ["--fraction", "0.3", "--model", "./nowhere"], "nowhere"),
     ],

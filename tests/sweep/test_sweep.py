@@ -121,7 +121,7 @@ def test_files(run: Any, tmp_path: Path) -> None:
         (("--layers", "0"), "'--layers'"),
         (("--seed", "-1"), "'--seed'"),
         (("--device", "abacus"), "no device 'abacus' here"),
-        (("--save", "sweep.xlsx"), "end it in one of .json, .csv, .txt"),
+        (("--save", "sweep.xlsx"), "end it in one of .json, .csv, .md"),
         (("--width", "5"), "a map needs 20"),
     ],
 )
