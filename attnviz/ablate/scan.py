@@ -19,7 +19,7 @@ from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import LoadError, UsageError
 
-__all__ = ["Measured", "measure"]
+__all__ = ["Measured", "Part", "ScanRun", "measure"]
 
 _REMOVALS, _CONTROL, _RANKING = "removals", "control", "ranking"
 """The parts in a resume file."""
@@ -262,9 +262,9 @@ def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
 
     Where there are several texts, what the ranking shows is held against random directions.
     """
-    start = time.monotonic()
     run = ScanRun(job.variants, file)
     found = Measured(job, run.part(_REMOVALS, job.scan()))
+    start = time.monotonic()  # to import torch takes seconds that are not the scan's
     try:
         _run(found, run, advance)
     except KeyboardInterrupt:
