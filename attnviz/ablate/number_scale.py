@@ -31,6 +31,11 @@ class NumberScale:
         return max(math.floor((math.log10(self.limit) + 1) / 3) * 3, _LEAST_POWER)
 
     @property
+    def times(self) -> str:
+        """The power behind a unit or a value, such as `` x 1e-3``; empty where there is none."""
+        return f" x 1e{self.power}" if self.power else ""
+
+    @property
     def decimals(self) -> int:
         """As many as leave the largest value three or four digits, a percentage two."""
         largest = self.limit / 10.0**self.power

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from attnviz.draw.whole_file import check_new_directory, whole_directory
 from attnviz.errors import LoadError, UsageError
-from attnviz.prune.whole_directory import check_new_directory, whole_directory
 
 
 def test_it_appears_at_the_end(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from attnviz.ablate.head_choice import RemovalChoice, choose_removals
+from attnviz.ablate.choice import choose_ablations
+from attnviz.ablate.options import Ablation, Measure, Request, View, WrittenText
+from attnviz.cli.options import HeadChoice, IndexBase, Truncation
 from attnviz.engine.effects import Variant
 from attnviz.errors import UsageError
 from attnviz.records import ModelInfo
@@ -12,10 +16,21 @@ from attnviz.records import ModelInfo
 INFO = ModelInfo("made", None, "None", "float32", 3, 6, 2, 5)
 
 
-def chosen(*heads: str, **options: object) -> list[tuple[tuple[int, int], ...]]:
-    return [
-        variant.heads for variant in choose_removals(RemovalChoice(heads=heads, **options), INFO)
-    ]
+def asked(*heads: str, layers: str | None = None, index_base: int = 0, **ablation: Any) -> Request:
+    return Request(
+        HeadChoice(layers, heads),
+        IndexBase(index_base),
+        Ablation(**ablation),
+        Measure(),
+        View(),
+        WrittenText(),
+        Truncation(),
+        0,
+    )
+
+
+def chosen(*heads: str, **options: Any) -> list[tuple[tuple[int, int], ...]]:
+    return [variant.heads for variant in choose_ablations(asked(*heads, **options), INFO)]
 
 
 def test_all_heads_one_at_a_time() -> None:
@@ -27,19 +42,19 @@ def test_a_named_head() -> None:
 
 
 def test_a_bare_number_is_also_removed_from_all_layers_at_once() -> None:
-    *singles, joint = choose_removals(RemovalChoice(heads=("3",)), INFO)
+    *singles, joint = choose_ablations(asked("3"), INFO)
     assert [single.heads for single in singles] == [((0, 3),), ((1, 3),), ((2, 3),)]
     assert joint == Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 
 
 def test_names_from_one() -> None:
-    removals = choose_removals(RemovalChoice(heads=("3",), index_base=1), INFO)
+    removals = choose_ablations(asked("3", index_base=1), INFO)
     assert removals[0].heads == ((0, 2),)
     assert removals[-1].name == "head 3 of every layer"
 
 
 def test_a_bare_number_of_some_layers() -> None:
-    *_, joint = choose_removals(RemovalChoice("0-1", ("1",)), INFO)
+    *_, joint = choose_ablations(asked("1", layers="0-1"), INFO)
     assert joint == Variant(((0, 1), (1, 1)), "head 1 of layers 0-1")
 
 
@@ -76,15 +91,15 @@ def test_layers() -> None:
 
 def test_together_needs_a_choice() -> None:
     with pytest.raises(UsageError, match="add --head or --layer"):
-        choose_removals(RemovalChoice(together=True), INFO)
+        choose_ablations(asked(together=True), INFO)
 
 
 def test_a_head_that_is_not_there_names_the_range() -> None:
     with pytest.raises(UsageError, match="no head 6: this model has heads 0 to 5"):
-        choose_removals(RemovalChoice(heads=("6",)), INFO)
+        choose_ablations(asked("6"), INFO)
 
 
 def test_a_group_that_does_not_divide() -> None:
     odd = ModelInfo("made", None, "None", "float32", 1, 5, 2, 3)
     with pytest.raises(UsageError, match="--unit kv-head: 5 heads"):
-        choose_removals(RemovalChoice(unit="kv-head"), odd)
+        choose_ablations(asked(unit="kv-head"), odd)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from attnviz.ablate.numbers import NumberScale
+from attnviz.ablate.number_scale import NumberScale
 from attnviz.draw.blocks import DIM, Block, Line, text_line
 from attnviz.draw.diverging import diverging_steps, sign_glyph
 from attnviz.draw.labels import fit, token_label, token_labels, visible, width
@@ -18,7 +18,7 @@ from attnviz.draw.prose import wrapped
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 
-__all__ = ["by_token"]
+__all__ = ["token_text"]
 
 _LISTED = 5
 _LEAST_SHARE = 0.02
@@ -40,7 +40,7 @@ class _Piece:
         return width(self.gap) + width(self.label)
 
 
-def by_token(
+def token_text(
     tokens: Tokens, deltas: NDArray[np.floating], limit: float, theme: Theme, room: int
 ) -> Block:
     """The text in ``room`` columns, coloured, and the tokens with the largest changes in words.
