@@ -17,7 +17,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["Comparison", "Readout"]
+__all__ = ["Comparison", "Unembedding"]
 
 _Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
@@ -48,7 +48,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Readout:
+class Unembedding:
     """The vocabulary projection of a model, and what the model does to its logits.
 
     weight, bias: (vocabulary, width), (vocabulary,) or None.
@@ -220,7 +220,7 @@ def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor)
     tiles: δ (removal, position, word) of one slice of the vocabulary after the other; overwritten.
     mean: Σ p·δ (removal, position).
     """
-    growth = torch.zeros_like(mean)
+    expansion = torch.zeros_like(mean)
     largest = torch.full_like(mean, -torch.inf)
     best, top, wanted = largest.clone(), torch.zeros_like(mean), torch.zeros_like(mean)
     scratch: Tensor | None = None
@@ -233,8 +233,8 @@ def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor)
         wanted = _picked(wanted, delta, state.wanted, words)
         delta.sub_(mean[..., None])
         torch.maximum(largest, delta.amax(-1), out=largest)
-        growth += delta.expm1_().mul_(state.chances[:, words]).sum(-1)
-    kl = torch.log1p(growth).clamp_(min=0)
+        expansion += delta.expm1_().mul_(state.chances[:, words]).sum(-1)
+    kl = torch.log1p(expansion).clamp_(min=0)
     # Written so that NaN is computed anew as well.
     return (kl + mean - wanted).masked_fill(~(largest < _SAFE), torch.nan), kl, best > top
 

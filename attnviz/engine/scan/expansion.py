@@ -1,9 +1,12 @@
-"""A batch that starts as one text and grows at each block by a copy for every removal that begins.
+"""A batch that starts as one text and grows at each block by a copy for every ablation that begins.
 
-Removing a head changes nothing before its layer, so all removals share what comes before. A block
+Ablating a head changes nothing before its layer, so all ablations share what comes before. A block
 is called on a few rows at a time: what it makes inside then stays in memory that is used again,
 where buffers of the whole batch would be new each time, and filled page by page. Copies that begin
 may share one row up to their attention, and the last block may go on with the last tokens only.
+
+A block is the nearest module above an attention that is an entry of a ``ModuleList``. A pass over
+one text is recorded first, for where among its arguments rows and tokens are.
 """
 
 from __future__ import annotations
@@ -18,12 +21,122 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.scan.blocks import BlockCall, Path, mapped
-from attnviz.engine.sites import LostTrackError, Site
+from attnviz.engine.hook_points import HookPoint, HookPoints, LostTrackError, enclosing_block
 
-__all__ = ["WAYS", "Growth", "RowEditor", "Way"]
+__all__ = [
+    "STRATEGIES",
+    "BatchExpansion",
+    "BlockCall",
+    "RecordBlocks",
+    "RowIntervention",
+    "Strategy",
+]
 
-Strategy: TypeAlias = Literal["leave", "expand", "fold"]
+_Path: TypeAlias = tuple[int | str, ...]
+"""Where in nested arguments something is: (0, position, …) or (1, keyword, …)."""
+
+
+@dataclass(frozen=True)
+class BlockCall:
+    """One call of a block in a pass over one text.
+
+    hidden: where among its arguments the residual stream (1, token, width) is.
+    single: where other tensors of one row are.
+    folded: where tensors are whose rows are heads.
+    token_axes: of each tensor the axes that are as long as the text.
+    """
+
+    block: nn.Module
+    hidden: _Path
+    single: frozenset[_Path]
+    folded: frozenset[_Path]
+    token_axes: dict[_Path, tuple[int, ...]]
+
+
+class RecordBlocks:
+    """Takes down the calls of the blocks in a pass over one text, as an intervention of its points.
+
+    calls: in order.
+    entries: for each point of the pass, the number of the block call around it.
+    """
+
+    def __init__(self, root: nn.Module, points: HookPoints) -> None:
+        self._around = enclosing_block(root)
+        self._heads = {point.heads for point in points.found}
+        self._blocks = {
+            id(block): block
+            for point in points.found
+            if (block := self._around.get(id(point.module))) is not None
+        }
+        self.calls: list[BlockCall] = []
+        self.entries: list[int] = []
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record while this is open."""
+        with ExitStack() as hooks:
+            for block in self._blocks.values():
+                hook = block.register_forward_pre_hook(self._enter, with_kwargs=True)
+                hooks.callback(hook.remove)
+            yield
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        block = self._around.get(id(point.module))
+        if not self.calls or self.calls[-1].block is not block:
+            raise LostTrackError("an attention runs outside of a block")
+        self.entries.append(len(self.calls) - 1)
+        return outputs
+
+    def _enter(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tensors: dict[_Path, Tensor] = {}
+        _mapped((args, kwargs), lambda path, tensor: tensors.setdefault(path, tensor))
+        hidden = next((path for path, tensor in tensors.items() if _is_hidden(path, tensor)), None)
+        if hidden is None:
+            raise LostTrackError("a block has no hidden states among its arguments")
+        tokens = tensors[hidden].shape[1]
+        single = {path for path, tensor in tensors.items() if tensor.ndim > 1 and len(tensor) == 1}
+        folded = {
+            path
+            for path, tensor in tensors.items()
+            if tensor.ndim == 3 and len(tensor) in self._heads
+        }
+        self.calls.append(
+            BlockCall(
+                block,
+                hidden,
+                frozenset(single - {hidden}),
+                frozenset(folded - {hidden}),
+                {
+                    path: tuple(axis for axis, size in enumerate(tensor.shape) if size == tokens)
+                    for path, tensor in tensors.items()
+                },
+            )
+        )
+
+
+def _mapped(value: Any, change: Callable[[_Path, Tensor], Any], path: _Path = ()) -> Any:
+    """A copy of nested tuples, lists and dicts in which each tensor is changed."""
+    if isinstance(value, Tensor):
+        return change(path, value)
+    if type(value) in (tuple, list):
+        entries = [_mapped(entry, change, (*path, at)) for at, entry in enumerate(value)]
+        return type(value)(entries)
+    if type(value) is dict:
+        return {key: _mapped(entry, change, (*path, key)) for key, entry in value.items()}
+    return value
+
+
+def _is_hidden(path: _Path, tensor: Tensor) -> bool:
+    where, name = path[:2]
+    return (
+        tensor.ndim == 3
+        and len(tensor) == 1
+        and tensor.is_floating_point()
+        and (where == 0 or name == "hidden_states")
+    )
+
+
+SideInputs: TypeAlias = Literal["leave", "expand", "fold"]
 """What becomes of a block's other arguments that have one row, such as masks and positions.
 
 leave: they stay, and broadcast.
@@ -33,29 +146,29 @@ fold: so they do, and those with a row for each head are repeated for each text.
 
 
 @dataclass(frozen=True)
-class Way:
+class Strategy:
     """How the rows of a batch are handed to a model's blocks.
 
-    strategy: what becomes of the other arguments.
+    side_inputs: what becomes of the other arguments.
     late: copies that begin are one row until their attention puts out a row for each of them, and
         broadcast against that row from there on; not in blocks of more than one attention.
     """
 
-    strategy: Strategy
+    side_inputs: SideInputs
     late: bool
 
 
-_STRATEGIES: tuple[Strategy, ...] = ("leave", "expand", "fold")
+_SIDE_INPUTS: tuple[SideInputs, ...] = ("leave", "expand", "fold")
 
-WAYS: tuple[Way, ...] = tuple(
-    Way(strategy, late) for strategy, late in product(_STRATEGIES, (True, False))
+STRATEGIES: tuple[Strategy, ...] = tuple(
+    Strategy(side_inputs, late) for side_inputs, late in product(_SIDE_INPUTS, (True, False))
 )
 
 
-class RowEditor(Protocol):
+class RowIntervention(Protocol):
     """Changes what heads put out, other ones in each row of a batch."""
 
-    def edit_rows(self, site: Site, outputs: Tensor, first: int) -> Tensor:
+    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
         """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place."""
         ...
 
@@ -64,14 +177,14 @@ class _AttendedError(Exception):
     """Ends the call of a block at its attention, whose outputs are then known."""
 
 
-class Growth:
-    """Grows the batch of one pass; an editor of its sites that hands rows on to ``editor``.
+class BatchExpansion:
+    """Grows the batch of one pass; itself an intervention that hands its rows on to another.
 
     calls, entries: of a pass, as recorded.
     added: how many copies of row 0 to append, by the number of a block call.
     at_once: a block is called on at most so many rows.
     kept: how many of the last tokens leave the last block; None for all. The others are zero.
-    order: the numbers of the sites in the order in which they now run.
+    order: the numbers of the points in the order in which they now run.
     Raises LostTrackError where this is not possible.
     """
 
@@ -80,23 +193,23 @@ class Growth:
         calls: Sequence[BlockCall],
         entries: Sequence[int],
         added: Mapping[int, int],
-        way: Way,
-        editor: RowEditor,
+        strategy: Strategy,
+        intervention: RowIntervention,
         at_once: int,
         kept: int | None = None,
     ) -> None:
         self._calls = calls
-        self._way = way
-        self._editor = editor
+        self._strategy = strategy
+        self._intervention = intervention
         self._kept = kept
         inside = [[at for at, call in enumerate(entries) if call == n] for n in range(len(calls))]
-        alone = {call for call, sites in enumerate(inside) if len(sites) == 1}
+        alone = {call for call, points in enumerate(inside) if len(points) == 1}
         if kept and len(calls) - 1 not in alone:
             raise LostTrackError("the last block has more than one attention")
         self._parts: list[list[_Part]] = []
         rows = 1
         for call in range(len(calls)):
-            late = way.late and call in alone
+            late = strategy.late and call in alone
             self._parts.append(
                 [_Part(*each, False, False) for each in _pieces(0, rows, at_once)]
                 + [_Part(*each, True, late) for each in _pieces(rows, added.get(call, 0), at_once)]
@@ -107,13 +220,13 @@ class Growth:
         self._attended: Tensor | None = None
         self._stage: Literal["through", "attend", "go on"] = "through"
         self.order = tuple(
-            site
-            for call, (sites, parts) in enumerate(zip(inside, self._parts, strict=True))
-            for site in sites * len(parts) * (2 if self._is_cut(call) else 1)
+            point
+            for call, (points, parts) in enumerate(zip(inside, self._parts, strict=True))
+            for point in points * len(parts) * (2 if self._is_cut(call) else 1)
         )
 
     @contextmanager
-    def growing(self) -> Iterator[None]:
+    def expanding(self) -> Iterator[None]:
         """Grow one pass while this is open."""
         with ExitStack() as restored:
             for block in {id(call.block): call.block for call in self._calls}.values():
@@ -122,7 +235,7 @@ class Growth:
                 )
             yield
 
-    def edit(self, number: int, site: Site, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
         part = self._part
         if self._stage == "go on":
             assert self._attended is not None
@@ -131,7 +244,7 @@ class Growth:
             outputs = outputs.repeat(part.rows, 1, 1, 1)
         if len(outputs) != part.rows:
             raise LostTrackError(f"expected {part.rows} rows, attention put out {len(outputs)}")
-        outputs = self._editor.edit_rows(site, outputs, part.first)
+        outputs = self._intervention.edit_rows(point, outputs, part.first)
         if self._stage == "attend":
             assert self._kept is not None
             self._attended = outputs[:, -self._kept :].contiguous()
@@ -158,24 +271,24 @@ class Growth:
 
     def _taken(self, number: int, part: _Part, arguments: Any) -> Any:
         """The arguments for the rows of one part."""
-        call, strategy = self._calls[number], self._way.strategy
+        call, side_inputs = self._calls[number], self._strategy.side_inputs
         before = sum(part.rows for part in self._parts[number] if not part.begins)
         rows = 1 if part.late else part.rows
 
-        def take(path: Path, tensor: Tensor) -> Tensor:
+        def take(path: _Path, tensor: Tensor) -> Tensor:
             is_hidden, is_single = path == call.hidden, path in call.single
             if is_hidden and len(tensor) not in (1, before):
                 raise LostTrackError(f"expected a batch of {before} rows, got {len(tensor)}")
-            if is_hidden or (is_single and (strategy != "leave" or len(tensor) == before > 1)):
+            if is_hidden or (is_single and (side_inputs != "leave" or len(tensor) == before > 1)):
                 # Another stack of the model may begin with one row again.
                 if len(tensor) == 1 or part.begins:
                     return tensor[:1].expand(rows, *tensor.shape[1:])
                 return tensor[part.first : part.first + rows]
-            if path in call.folded and strategy == "fold":
+            if path in call.folded and side_inputs == "fold":
                 return tensor.repeat(rows, *(1,) * (tensor.ndim - 1))
             return tensor
 
-        return mapped(arguments, take)
+        return _mapped(arguments, take)
 
     def _cut(
         self, plain: Callable[..., Any], call: BlockCall, args: Any, kwargs: dict[str, Any]
@@ -187,7 +300,7 @@ class Growth:
         kept = self._kept or 0
         tokens = 0
 
-        def shorten(path: Path, tensor: Tensor) -> Tensor:
+        def shorten(path: _Path, tensor: Tensor) -> Tensor:
             nonlocal tokens
             axes = call.token_axes.get(path, ())
             if path == call.hidden:
@@ -196,7 +309,7 @@ class Growth:
                 tensor = tensor.narrow(axis, tensor.shape[axis] - kept, kept)
             return tensor
 
-        def lengthen(path: Path, tensor: Tensor) -> Tensor:
+        def lengthen(path: _Path, tensor: Tensor) -> Tensor:
             if tensor.ndim != 3 or tensor.shape[1] != kept:
                 return tensor
             whole = tensor.new_zeros(len(tensor), tokens, tensor.shape[2])
@@ -211,10 +324,10 @@ class Growth:
         else:
             raise LostTrackError("a block ran without its attention")
         self._stage = "go on"
-        args, kwargs = mapped((args, kwargs), shorten)
+        args, kwargs = _mapped((args, kwargs), shorten)
         result = plain(*args, **kwargs)
         self._stage = "through"
-        return mapped(result, lengthen)
+        return _mapped(result, lengthen)
 
 
 @dataclass(frozen=True)

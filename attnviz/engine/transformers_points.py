@@ -1,39 +1,105 @@
-"""Change the heads' outputs of a transformers model that computes attention by itself.
+"""Where the heads' outputs of a transformers model are met.
 
-They are the input of the output projection, which a probe finds: the first linear layer that is
-entered after a softmax over the keys. Head h is columns hD … (h+1)D of it; the probe proves that
+A model that looks its attention function up is entered there. Of one that computes attention by
+itself they are the input of the output projection, which a probe finds: the first linear map that
+is entered after a softmax over the keys. Head h is columns hD … (h+1)D of it; the probe proves that
 by emptying one head's weights and looking for the columns that become zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any
 
 from torch import Tensor, nn
 
+from attnviz.engine.attention_calls import (
+    Attended,
+    AttentionCall,
+    IncompleteError,
+    SoftmaxWatch,
+    borrowed,
+    taking_calls,
+)
 from attnviz.engine.forward_pass import ForwardPass
-from attnviz.engine.model_state import borrowed
-from attnviz.engine.sites import HeadEditor, Site, SiteCounter
-from attnviz.engine.stray_attention import SoftmaxWatch
+from attnviz.engine.hook_points import (
+    CallCounter,
+    HookPoint,
+    HookPoints,
+    Intervention,
+    enclosing_block,
+    is_linear,
+    linear_maps,
+)
+from attnviz.engine.passes import WatchedCall, encoder_modules, watched
 from attnviz.errors import UnsupportedError
+from attnviz.models.attention_interface import uses_interface
 from attnviz.records import Kind
 
-__all__ = ["ProjectionSites", "enclosing_block", "find_projections"]
+__all__ = ["find_hook_points"]
 
 
-def find_projections(probe: ForwardPass) -> ProjectionSites:
-    """The sites of a pass, by the output projection of each attention.
+def find_hook_points(probe: ForwardPass) -> HookPoints:
+    """The hook points of a pass, in the order in which they run.
 
     probe: a short pass over one text, whose lengths differ and are above one.
-    Raises UnsupportedError where they cannot be found, or are laid out otherwise.
+    Raises UnsupportedError where they cannot be found, or heads are laid out otherwise.
     """
+    found = _find_registered(probe) if uses_interface(probe.model) else None
+    return found or _find_projections(probe)
+
+
+def _find_registered(probe: ForwardPass) -> _Registered | None:
+    """None where the function does not see all of the pass's attention."""
+    found: list[HookPoint] = []
+
+    def answer(watch: WatchedCall) -> Attended:
+        output, weights = watch.call.own()
+        if output.ndim != 4:
+            raise IncompleteError
+        found.append(HookPoint(watch.kind, watch.layer, watch.call.module, *output.shape[2:]))
+        return output, weights
+
+    try:
+        watched(probe, answer)
+    except IncompleteError:
+        return None
+    return _Registered(probe, tuple(found)) if found else None
+
+
+class _Registered:
+    """Every call of an attention function in a pass of ``probe``'s module."""
+
+    def __init__(self, probe: ForwardPass, found: tuple[HookPoint, ...]) -> None:
+        self._probe = probe
+        self.found = found
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        with borrowed(self._probe.model):
+            yield
+
+    @contextmanager
+    def intervening(
+        self, intervention: Intervention, order: Sequence[int] | None = None
+    ) -> Iterator[None]:
+        counter = CallCounter(self._probe.module, self.found, intervention, order)
+
+        def attend(call: AttentionCall) -> Attended:
+            output, weights = call.own()
+            return counter.edit(call.module, output), weights
+
+        with counter.counting(), taking_calls(attend):
+            yield
+
+
+def _find_projections(probe: ForwardPass) -> _Projections:
     with borrowed(probe.model):
         run = _Find(probe)
         with run.watching(), run:
-            probe.call(use_cache=False)
+            probe.run()
     name = type(probe.model).__name__
     layers = getattr(probe.model.config, "num_hidden_layers", None)
     if not run.found or run.pending:
@@ -46,16 +112,16 @@ def find_projections(probe: ForwardPass) -> ProjectionSites:
             f"{name} has {layers} layers, attention was found in {len(run.found)}: "
             f"which layers these are cannot be told"
         )
-    return ProjectionSites(probe, tuple(run.found), run.token_axis)
+    return _Projections(probe, tuple(run.found), run.token_axis)
 
 
-class ProjectionSites:
+class _Projections:
     """The output projections of a pass of ``probe``'s module.
 
     token_axis: the axis of a projection's input (1, or 0 in models that put the batch second).
     """
 
-    def __init__(self, probe: ForwardPass, found: tuple[Site, ...], token_axis: int) -> None:
+    def __init__(self, probe: ForwardPass, found: tuple[HookPoint, ...], token_axis: int) -> None:
         self._probe = probe
         self._token_axis = token_axis
         self.found = found
@@ -66,9 +132,11 @@ class ProjectionSites:
             yield
 
     @contextmanager
-    def editing(self, editor: HeadEditor, order: Sequence[int] | None = None) -> Iterator[None]:
-        counter = SiteCounter(self._probe.module, self.found, editor, order)
-        shapes = {id(site.module): (site.heads, site.dim) for site in self.found}
+    def intervening(
+        self, intervention: Intervention, order: Sequence[int] | None = None
+    ) -> Iterator[None]:
+        counter = CallCounter(self._probe.module, self.found, intervention, order)
+        shapes = {id(point.module): (point.heads, point.dim) for point in self.found}
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             outputs = args[0].unflatten(-1, shapes[id(module)])
@@ -81,23 +149,9 @@ class ProjectionSites:
 
         with ExitStack() as hooks:
             hooks.enter_context(counter.counting())
-            for module in {id(site.module): site.module for site in self.found}.values():
+            for module in {id(point.module): point.module for point in self.found}.values():
                 hooks.callback(module.register_forward_pre_hook(enter).remove)
             yield
-
-
-def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
-    """For each module's ``id`` the nearest module above it that is an entry of a ``ModuleList``."""
-    blocks: dict[int, nn.Module] = {}
-
-    def walk(module: nn.Module, block: nn.Module | None) -> None:
-        for child in module.children():
-            if block is not None:
-                blocks.setdefault(id(child), block)
-            walk(child, child if isinstance(module, nn.ModuleList) else block)
-
-    walk(root, None)
-    return blocks
 
 
 class _Find(SoftmaxWatch):
@@ -107,16 +161,12 @@ class _Find(SoftmaxWatch):
     """
 
     def __init__(self, probe: ForwardPass) -> None:
-        super().__init__(1, {*probe.queries.values(), *probe.keys.values()})
+        super().__init__(1, probe.lengths)
         self._probe = probe
-        self._encoder = (
-            {id(module) for module in probe.model.get_encoder().modules()}
-            if len(probe.kinds) > 1
-            else set()
-        )
+        self._encoder = encoder_modules(probe)
         self._blocks = enclosing_block(probe.module)
         self._block: nn.Module | None = None
-        self.found: list[Site] = []
+        self.found: list[HookPoint] = []
         self.pending: Sequence[int] | None = None
         self.token_axis = 1
 
@@ -133,19 +183,17 @@ class _Find(SoftmaxWatch):
     def watching(self) -> Iterator[None]:
         """Watch the linear layers, and the blocks around them, while this is open."""
         blocks = {id(block): block for block in self._blocks.values()}
-        linear = [module for module in self._probe.module.modules() if _is_linear(module)]
         with ExitStack() as hooks:
             for block in blocks.values():
                 hooks.callback(block.register_forward_pre_hook(self._enter_block).remove)
-            for module in linear:
-                hooks.callback(module.register_forward_pre_hook(self._enter_linear).remove)
+            hooks.enter_context(linear_maps(self._probe.module, self._enter_linear))
             yield
 
     def _enter_block(self, block: nn.Module, args: tuple[Any, ...]) -> None:
         self._block = block
 
     def _enter_linear(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if self.pending is None or not args:
+        if self.pending is None or not args or not is_linear(module):
             return
         scores, self.pending = self.pending, None
         if self._blocks.get(id(module)) is not self._block:
@@ -153,8 +201,8 @@ class _Find(SoftmaxWatch):
         kind = self._kind(module, scores[-1])
         heads = prod(scores[:-2])
         dim = self._width(args[0], scores[-2], heads)
-        layer = sum(site.kind == kind for site in self.found)
-        self.found.append(Site(kind, layer, module, heads, dim))
+        layer = sum(point.kind == kind for point in self.found)
+        self.found.append(HookPoint(kind, layer, module, heads, dim))
 
     def _width(self, merged: Tensor, tokens: int, heads: int) -> int:
         """How wide a head is, once its columns are seen to be where they are expected."""
@@ -173,12 +221,7 @@ class _Find(SoftmaxWatch):
             return self._probe.kinds[0]
         if id(module) in self._encoder:
             return "encoder"
-        return "cross" if keys == self._probe.keys["cross"] else "decoder"
-
-
-def _is_linear(module: nn.Module) -> bool:
-    # transformers' Conv1D is a linear layer with its weight transposed.
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+        return "cross" if keys == self._probe.keys("cross") else "decoder"
 
 
 def _refused(probe: ForwardPass, why: str) -> UnsupportedError:
