@@ -215,7 +215,7 @@ def best_heads(
     few = Samples(samples.ids[:_SEQUENCES], samples.counted[:_SEQUENCES])
     layers = _weights(model, few)
     tokens = few.counted.shape[1]
-    even = uniform_weights(tokens, tokens, causal=True)
+    uniform = uniform_weights(tokens, tokens, causal=True)
     found = []
     for pattern in patterns:
         keys = pattern.keys(few)
@@ -223,7 +223,7 @@ def best_heads(
             continue
         scores = np.stack([weight_on(keys, weights) for weights in layers])  # (layer, head)
         layer, head = np.unravel_index(scores.argmax(), scores.shape)
-        spread = weight_on(keys, np.broadcast_to(even, (len(keys), 1, *even.shape)))
+        even = weight_on(keys, np.broadcast_to(uniform, (len(keys), 1, *uniform.shape)))
         found.append(
             PatternScore(
                 name=pattern.name,
@@ -231,7 +231,7 @@ def best_heads(
                 layer=int(layer),
                 head=int(head),
                 score=float(scores[layer, head]),
-                even=float(spread[0]),
+                even=float(even[0]),
             )
         )
     return tuple(found)

@@ -73,8 +73,8 @@ def train_and_show(
     Raises as ``TrainingRun`` does.
     """
     size = train.bytes + valid.bytes
-    words = f"turning {size / 1e6:,.0f} MB of text into tokens"
-    with telling(words, outlet.notices) if size > _LONG_TEXT else nullcontext():
+    said = f"turning {size / 1e6:,.0f} MB of text into tokens"
+    with telling(said, outlet.notices) if size > _LONG_TEXT else nullcontext():
         run = TrainingRun(train, valid, recipe, directory, device, resume=resume)
     quiet = outlet.output.quiet
     with held(directory):
