@@ -38,15 +38,6 @@ _EXACT_BESIDE = 100_000
 _STATES = {"linear": "states", "convolution": "convolutions"}
 """What does not grow, by its kind."""
 
-_ENDS = {
-    "projections": "attention projections",
-    "scores": "attention scores and mixing",
-    "feed-forward": "feed-forward",
-    "head": "head",
-    "other": "other",
-}
-"""How the terms of each line of the forward pass end, whatever their tower."""
-
 
 def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
     """Where the parameters are; lines that are not indented add up to the total.
@@ -352,9 +343,7 @@ def _flops(cost: CostReport, formulas: bool) -> list[Row]:
         if number:
             note = share(number, flops.total) + note
             if formulas:
-                written = [
-                    term.formula for term in flops.terms if term.label.endswith(_ENDS[label])
-                ]
+                written = [term.formula for term in flops.terms if term.role == label]
                 note = "; ".join([note, *written])
             facts.append(fact(label, short(number), note, 2))
     return facts

@@ -196,8 +196,9 @@ def _read_vision(
     if fields.flag("use_swiglu_ffn"):
         raise UnclaimedError
     scales = tuple(Table(f"scale {n}", 1, width) for n in (1, 2)) if row.scaled else ()
+    attention = square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
     layer = block(
-        square_attention(fields, width, heads, bias=fields.flag("qkv_bias"), output_bias=True),
+        attention._replace(output_bias=True),
         feed_forward=plain_feed_forward(width, _inner_width(fields, row, width)),
         norms=2,
         parts=scales,

@@ -269,24 +269,24 @@ def _terms(stack: StackCount, item: _StackFlops, length: Lengths, batch: int) ->
     """The lines of one stack, as 2 × batch × tokens × what each token is multiplied with."""
     tokens = length.of(stack.spec)
     lines = {
-        "attention projections": item.projections,
-        "attention scores and mixing": item.scores,
-        "feed-forward": item.ffn,
-        "head": item.head,
-        "other": item.other,
+        "projections": ("attention projections", item.projections),
+        "scores": ("attention scores and mixing", item.scores),
+        "feed-forward": ("feed-forward", item.ffn),
+        "head": ("head", item.head),
+        "other": ("other", item.other),
     }
     terms = []
-    for label, operations in lines.items():
+    for role, (label, operations) in lines.items():
         if not operations:
             continue
         number = batch * operations
         each, rest = divmod(operations, 2 * tokens)
         factors = f"2 × {tokens} × {each}" if not rest else f"{operations}"
-        if label.startswith("attention scores"):
+        if role == "scores":
             each, rest = divmod(operations, 4 * tokens * tokens)
             factors = f"4 × {tokens}² × {each}" if not rest else f"{operations}"
         formula = f"{batch} × {factors} = {number:,}"
-        terms.append(Term(f"{stack.spec.name} {label}", number, formula))
+        terms.append(Term(f"{stack.spec.name} {label}", number, formula, role=role))
     return tuple(terms)
 
 
