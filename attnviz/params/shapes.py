@@ -50,7 +50,7 @@ _STACK_KEYS = {
 
 
 def spec_from_options(*, name: str = "", **options: object) -> ModelSpec:
-    """The design that the options of a shape describe; None means not given.
+    """The spec that the options of a shape describe; None means not given.
 
     Raises:
         UsageError: numbers that are none or not positive, heads that do not divide, options that
@@ -168,7 +168,7 @@ def _head(shape: ShapeOptions) -> Dense | None:
 
 
 def spec_from_shape(shape: Shape) -> ModelSpec | None:
-    """The design of a named shape; None where the arithmetic does not claim its config's class.
+    """The spec of a named shape; None where the arithmetic does not claim its config's class.
 
     Raises:
         LoadError: an unknown key, with the nearest known one, or numbers that do not fit together.

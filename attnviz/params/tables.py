@@ -272,7 +272,7 @@ def _weights(cost: CostReport) -> list[Row]:
 def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
     """What a token, a state and the whole length take; none where nothing is kept.
 
-    design: the attention that most layers have, to write its cache as a product.
+    spec: the attention that most layers have, to write its cache as a product.
     """
     if not cache.lines:
         return []

@@ -216,7 +216,7 @@ def fit_words(fit: Fit, cost: CostReport) -> str:
 
 
 def readings(cost: CostReport) -> list[str]:
-    """What is worth knowing about this design."""
+    """What is worth knowing about this architecture."""
     spec = main_attention(cost).spec
     parts = any(
         attention.spec.parts
@@ -327,11 +327,11 @@ _RUNNING = (
     "never hold them all at once; to see them, as with attnviz heads, they are kept.",
     "units: GB is 1,000,000,000 bytes, M a million, G (or billion) a thousand millions.",
 )
-"""What a design costs when it runs."""
+"""What running costs."""
 
 
 def comparison_explanation() -> tuple[str, ...]:
-    """What a table of one design under several values of an option says, in plain words."""
+    """What a table of one architecture under several values of an option says, in plain words."""
     return (
         "How to read this: each row is the same design with another value of what is compared. A "
         "column with a star changes from row to row; the sentence below the table goes from the "

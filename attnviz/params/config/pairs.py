@@ -1,4 +1,4 @@
-"""Encoder–decoders (T5, BART and their kin): their configs, and the designs of these."""
+"""Encoder–decoders (T5, BART and their kin): their configs, and the specs of these."""
 
 from __future__ import annotations
 
