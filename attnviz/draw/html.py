@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from html import escape
 
 from attnviz.draw.document import (
     Document,
@@ -17,13 +18,13 @@ from attnviz.draw.document import (
     Table,
     Tone,
 )
-from attnviz.draw.figure import SIGN_TINTS, heading_words, part_drawings
+from attnviz.draw.figure import SIGN_TINTS, document_drawing, heading_words, part_drawings
 from attnviz.draw.map_figure import pooling_words, scale_figure
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.svg import STYLE, safe, svg_element
 from attnviz.draw.theme import VERDICTS
 
-__all__ = ["PAGE_STYLE", "document_html", "page_frame"]
+__all__ = ["PAGE_STYLE", "document_html", "framed_document", "page_frame"]
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; }
@@ -37,7 +38,7 @@ p.said { color: inherit; }
 a { color: inherit; }
 .scroll { overflow-x: auto; }
 .maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
-.maps.small { gap: .9rem; }
+.maps.small { gap: .9rem; margin-bottom: .5rem; }
 .maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
 svg { display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -146,10 +147,10 @@ def _heading(part: Part) -> Iterator[str]:
 
 
 def _maps(part: Maps, palette: str) -> Iterator[str]:
-    if not part.maps:
-        return
     if part.scale is not None:
         yield svg_element(scale_figure(part.scale), palette)
+    if not part.maps:
+        return
     drawn = [svg_element(drawing, palette) for drawing in part_drawings(part)]
     across = part.across if part.small is not None and part.across else len(drawn)
     for start in range(0, len(drawn), across):
@@ -221,3 +222,31 @@ def _bar(row: Row, signed: bool, palette: str) -> str:
     ink = to_hex(colour_table(name or palette)[step])
     long = 9 * min(abs(value) / limit, 1.0)
     return f'<td class="bar"><i style="width:{long:.2f}rem;background:{ink}"></i></td>'
+
+
+# In a notebook --------------------------------------------------------------------------------
+
+_TABLE_ROW = 30
+_LEAST, _MOST = 360, 1000
+
+
+def framed_document(document: Document, palette: str) -> str:
+    """The page of a document as an element of a notebook that runs no script and loads nothing.
+
+    A frame of its own, so that neither's styles reach the other.
+
+    It is as high as its content, within reason, and can be pulled larger.
+    """
+    page = "".join(f"{piece}\n" for piece in document_html(document, palette))
+    lines = sum(_lines(group) for group in document.groups if group.full)
+    height = document_drawing(document).height + _TABLE_ROW * lines
+    return (
+        f'<iframe sandbox="" title="{escape(document.name)}" srcdoc="{escape(page)}" '
+        f'style="width: 100%; height: {int(min(max(height, _LEAST), _MOST))}px; border: 0; '
+        'resize: vertical; overflow: auto"></iframe>'
+    )
+
+
+def _lines(group: Group) -> int:
+    """Of the tables that only pages have."""
+    return sum(len(part.rows) + 2 for part in group.parts if isinstance(part, Table))
