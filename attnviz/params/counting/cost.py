@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import NamedTuple
 
 from attnviz.errors import UsageError
-from attnviz.params.counting.blocks import AttentionCount, FeedForwardCount, Term, product
+from attnviz.params.counting.blocks import AttentionCount, FeedForwardCount, Term
 from attnviz.params.counting.cache import (
     CacheCount,
     Lengths,
@@ -65,14 +67,14 @@ class MapCount(NamedTuple):
     bytes: what they take. bits: of one of them, 16 at least: weights may be stored in fewer, what
         a softmax gives is not.
     maps: how many maps there are, a head of a layer each, for one sequence.
-    terms: equal layers together, for one sequence.
+    shapes: layers, heads, queries and keys of equal ones, for one sequence.
     """
 
     values: int
     bytes: int
     bits: int
     maps: int
-    terms: tuple[Term, ...]
+    shapes: tuple[tuple[int, int, int, int], ...]
 
 
 class CostReport(NamedTuple):
@@ -295,17 +297,16 @@ def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
 
     dtype: of the weights; where it has fewer than 16 bits, maps have 16.
     """
-    maps, terms = 0, []
+    layers: Counter[tuple[int, int, int]] = Counter()
     for stack in spec.stacks:
         tokens = length.of(stack)
         for group in stack.groups:
             for attention in group.layer.attentions:
-                if attention.linear:
-                    continue
-                keys = length.source if attention.cross else tokens
-                label = f"{stack.name}{' cross' if attention.cross else ''} maps"
-                maps += group.repeat * attention.heads
-                terms.append(product(label, (group.repeat, attention.heads, tokens, keys)))
-    values = batch * sum(term.number for term in terms)
+                if not attention.linear:
+                    keys = length.source if attention.cross else tokens
+                    layers[attention.heads, tokens, keys] += group.repeat
+    shapes = tuple((depth, *shape) for shape, depth in layers.items())
+    values = batch * sum(map(math.prod, shapes))
     size = max(bits(dtype), _FEWEST_BITS)
-    return MapCount(values, values * size // 8, size, maps, tuple(terms))
+    maps = sum(depth * heads for depth, heads, _, _ in shapes)
+    return MapCount(values, values * size // 8, size, maps, shapes)
