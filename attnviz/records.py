@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 __all__ = [
     "AttentionRecord",
     "HeadScores",
-    "HeadsComparison",
     "HeadsReport",
+    "Input",
     "Kind",
     "LayerWeights",
     "ModelInfo",
@@ -53,6 +53,54 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @classmethod
+    def bare(cls, ids: Sequence[int]) -> Tokens:
+        """Ids alone, of which nobody knows what they stand for."""
+        return cls(tuple(ids), ("",) * len(ids), (False,) * len(ids))
+
+    def cut(self, length: int | None) -> Tokens:
+        """The first tokens; None leaves all of them."""
+        return Tokens(self.ids[:length], self.texts[:length], self.special[:length])
+
+
+@dataclass(frozen=True)
+class Input:
+    """What one forward pass reads: a text, and of an encoder–decoder also the decoder's text."""
+
+    text: Tokens
+    target: Tokens | None = None
+
+    @classmethod
+    def of_ids(cls, ids: Sequence[int], target: Sequence[int] | None = None) -> Input:
+        """Token ids alone."""
+        return cls(Tokens.bare(ids), None if target is None else Tokens.bare(target))
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return self.text.ids
+
+    @property
+    def target_ids(self) -> tuple[int, ...] | None:
+        return None if self.target is None else self.target.ids
+
+    @property
+    def predicted(self) -> Tokens:
+        """The text whose tokens a language model's head predicts."""
+        return self.text if self.target is None else self.target
+
+    def masked(self, position: int, mask: int) -> Input:
+        """The same with one token of the text hidden."""
+        ids = (*self.ids[:position], mask, *self.ids[position + 1 :])
+        return replace(self, text=replace(self.text, ids=ids))
+
+    def queries(self, kind: Kind) -> Tokens:
+        """The text whose tokens look, in attention of this kind."""
+        return self.text if self.target is None or kind == "encoder" else self.target
+
+    def keys(self, kind: Kind) -> Tokens:
+        """The text that is looked at."""
+        return self.text if kind == "cross" else self.queries(kind)
 
 
 @dataclass(frozen=True)
@@ -208,18 +256,21 @@ class HeadsReport:
 
     record: the weights.
     heads: the scores, one entry a kept head, in the order of ``record`` or as sorted.
-    telling: the few heads worth a full map, as (layer, head).
+    notable: the few heads worth a full map, as (layer, head).
     selected: whether the user chose the heads, or all are there.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     sorted_by: the measure that orders ``heads``, or None for layer by layer.
+    text: what was read. target: the decoder's text, or the one that looks at the other.
     """
 
     record: AttentionRecord
     heads: tuple[HeadScores, ...]
-    telling: tuple[tuple[int, int], ...]
+    notable: tuple[tuple[int, int], ...]
     selected: bool
     index_base: int = 0
     sorted_by: str | None = None
+    text: str = ""
+    target: str | None = None
 
     def name(self, layer: int, head: int) -> str:
         """A head's name, such as ``L2H5``; ``H5`` where the layer is not known."""
@@ -241,36 +292,3 @@ class HeadsReport:
             if (entry.layer, entry.head) == (layer, head):
                 return entry
         raise KeyError(f"{self.name(layer, head)} was not kept")
-
-
-@dataclass(frozen=True)
-class HeadsComparison:
-    """Runs of one model over one text, to be seen side by side.
-
-    reports: at least two; they differ in the kind of attention, its mask or its score.
-    moved: for each report, the share of attention that each head (layer, head) has on other keys
-        than in the first one, in [0, 1]; None for the first, and where texts differ.
-    """
-
-    reports: tuple[HeadsReport, ...]
-    moved: tuple[Mapping[tuple[int, int], float] | None, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.reports) < 2 or len(self.moved) != len(self.reports):
-            raise ValueError(
-                "a comparison needs two reports, and what was moved in each: "
-                f"got {len(self.reports)} and {len(self.moved)}"
-            )
-
-    @property
-    def first(self) -> HeadsReport:
-        """The report that stands for all in what they share, and in the order of heads."""
-        return self.reports[0]
-
-    def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
-        """Which of the reports kept a head."""
-        return tuple(
-            index
-            for index, report in enumerate(self.reports)
-            if any((entry.layer, entry.head) == (layer, head) for entry in report.heads)
-        )

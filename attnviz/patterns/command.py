@@ -137,7 +137,7 @@ def patterns(
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.scan_progress import scanning, spoken_time
     from attnviz.cli.text_input import read_text
-    from attnviz.engine.over_text import Choice, attention_kind, encoded, target_tokens
+    from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
     from attnviz.engine.selection import choose_heads
     from attnviz.measures.words import joined
     from attnviz.models.model import TwoStackModel

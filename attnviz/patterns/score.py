@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
-from attnviz.engine.probing import Model, Probing, open_probing
+from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.measures.labels import THRESHOLD, Rule, best_label, clear_deviations, strengths
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS
 from attnviz.measures.rows import Conditions, View
+from attnviz.models.model import Model
 from attnviz.patterns.examples import examples_of
 from attnviz.patterns.probes import AnnotatedSentence, shipped_sentences
 from attnviz.patterns.records import Control, PatternReport, PatternScores, Probe

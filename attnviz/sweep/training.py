@@ -1,30 +1,38 @@
-"""The same decoder trained with several numbers of heads: same first weights, same batches."""
+"""The same decoder trained with several numbers of heads, and what its heads look at then."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.measures.rows import uniform_weights
 from attnviz.models.memory import require_room
-from attnviz.sweep.patterns_formed import best_heads
-from attnviz.sweep.records import SweepModel
-from attnviz.sweep.tasks.task import BEGINNING, Samples, Task
-from attnviz.train.optimisation import learning_rate, make_optimiser, take_step, token_losses
+from attnviz.sweep.records import PatternScore, SweepModel
+from attnviz.sweep.tasks import BEGINNING, Pattern, Samples, Task
 from attnviz.train.recipe import Optimiser
 from attnviz.train.records import CurvePoint
+from attnviz.train.trainer import (
+    fresh_decoder,
+    learning_rate,
+    make_optimiser,
+    take_step,
+    token_losses,
+)
 
-__all__ = ["HeadsTraining", "SweepPlan", "few_threads"]
+__all__ = ["HeadsTraining", "SweepPlan", "best_heads", "few_threads", "weight_on"]
 
 _BATCHES, _HELD_OUT = 1, 2
 """What a stream of random numbers is for, so that two purposes never share one."""
@@ -37,6 +45,9 @@ _NARROW = 128
 
 _PER_PARAMETER, _SQUARES = 16, 7
 """Bytes of a weight, its gradient and AdamW's two means; matrices of a layer, all of the width."""
+
+_SEQUENCES = 64
+"""That heads are looked at over."""
 
 _AT_ONCE = 128
 """Held-out sequences of one forward pass."""
@@ -121,7 +132,7 @@ class HeadsTraining:
     def __init__(self, plan: SweepPlan, heads: int, seed: int, device: torch.device) -> None:
         self.heads, self.seed = heads, seed
         self.points: list[CurvePoint] = []
-        self.model = _fresh(plan.config(heads), seed).to(device)
+        self.model = fresh_decoder(plan.config(heads), seed).to(device)
         self._plan, self._device = plan, device
         self._optimiser = make_optimiser(self.model, plan.optimiser)
         self._step_seconds: list[float] = []
@@ -139,7 +150,16 @@ class HeadsTraining:
             samples = plan.drawn(self.seed, step)
             rate = learning_rate(plan.optimiser, step / plan.steps, step)
             began = time.perf_counter()
-            losses.append(self._learn(samples, rate))
+            loss = take_step(
+                self.model,
+                self._optimiser,
+                torch.from_numpy(samples.ids),
+                torch.from_numpy(samples.counted.astype(np.float32)),
+                rate=rate,
+                clip=plan.optimiser.clip,
+                autocast=None,
+            )
+            losses.append(loss)
             due = step == 0 or (step + 1) % every == 0 or step + 1 == plan.steps
             # Reading the losses waits for the device, which is part of the steps' time.
             mean = float(torch.stack(losses).mean()) if due else 0.0
@@ -175,17 +195,6 @@ class HeadsTraining:
             patterns=best_heads(self.model, self._plan.task.patterns, samples),
         )
 
-    def _learn(self, samples: Samples, rate: float) -> Tensor:
-        return take_step(
-            self.model,
-            self._optimiser,
-            torch.from_numpy(samples.ids).to(self._device),
-            torch.from_numpy(samples.counted.astype(np.float32)).to(self._device),
-            rate=rate,
-            clip=self._plan.optimiser.clip,
-            autocast=None,
-        )
-
     @torch.inference_mode()
     def _held_out(self, samples: Samples) -> tuple[float, float]:
         """Mean loss and share of right answers over the predictions that count."""
@@ -197,6 +206,70 @@ class HeadsTraining:
             loss += float(token_losses(logits, answers)[counted].double().sum())
             right += float((logits.argmax(-1) == answers)[counted].sum())
         return loss / samples.predictions, right / samples.predictions
+
+
+def best_heads(
+    model: TorchDecoder, patterns: Sequence[Pattern], samples: Samples
+) -> tuple[PatternScore, ...]:
+    """The best head of each pattern that the sequences show, over the first 64 of them."""
+    few = Samples(samples.ids[:_SEQUENCES], samples.counted[:_SEQUENCES])
+    layers = _weights(model, few)
+    tokens = few.counted.shape[1]
+    uniform = uniform_weights(tokens, tokens, causal=True)
+    found = []
+    for pattern in patterns:
+        keys = pattern.keys(few)
+        if not keys.any():
+            continue
+        scores = np.stack([weight_on(keys, weights) for weights in layers])  # (layer, head)
+        layer, head = np.unravel_index(scores.argmax(), scores.shape)
+        even = weight_on(keys, np.broadcast_to(uniform, (len(keys), 1, *uniform.shape)))
+        found.append(
+            PatternScore(
+                name=pattern.name,
+                words=pattern.words,
+                layer=int(layer),
+                head=int(head),
+                score=float(scores[layer, head]),
+                even=float(even[0]),
+            )
+        )
+    return tuple(found)
+
+
+def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Mean share of attention on keys, over the queries that have any: (head,), in [0, 1].
+
+    keys: (sequence, query, key). weights: (sequence, head, query, key).
+    """
+    mass = np.where(keys[:, None], weights, 0).sum(-1, dtype=np.float64)  # (sequence, head, query)
+    there = np.asarray(keys.any(-1))[:, None]
+    return np.asarray(np.where(there, mass, 0).sum((0, 2)) / there.sum())
+
+
+def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
+    """The attention of each layer, (sequence, head, query, key)."""
+    device = next(model.parameters()).device
+    with _watched(model) as seen, torch.inference_mode():
+        model(torch.from_numpy(samples.ids[:, :-1]).to(device))
+    return [weights.float().cpu().numpy() for weights in seen]
+
+
+@contextmanager
+def _watched(model: TorchDecoder) -> Iterator[list[Tensor]]:
+    """What the hook points of the attention weights hand on, layer by layer."""
+    seen: list[Tensor] = []
+
+    def keep(point: nn.Module, given: tuple[Tensor, ...], weights: Tensor) -> None:
+        seen.append(weights)
+
+    attentions = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    hooks = [part.weights_point.register_forward_hook(keep) for part in attentions]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager
@@ -212,16 +285,6 @@ def few_threads(plan: SweepPlan) -> Iterator[int]:
         yield threads
     finally:
         torch.set_num_threads(before)
-
-
-def _fresh(config: DecoderConfig, seed: int) -> TorchDecoder:
-    """Weights that are the same for every number of heads: all shapes are.
-
-    Drawn on the CPU whatever the device is, so that a seed means the same everywhere.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return TorchDecoder(config)
 
 
 def _divisors(d_model: int) -> str:

@@ -63,13 +63,17 @@ class Estimate:
     mean: float
     error: float | None
 
+    def __str__(self) -> str:
+        error = "" if self.error is None else f" ± {self.error:.3f}"
+        return f"{self.mean:.3f}{error}"
+
 
 @dataclass(frozen=True)
 class ScoredHeads:
     """One score of every head.
 
     name: such as ``previous``. probe: ``text`` or ``random``, what it was measured on.
-    heads: by layer and head, each in [0, 1]. even: the same measure of even attention.
+    heads: by layer and head, each in [0, 1]. even: the same of uniform attention.
     """
 
     name: str
@@ -104,6 +108,10 @@ class ModelScores:
     seed: int
     first_copy: Estimate
     second_copy: Estimate
+
+    def of(self, probe: str) -> tuple[ScoredHeads, ...]:
+        """What was measured on ``text`` or on ``random`` tokens."""
+        return tuple(scored for scored in self.scores if scored.probe == probe)
 
     def score(self, name: str, probe: str) -> ScoredHeads:
         """KeyError where it was not measured."""

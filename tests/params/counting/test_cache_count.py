@@ -9,25 +9,25 @@ import pytest
 import torch
 import transformers
 
-from attnviz.params.accounts.running import CacheCount
-from attnviz.params.config.read import design_from_config
-from attnviz.params.counting.cache import count_cache
-from attnviz.params.counting.lengths import Lengths
-from attnviz.params.specs import AttentionDesign, Design, LayerDesign, LayerGroup, StackDesign
+from attnviz.params.config.read import spec_from_config
+from attnviz.params.counting.cache import CacheCount, Lengths, count_cache
+from attnviz.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
+
+from ..small_configs import DECODER, GPT, LATENT, ROUTED, T5, WIDE
 
 TOKENS, SOURCE, BATCH = 13, 7, 3
 
 
 def cache(
-    *attentions: AttentionDesign, tokens: int, batch: int = 1, dtype: str = "bfloat16"
+    *attentions: AttentionSpec, tokens: int, batch: int = 1, dtype: str = "bfloat16"
 ) -> CacheCount:
-    groups = tuple(LayerGroup(LayerDesign((attention,)), 1) for attention in attentions)
-    design = Design("test", "", (StackDesign("decoder", groups),))
-    return count_cache(design, Lengths(tokens, SOURCE), batch=batch, dtype=dtype)
+    groups = tuple(LayerGroup(LayerSpec((attention,)), 1) for attention in attentions)
+    spec = ModelSpec("test", "", (StackSpec("decoder", groups),))
+    return count_cache(spec, Lengths(tokens, SOURCE), batch=batch, dtype=dtype)
 
 
 def test_grouped_heads_keep_their_groups() -> None:
-    grouped = AttentionDesign(12, 6, 2, 2, 3)
+    grouped = AttentionSpec(12, 6, 2, 2, 3)
     count = cache(grouped, grouped, tokens=5, batch=7)
     assert count.values_per_token == 2 * 2 * (2 + 3)
     assert count.bytes_per_token == count.bytes_per_token_late == 40
@@ -38,80 +38,45 @@ def test_grouped_heads_keep_their_groups() -> None:
 
 @pytest.mark.parametrize(("tokens", "held"), [(3, 3), (4, 4), (5, 4), (100, 4)])
 def test_a_sliding_layer_keeps_its_window(tokens: int, held: int) -> None:
-    sliding = AttentionDesign(8, 2, 1, 4, 4, window=4)
-    full = AttentionDesign(8, 2, 1, 4, 4)
+    sliding = AttentionSpec(8, 2, 1, 4, 4, window=4)
+    full = AttentionSpec(8, 2, 1, 4, 4)
     count = cache(sliding, full, tokens=tokens, dtype="int8")
     assert count.bytes == 8 * held + 8 * tokens
     assert (count.bytes_per_token, count.bytes_per_token_late) == (16, 8)
 
 
 def test_linear_attention_keeps_a_state_that_does_not_grow() -> None:
-    linear = AttentionDesign(8, 2, 2, 4, 3, linear=True)
+    linear = AttentionSpec(8, 2, 2, 4, 3, linear=True)
     short, long = (cache(linear, tokens=tokens, dtype="float32") for tokens in (1, 10**9))
     assert short.bytes == long.bytes == short.constant_bytes == 2 * 4 * 3 * 4
     assert short.bytes_per_token == 0
 
 
 def test_half_bytes_are_rounded_only_at_the_end() -> None:
-    odd = AttentionDesign(3, 1, 1, 1, 2)
+    odd = AttentionSpec(3, 1, 1, 1, 2)
     assert cache(odd, tokens=1, dtype="int4").bytes == 2
     assert cache(odd, tokens=2, dtype="int4").bytes == 3
     assert cache(odd, tokens=10**30, batch=3, dtype="int4").bytes == 45 * 10**29
 
 
 def test_an_encoder_keeps_nothing() -> None:
-    group = LayerGroup(LayerDesign((AttentionDesign(4, 2, 2, 2, 2),)), 3)
-    design = Design("test", "", (StackDesign("encoder", (group,), causal=False),))
-    count = count_cache(design, Lengths(5, 5), batch=1, dtype="float16")
+    group = LayerGroup(LayerSpec((AttentionSpec(4, 2, 2, 2, 2),)), 3)
+    spec = ModelSpec("test", "", (StackSpec("encoder", (group,), causal=False),))
+    count = count_cache(spec, Lengths(5, 5), batch=1, dtype="float16")
     assert (count.bytes, count.bytes_per_token, count.lines) == (0, 0, ())
 
 
-SMALL = {
-    "vocab_size": 29,
-    "hidden_size": 48,
-    "intermediate_size": 17,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 37,
-    "pad_token_id": 0,
-}
-LATENT = {
-    "num_key_value_heads": 6,
-    "moe_intermediate_size": 13,
-    "n_routed_experts": 4,
-    "n_group": 2,
-    "topk_group": 1,
-    "num_experts_per_tok": 2,
-    "first_k_dense_replace": 1,
-    "kv_lora_rank": 11,
-    "q_lora_rank": 13,
-    "qk_nope_head_dim": 6,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 5,
-}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": (
-        "GPT2LMHeadModel",
-        {"vocab_size": 29, "n_positions": 37, "n_embd": 30, "n_layer": 3, "n_head": 5},
+    "gpt2": ("GPT2LMHeadModel", GPT),
+    "llama": ("LlamaForCausalLM", WIDE),
+    "mistral": ("MistralForCausalLM", {**DECODER, "sliding_window": 5}),
+    "gemma2": ("Gemma2ForCausalLM", {**WIDE, "sliding_window": 5}),
+    "falcon": ("FalconForCausalLM", DECODER),
+    "deepseek_v3": (
+        "DeepseekV3ForCausalLM",
+        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6},
     ),
-    "llama": ("LlamaForCausalLM", {**SMALL, "head_dim": 12}),
-    "mistral": ("MistralForCausalLM", {**SMALL, "sliding_window": 5}),
-    "gemma2": ("Gemma2ForCausalLM", {**SMALL, "head_dim": 12, "sliding_window": 5}),
-    "falcon": ("FalconForCausalLM", SMALL),
-    "deepseek_v3": ("DeepseekV3ForCausalLM", {**SMALL, **LATENT}),
-    "t5": (
-        "T5ForConditionalGeneration",
-        {
-            "vocab_size": 29,
-            "d_model": 30,
-            "d_kv": 7,
-            "d_ff": 17,
-            "num_layers": 3,
-            "num_decoder_layers": 2,
-            "num_heads": 5,
-        },
-    ),
+    "t5": ("T5ForConditionalGeneration", T5),
 }
 
 
@@ -141,9 +106,9 @@ def run(kind: str) -> Any:
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_library_keeps_as_many_bytes(kind: str) -> None:
     name, fields = MODELS[kind]
-    design = design_from_config({"model_type": kind, "architectures": [name], **fields})
-    assert design is not None
-    count = count_cache(design, Lengths(TOKENS, SOURCE), batch=BATCH, dtype="float32")
+    spec = spec_from_config({"model_type": kind, "architectures": [name], **fields})
+    assert spec is not None
+    count = count_cache(spec, Lengths(TOKENS, SOURCE), batch=BATCH, dtype="float32")
     past = run(kind)
     if kind == "t5":
         assert count.cross_bytes == kept(past.cross_attention_cache.layers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,34 +9,35 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnviz.params.accounts.account import Account
-from attnviz.params.config.read import design_from_config
-from attnviz.params.counting.account import account
+from attnviz.params.config.read import spec_from_config
+from attnviz.params.counting.cost import CostReport, count_cost
 from attnviz.params.specs import (
-    AttentionDesign,
+    AttentionSpec,
     Dense,
-    Design,
-    FeedForwardDesign,
-    LayerDesign,
+    FeedForwardSpec,
     LayerGroup,
-    StackDesign,
+    LayerSpec,
+    ModelSpec,
+    StackSpec,
     Table,
 )
+
+from ..small_configs import BERT, DECODER, GPT, LATENT, ROUTED, T5, VIT, WHISPER, WIDE
 
 BATCH, TOKENS, SOURCE = 2, 13, 7
 
 
 def decoder(
-    attention: AttentionDesign, layers: int = 1, causal: bool = True, **more: Any
-) -> Design:
-    group = LayerGroup(LayerDesign((attention,), **more), layers)
-    return Design("test", "", (StackDesign("decoder", (group,), causal=causal),))
+    attention: AttentionSpec, layers: int = 1, causal: bool = True, **more: Any
+) -> ModelSpec:
+    group = LayerGroup(LayerSpec((attention,), **more), layers)
+    return ModelSpec("test", "", (StackSpec("decoder", (group,), causal=causal),))
 
 
 def test_the_formulas_of_the_definitions() -> None:
     b, n, d, heads, groups, dim, layers = 3, 11, 14, 6, 2, 5, 4
-    design = decoder(AttentionDesign(d, heads, groups, dim, dim), layers)
-    flops = account(design, tokens=n, batch=b).flops
+    spec = decoder(AttentionSpec(d, heads, groups, dim, dim), layers)
+    flops = count_cost(spec, tokens=n, batch=b).flops
     assert flops.attention_projections == layers * 2 * b * n * d * (
         2 * heads * dim + 2 * groups * dim
     )
@@ -49,137 +49,70 @@ def test_the_formulas_of_the_definitions() -> None:
 
 
 def test_a_window_leaves_a_band() -> None:
-    attention = AttentionDesign(8, 2, 2, 4, 4, window=5)
-    flops = account(decoder(attention), tokens=11).flops
+    attention = AttentionSpec(8, 2, 2, 4, 4, window=5)
+    flops = count_cost(decoder(attention), tokens=11).flops
     pairs = (11**2 - 6**2) / 2  # the triangle, less the triangle that slid out of sight
     assert flops.attention_scores_visible == int(4 * 8 * pairs)
     assert flops.scores_per_token == 4 * 5 * 8
-    short = account(decoder(attention), tokens=5).flops
+    short = count_cost(decoder(attention), tokens=5).flops
     assert short.attention_scores_visible == short.attention_scores // 2
 
 
 def test_an_encoder_sees_all_pairs() -> None:
-    flops = account(decoder(AttentionDesign(8, 2, 2, 4, 4), causal=False), tokens=11).flops
+    flops = count_cost(decoder(AttentionSpec(8, 2, 2, 4, 4), causal=False), tokens=11).flops
     assert flops.attention_scores_visible == flops.attention_scores
 
 
 def test_linear_attention_grows_with_the_length_alone() -> None:
-    design = decoder(AttentionDesign(8, 2, 2, 4, 4, linear=True))
-    short, long = (account(design, tokens=tokens).flops for tokens in (10, 20))
+    spec = decoder(AttentionSpec(8, 2, 2, 4, 4, linear=True))
+    short, long = (count_cost(spec, tokens=tokens).flops for tokens in (10, 20))
     assert short.attention_scores == 4 * 10 * 2 * 16
     assert long.attention_scores == 2 * short.attention_scores
 
 
 def test_head_and_feed_forward() -> None:
-    design = decoder(AttentionDesign(6, 2, 2, 3, 3), feed_forward=FeedForwardDesign(6, 5, True))
-    stack = replace(
-        design.stacks[0],
+    spec = decoder(AttentionSpec(6, 2, 2, 3, 3), feed_forward=FeedForwardSpec(6, 5, True))
+    stack = spec.stacks[0]._replace(
         embeddings=(Table("token embedding", 11, 6), Dense("patches", 4, 6, places=3)),
         parts=(Dense("pooler", 6, 6, bias=True, places=1),),
         head=Dense("head", 6, 11, tied=True),
     )
-    flops = account(replace(design, stacks=(stack,)), tokens=7, batch=2).flops
+    flops = count_cost(spec._replace(stacks=(stack,)), tokens=7, batch=2).flops
     assert flops.ffn == 2 * 2 * 7 * 3 * 6 * 5
     assert flops.head == 2 * 2 * 7 * 6 * 11
     assert flops.other == 2 * (2 * 3 * 24 + 2 * 36)
-    assert sum(term.count for term in flops.terms) == flops.total
+    assert sum(term.number for term in flops.terms) == flops.total
 
 
 def test_absurd_lengths_stay_exact() -> None:
     n = 10**25 + 1
-    flops = account(decoder(AttentionDesign(6, 2, 2, 3, 3)), tokens=n).flops
+    flops = count_cost(decoder(AttentionSpec(6, 2, 2, 3, 3)), tokens=n).flops
     assert flops.attention_scores == 4 * n * n * 6
 
 
-SMALL = {
-    "vocab_size": 29,
-    "hidden_size": 48,
-    "intermediate_size": 17,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 37,
-    "pad_token_id": 0,
-}
-BERT = {
-    "vocab_size": 29,
-    "hidden_size": 30,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 5,
-    "intermediate_size": 17,
-    "max_position_embeddings": 37,
-}
-LATENT = {
-    "num_key_value_heads": 6,
-    "moe_intermediate_size": 13,
-    "n_routed_experts": 4,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 2,
-    "n_group": 2,
-    "topk_group": 1,
-    "first_k_dense_replace": 2,
-    "kv_lora_rank": 11,
-    "q_lora_rank": 13,
-    "qk_nope_head_dim": 6,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 5,
-}
 SHARED = {
     "num_experts": 5,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 13,
     "shared_expert_intermediate_size": 19,
 }
-WHISPER = {
-    "vocab_size": 29,
-    "d_model": 30,
-    "encoder_layers": 3,
-    "decoder_layers": 2,
-    "encoder_ffn_dim": 17,
-    "decoder_ffn_dim": 19,
-    "encoder_attention_heads": 5,
-    "decoder_attention_heads": 3,
-    "num_mel_bins": 7,
-    "max_source_positions": 41,
-    "max_target_positions": 43,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 0,
-}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
-    ("llama", "LlamaForCausalLM", {**SMALL, "head_dim": 12}),
-    ("mistral", "MistralForCausalLM", {**SMALL, "sliding_window": 5}),
-    ("mixtral", "MixtralForCausalLM", {**SMALL, "num_local_experts": 5}),
-    ("qwen2_moe", "Qwen2MoeForCausalLM", {**SMALL, **SHARED}),
-    ("deepseek_v3", "DeepseekV3ForCausalLM", {**SMALL, **LATENT}),
+    ("llama", "LlamaForCausalLM", WIDE),
+    ("mistral", "MistralForCausalLM", {**DECODER, "sliding_window": 5}),
+    ("mixtral", "MixtralForCausalLM", {**DECODER, "num_local_experts": 5}),
+    ("qwen2_moe", "Qwen2MoeForCausalLM", {**DECODER, **SHARED}),
     (
-        "gpt2",
-        "GPT2LMHeadModel",
-        {"vocab_size": 29, "n_positions": 37, "n_embd": 30, "n_layer": 5, "n_head": 6},
+        "deepseek_v3",
+        "DeepseekV3ForCausalLM",
+        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6},
     ),
+    ("gpt2", "GPT2LMHeadModel", GPT),
     ("bert", "BertForMaskedLM", BERT),
     ("bert", "BertModel", BERT),
     ("albert", "AlbertForMaskedLM", {**BERT, "embedding_size": 7}),
-    (
-        "t5",
-        "T5ForConditionalGeneration",
-        {"vocab_size": 29, "d_model": 30, "d_kv": 7, "d_ff": 17, "num_layers": 3, "num_heads": 5},
-    ),
+    ("t5", "T5ForConditionalGeneration", T5),
     ("whisper", "WhisperForConditionalGeneration", WHISPER),
-    (
-        "vit",
-        "ViTModel",
-        {
-            "hidden_size": 30,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 5,
-            "intermediate_size": 17,
-            "image_size": 21,
-            "patch_size": 7,
-            "num_channels": 2,
-        },
-    ),
+    ("vit", "ViTModel", VIT),
 ]
 
 
@@ -198,10 +131,10 @@ def inputs(kind: str) -> dict[str, torch.Tensor]:
     return {"input_ids": written}
 
 
-def counted(kind: str, name: str, fields: dict[str, Any]) -> Account:
-    design = design_from_config({"model_type": kind, "architectures": [name], **fields})
-    assert design is not None
-    return account(design, tokens=TOKENS, source_tokens=SOURCE, batch=BATCH)
+def counted(kind: str, name: str, fields: dict[str, Any]) -> CostReport:
+    spec = spec_from_config({"model_type": kind, "architectures": [name], **fields})
+    assert spec is not None
+    return count_cost(spec, tokens=TOKENS, source_tokens=SOURCE, batch=BATCH)
 
 
 @pytest.mark.parametrize(("kind", "name", "fields"), CASES)

@@ -8,22 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.engine import registered_attention, transformers_interface
-from attnviz.engine.attention_call import AttentionCall
+from attnviz.engine import observe_torch, passes
+from attnviz.engine.attention_calls import AttentionCall
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.verify import transformers_examinee
-from attnviz.verify.model_checks import (
-    model_checks,
-    open_examinee,
-    parameter_count,
-)
+from attnviz.verify import transformers
+from attnviz.verify.model import open_examinee
+from attnviz.verify.properties import PROPERTIES, model_checks
 from attnviz.verify.records import Check
-
-NAMES = (
-    *("rows sum to one", "causality", "heads sum to the output", "weights as computed plainly"),
-    *("outputs kept", "dropout off", "padding ignored", "model left unchanged"),
-)
 
 Made = Callable[..., tuple[Any, Any]]
 
@@ -50,7 +42,7 @@ def verdicts(checks: dict[str, Check]) -> dict[str, str]:
 )
 def test_every_property_of_a_small_model(examinee: Made, name: str, skipped: set[str]) -> None:
     checks = checks_of(examinee(name)[1])
-    assert tuple(checks) == NAMES
+    assert list(checks) == [one.name for one in PROPERTIES]
     assert verdicts(checks) == dict.fromkeys(skipped, "skipped")
 
 
@@ -90,10 +82,10 @@ def test_dropout_is_tried_where_there_is_any(examinee: Made) -> None:
 @pytest.mark.parametrize("kv_heads", [None, 2])
 def test_mha(causal: bool, kv_heads: int | None) -> None:
     model = OwnAttention(12, 6, kv_heads, causal=causal, seed=3)
-    checks = checks_of(open_examinee(model, model.encode("a b c a d")))
-    assert verdicts(checks) == ({} if causal else {"causality": "skipped"})
+    found = open_examinee(model, model.encode("a b c a d"))
+    assert verdicts(checks_of(found)) == ({} if causal else {"causality": "skipped"})
     shared = 12 if kv_heads is None else kv_heads * 2
-    assert parameter_count(model) == 2 * (12 * 12 + 12) + 2 * (12 * shared + shared)
+    assert found.parameters == 2 * (12 * 12 + 12) + 2 * (12 * shared + shared)
 
 
 def test_the_bundled_model_against_transformers_own_class() -> None:
@@ -138,24 +130,25 @@ def _no_mask(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
 
 
 def _not_put_back(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
-    right = transformers_examinee.observe_transformers
+    right = transformers.observe_pass
 
-    def observe(whole: Any, *given: Any, **options: Any) -> None:
-        right(whole, *given, **options)
+    def observe(forward: Any, *given: Any) -> None:
+        right(forward, *given)
+        whole = forward.model
         whole.register_forward_hook(lambda *call: None)
         with torch.no_grad():
             next(whole.parameters())[-1, -1] += 1e-3
 
-    monkeypatch.setattr(transformers_examinee, "observe_transformers", observe)
+    monkeypatch.setattr(transformers, "observe_pass", observe)
 
 
 def _in_training_mode(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
     """Observing without switching dropout off."""
-    right = registered_attention.borrowed
+    right = passes.borrowed
 
-    def borrowed(whole: Any) -> Any:
+    def borrowed(whole: Any, *way: Any) -> Any:
         modes = [module.training for module in whole.modules()]
-        manager = right(whole)
+        manager = right(whole, *way)
         enter = manager.__enter__
 
         class Left:
@@ -170,7 +163,7 @@ def _in_training_mode(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
 
         return Left()
 
-    monkeypatch.setattr(registered_attention, "borrowed", borrowed)
+    monkeypatch.setattr(passes, "borrowed", borrowed)
 
 
 def _a_bias_forgotten(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
@@ -225,4 +218,4 @@ def test_a_real_run_leaves_the_model_alone(examinee: Made) -> None:
     assert not any(module._forward_hooks for module in whole.modules())
     assert not any(module.training for module in whole.modules())
     assert whole.config._attn_implementation == "sdpa"
-    assert transformers_interface.uses_interface(whole)
+    assert observe_torch.uses_interface(whole)

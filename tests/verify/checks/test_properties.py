@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.engine.patchable import Passage
-from attnviz.records import ModelInfo
-from attnviz.verify import observing, properties
-from attnviz.verify.examinee import HeadSum, Padded, Reference
-from attnviz.verify.maps import apart
-from attnviz.verify.rounding import Rounding
+from attnviz.records import Input, ModelInfo
+from attnviz.verify.examinee import HeadSum, Padded, Reference, apart
+from attnviz.verify.properties import PROPERTIES, Rounding, Run
+from attnviz.verify.records import Check
 
 INFO = ModelInfo("made", None, "Made", "float32", 2, 3, 3, 5)
 ROUNDING = Rounding(INFO, 7, "float32")
@@ -42,13 +40,13 @@ class Made:
     info: ModelInfo = INFO
     kinds: tuple[Any, ...] = ("self",)
     rounds_in: str = "float32"
-    passage: Passage = field(default_factory=lambda: Passage(IDS))
+    passage: Input = field(default_factory=lambda: Input.of_ids(IDS))
     trained: bool = False
     runs: int = 0
     sink: bool = False
     parts: dict[str, str] = field(default_factory=lambda: {"parameters": "a", "hooks": "b"})
 
-    def capture(self, passage: Passage) -> dict[Any, np.ndarray]:
+    def capture(self, passage: Input) -> dict[Any, np.ndarray]:
         self.runs += 1
         maps = weights_of(passage.ids, bool(self.causal) and self.broken != "mask")
         if self.broken == "state" or (self.trained and self.broken == "dropout"):
@@ -63,7 +61,7 @@ class Made:
             maps["self", 0][0, 6, :2] += [-1, 1]
         return {place: maps[place] * (0.75 if self.sink else 1) for place in maps}
 
-    def outputs(self, passage: Passage) -> np.ndarray:
+    def outputs(self, passage: Input) -> np.ndarray:
         outputs = np.cumsum(np.cos(passage.ids))[:, None] * np.ones(3)
         return outputs + (1e-3 * passage.ids[-1] if self.broken == "outputs leak" else 0)
 
@@ -73,13 +71,13 @@ class Made:
             maps["self", 0][1, 4, 2] += 1e-7
         if self.broken == "layers":
             del maps["self", 1]
-        return (Reference("eager", True, maps=maps), Reference("torch", False, maps=maps))
+        return (Reference("eager", True, maps), Reference("torch", False, maps))
 
     def unobserved(self) -> tuple[Reference, ...]:
         outputs = self.outputs(self.passage) + (0.01 if self.broken == "moved" else 0)
         return (
-            Reference("sdpa", False, outputs=outputs),
-            Reference("eager", True, outputs=outputs),
+            Reference("sdpa", False, outputs),
+            Reference("eager", True, outputs),
         )
 
     def sinks(self) -> dict[Any, np.ndarray]:
@@ -104,7 +102,7 @@ class Made:
         if self.broken == "padding":
             maps["self", 1][0, 6] *= 0.99
         seen = (1e-30, "L0H2") if self.broken == "padding seen" else (0.0, "")
-        return (Padded("right", maps, outputs, *seen),), ""
+        return (Padded("right", maps, outputs, seen),), ""
 
     def other_ids(self, count: int) -> tuple[int, ...]:
         return tuple(11 + place % 40 for place in range(count))
@@ -119,24 +117,13 @@ class Made:
         return dict(self.parts)
 
 
-def check(made: Made, name: str) -> Any:
-    passage = made.passage
-    maps, outputs = made.capture(passage), made.outputs(passage)
-    return {
-        "rows": lambda: properties.rows_sum(made, maps, ROUNDING),
-        "causality": lambda: properties.causality(made, maps, outputs, ROUNDING),
-        "heads": lambda: properties.heads_sum(made, ROUNDING),
-        "eager": lambda: observing.eager_weights(made, maps, ROUNDING),
-        "outputs": lambda: observing.outputs_kept(made, outputs, ROUNDING),
-        "dropout": lambda: observing.dropout_off(made, maps),
-        "padding": lambda: observing.padding_ignored(made, maps, outputs, ROUNDING),
-    }[name]()
+def check(made: Made, name: str, **parts: Any) -> Check:
+    """The property whose name begins so."""
+    (found,) = (one for one in PROPERTIES if one.name.startswith(name))
+    return found.check(replace(Run.of(made), rounding=ROUNDING, **parts))
 
 
-NAMES = ("rows", "causality", "heads", "eager", "outputs", "dropout", "padding")
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [one.name for one in PROPERTIES])
 def test_what_holds_passes(name: str) -> None:
     found = check(Made(), name)
     assert found.verdict == "pass", found
@@ -155,9 +142,9 @@ def test_what_holds_passes(name: str) -> None:
         ("causality", "outputs leak", ""),
         ("causality", "nan", "L1H0"),
         ("heads", "heads", "L1"),
-        ("eager", "eager", "L0H1"),
-        ("eager", "layers", "other layers"),
-        ("eager", "nan", "L1H0"),
+        ("weights", "eager", "L0H1"),
+        ("weights", "layers", "other layers"),
+        ("weights", "nan", "L1H0"),
         ("outputs", "moved", ""),
         ("dropout", "dropout", "L1H2"),
         ("dropout", "state", "L1H2"),
@@ -176,7 +163,7 @@ def test_what_does_not_apply_says_why() -> None:
     assert check(Made(causal=()), "causality").skipped == "its tokens see later ones by design"
     assert check(Made("gate"), "heads").skipped == "a gate stands between"
     assert check(Made("no mask"), "padding").skipped == "takes no attention mask"
-    one = Made(passage=Passage((11,)))
+    one = Made(passage=Input.of_ids((11,)))
     assert check(one, "causality").skipped == "one token has no later one"
 
 
@@ -192,7 +179,7 @@ def test_changed_tokens_differ_everywhere() -> None:
     seen: list[tuple[int, ...]] = []
 
     class Noted(Made):
-        def capture(self, passage: Passage) -> dict[Any, np.ndarray]:
+        def capture(self, passage: Input) -> dict[Any, np.ndarray]:
             seen.append(passage.ids)
             return super().capture(passage)
 
@@ -214,11 +201,7 @@ def test_dropout_that_is_there_is_tried_in_training_mode() -> None:
 
 
 def test_what_changed_is_named() -> None:
-    made = Made()
-    before = made.state()
-    assert observing.unchanged(before, made.state()).verdict == "pass"
-    made.parts |= {"hooks": "c", "buffers": "d"}
-    found = observing.unchanged(before, made.state())
+    found = check(Made(), "model left", state={"parameters": "a", "hooks": "c", "buffers": "d"})
     assert found.verdict == "fail"
     assert (found.measures[0].difference, found.measures[0].where) == (2, "hooks, buffers")
 
