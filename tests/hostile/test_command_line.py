@@ -43,12 +43,12 @@ def test_files_are_written_though_nobody_reads(
 def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnviz.heads import files as heads_files
+    from attnviz.heads import data
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(heads_files, "write_heads_csv", fail)
+    monkeypatch.setattr(data, "write_heads_csv", fail)
     done = run("heads", "the cat", "--save", "a.csv", "--save", "b.json")
     assert done.code == 3
     assert done.out.startswith("tiny")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from attnviz.draw.drawing import Drawing
 from attnviz.draw.drawing_plot import write_drawing
-from attnviz.draw.files import save, text_file
+from attnviz.draw.files import save
 from attnviz.errors import UsageError
-from attnviz.heads.rollout_run import Followed
 from attnviz.measures.records import Probe
 from attnviz.patterns.run import Labelled
 from attnviz.patterns.view import PatternView
@@ -61,7 +57,7 @@ def test_svg_of_one_label_and_of_one_that_was_not_measured(
 
 
 def test_nothing_in_a_figure_acts_or_is_fetched(
-    pattern_reports: Callable[..., Any], rollouts: Callable[..., Any], tmp_path: Path
+    pattern_reports: Callable[..., Any], tmp_path: Path
 ) -> None:
     pieces = ("<s>", EVIL, "b")
     report = pattern_reports(
@@ -74,10 +70,6 @@ def test_nothing_in_a_figure_acts_or_is_fetched(
     )
     view = PatternView(text=EVIL, source=EVIL)
     contents = [saved(report, tmp_path / f"a{ending}", view) for ending in (".svg", ".html")]
-    for ending in (".svg", ".html"):
-        followed = Followed(rollouts(pieces=pieces), EVIL, None, False, False)
-        save(tmp_path / f"r{ending}", followed.files("viridis"))
-        contents.append((tmp_path / f"r{ending}").read_text(encoding="utf-8"))
     for content in contents:
         assert "<script" not in content
         assert not {"\x1b", "\u202e"} & set(content)
@@ -110,26 +102,3 @@ def test_png(pattern_reports: Callable[..., Any], tmp_path: Path, heads: int) ->
 def test_a_picture_that_is_too_large_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "a.png").open("wb") as stream, pytest.raises(UsageError, match="too large"):
         write_drawing(Drawing("large", 20_000, 20_000), "viridis", stream)
-
-
-def test_rollout_files_hold_both_matrices(rollouts: Callable[..., Any], tmp_path: Path) -> None:
-    rollout = rollouts()
-    followed = Followed(rollout, "a text", None, False, False)
-    files = {".json": text_file(followed.write_json), **followed.files("viridis")}
-    for ending in files:
-        save(tmp_path / f"a{ending}", files)
-    document = json.loads((tmp_path / "a.json").read_text())
-    assert document["schema"] == "attnviz.rollout/1"
-    assert np.array_equal(document["rollout"], rollout.matrix)
-    assert np.array_equal(document["last_layer"], rollout.raw)
-    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) == 13 * 14 // 2
-    for row in rows:
-        place = int(row["query"]), int(row["key"])
-        assert float(row["rollout"]) == rollout.matrix[place]
-        assert float(row["last_layer"]) == rollout.raw[place]
-        assert row["query_token"] == rollout.tokens.texts[place[0]]
-    texts = labels_of((tmp_path / "a.svg").read_text(encoding="utf-8"))
-    assert {"rollout through 3 layers", "last layer, mean of its heads"} <= set(texts)
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -9,7 +9,6 @@ import pytest
 
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
-from attnviz.heads.rollout_screen import rollout_screen
 from attnviz.measures.records import Probe
 from attnviz.patterns.screen import patterns_screen
 from attnviz.patterns.view import PatternView
@@ -47,24 +46,6 @@ def test_golden(
     golden(name, patterns_screen(pattern_reports(**fields), PatternView(**view), theme, room).plain)
 
 
-@pytest.mark.parametrize(
-    ("name", "room", "more"),
-    [
-        ("rollout_80", 80, {}),
-        ("rollout_120", 120, {"values": True, "explained": True}),
-        ("rollout_40", 40, {"target": "a target"}),
-    ],
-)
-def test_golden_rollout(
-    name: str,
-    room: int,
-    more: dict[str, Any],
-    rollouts: Callable[..., Any],
-    golden: Callable[[str, str], None],
-) -> None:
-    golden(name, rollout_screen(rollouts(), TEXT, PLAIN, room, **more).plain)
-
-
 @pytest.mark.parametrize("room", [20, 31, 47, 80, 101, 199])
 @pytest.mark.parametrize(
     "theme", [Theme("viridis"), PLAIN, ASCII], ids=["colour", "plain", "ascii"]
@@ -87,19 +68,8 @@ def test_no_line_is_too_wide(
             assert width(line) <= room, line
 
 
-@pytest.mark.parametrize("room", [20, 47, 80, 150])
-@pytest.mark.parametrize("count", [1, 2, 13, 60])
-def test_no_line_of_a_rollout_is_too_wide(
-    rollouts: Callable[..., Any], room: int, count: int
-) -> None:
-    rollout = rollouts(pieces=[f"t{place}" for place in range(count)])
-    for theme in (Theme("viridis"), PLAIN):
-        for line in rollout_screen(rollout, TEXT, theme, room, explained=True).plain.splitlines():
-            assert width(line) <= room, line
-
-
 def test_tokens_and_names_cannot_act_on_the_terminal(
-    pattern_reports: Callable[..., Any], rollouts: Callable[..., Any]
+    pattern_reports: Callable[..., Any],
 ) -> None:
     evil = "\x1b[31m[/]\x9b\u202e"
     pieces = ("<s>", evil, "\n", " \u200b")
@@ -116,5 +86,4 @@ def test_tokens_and_names_cannot_act_on_the_terminal(
     for watch in (None, "previous", evil):
         view = PatternView(evil, evil, evil, watch=watch, stats=True, explain=True)
         drawn += patterns_screen(report, view, PLAIN, 90).plain
-    drawn += rollout_screen(rollouts(pieces=pieces), evil, PLAIN, 90, target=evil).plain
     assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(drawn)

@@ -35,9 +35,7 @@ SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
 }
 
 
-def screen_of(
-    report: ScalingReport, theme: Theme, room: int, *wish: Any, **more: Any
-) -> Block:
+def screen_of(report: ScalingReport, theme: Theme, room: int, *wish: Any, **more: Any) -> Block:
     return terminal_block(scaling_document(report, *wish, **more), theme, room)
 
 
