@@ -48,14 +48,16 @@ th { position: sticky; top: 0; background: #ffffff; font-weight: 600; }
 th.word, td.word { text-align: left; }
 td.wraps { white-space: normal; min-width: 16rem; max-width: 44rem; }
 td.strong, tr.strong td { font-weight: 600; }
-td.faint, tr.faint td, td.skipped, td div { color: #667080; }
+td.faint, tr.faint td, td.skipped, tr.below td { color: #667080; }
+tr.open td { border-bottom: 0; padding-bottom: 0; }
+tr.below td { padding-top: 0; font-weight: 400; white-space: normal; }
 tr.ruled td { border-top: 2px solid #8a94a3; }
 td.bar { min-width: 9rem; text-align: left; }
 td.bar i { display: block; height: .8rem; }
 .maps + p, .scroll + p { margin-top: .4rem; }
 @media (prefers-color-scheme: dark) {
   body { background: #12161c; color: #e8ebf0; }
-  p, td.faint, tr.faint td, td.skipped, td div { color: #98a2b0; }
+  p, td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
   th { background: #12161c; }
   th, td { border-color: #39414c; }
 }
@@ -182,14 +184,17 @@ def _table(table: Table, palette: str, names: Collection[str]) -> Iterator[str]:
 
 
 def _row(row: Row, table: Table, palette: str, names: Collection[str], barred: bool) -> str:
-    look = " ".join([*[row.tone] * (row.tone != "plain"), *["ruled"] * row.ruled])
+    look = " ".join(
+        [*[row.tone] * (row.tone != "plain"), *["ruled"] * row.ruled, *["open"] * bool(row.below)]
+    )
     opening = f'<tr class="{look}">' if look else "<tr>"
+    span = len(table.columns) + barred
     if len(row.cells) == 1:
-        span = len(table.columns) + barred
         return f'{opening}<td class="word" colspan="{span}">{safe(row.cells[0])}</td></tr>'
     cells = []
     for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
-        tone: Tone = (row.tones or {}).get(place, column.tone)
+        usual: Tone = column.tone if row.tone == "plain" else "plain"
+        tone: Tone = (row.tones or {}).get(place, usual)
         classes = [*["word"] * (not column.right or not place), *["wraps"] * column.wraps]
         classes += [tone] if tone in ("strong", "faint", "skipped") else []
         look = f' class="{" ".join(classes)}"' if classes else ""
@@ -198,12 +203,15 @@ def _row(row: Row, table: Table, palette: str, names: Collection[str], barred: b
         elif row.depth and not place:
             look += f' style="padding-left:{0.8 + 1.2 * row.depth:.1f}rem"'
         content = f'<a href="#{safe(cell)}">{safe(cell)}</a>' if cell in names else safe(cell)
-        if not place:
-            content += "".join(f"<div>{safe(text)}</div>" for text in row.below)
         cells.append(f"<td{look}>{content}</td>")
     at = 1 if table.ranked else len(cells)
     cells[at:at] = [_bar(row, table.ranked, palette)] * barred
-    return f"{opening}{''.join(cells)}</tr>"
+    drawn = f"{opening}{''.join(cells)}</tr>"
+    if row.below:
+        indent = f' style="padding-left:{0.8 + 1.2 * (row.depth + 1):.1f}rem"'
+        below = "<br/>".join(map(safe, row.below))
+        drawn += f'\n<tr class="below"><td class="word" colspan="{span}"{indent}>{below}</td></tr>'
+    return drawn
 
 
 def _bar(row: Row, signed: bool, palette: str) -> str:

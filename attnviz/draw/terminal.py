@@ -123,5 +123,8 @@ def _facts(part: Facts, theme: Theme, room: int) -> Block:
     if part.lead:
         name = fit(theme.spell(part.name), part.lead, theme.ellipsis)
         leads = [name, *[" " * part.lead] * (len(lines) - 1)]
-        lines = [[*text_line((lead, DIM)), *line] for lead, line in zip(leads, lines, strict=True)]
+        style = DIM if part.name else None
+        lines = [
+            [*text_line((lead, style)), *line] for lead, line in zip(leads, lines, strict=True)
+        ]
     return Block(tuple(lines), room)
