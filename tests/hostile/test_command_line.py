@@ -127,7 +127,7 @@ def test_memory_that_runs_out_on_the_way(refused: Refused, monkeypatch: pytest.M
     def full(*arguments: Any) -> None:
         raise MemoryError("Unable to allocate 107. GiB")
 
-    monkeypatch.setattr("attnviz.heads.run._reports", full)
+    monkeypatch.setattr("attnviz.heads.command._reports", full)
     line = refused(2, "heads", "abc")
     assert line == ("out of memory: Unable to allocate 107. GiB; ask for less, or shorten the text")
 
@@ -140,7 +140,7 @@ def test_a_device_that_runs_out_of_memory(
     def full(*arguments: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. " * 50)
 
-    monkeypatch.setattr("attnviz.heads.run._reports", full)
+    monkeypatch.setattr("attnviz.heads.command._reports", full)
     line = refused(2, "heads", "abc")
     assert line.startswith("the device is out of memory: CUDA out of memory. Tried to allocate 9")
     assert line.endswith("ask for less, shorten the text, or take --device cpu")
