@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.measures.records import Rollout
+from attnviz.heads.rollout import Rollout
 from attnviz.patterns.probes import AnnotatedSentence, WordPair
 from attnviz.patterns.records import Example, PatternReport, PatternScores
 from attnviz.records import ModelInfo, Tokens
