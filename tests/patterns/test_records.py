@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from attnviz.heads.rollout import Rollout
-from attnviz.patterns.probes import AnnotatedSentence, WordPair
-from attnviz.patterns.records import Example, PatternReport, PatternScores
+from attnviz.patterns.records import (
+    AnnotatedSentence,
+    Example,
+    PatternReport,
+    PatternScores,
+    WordPair,
+)
 from attnviz.records import ModelInfo, Tokens
 
 INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
