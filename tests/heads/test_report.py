@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.heads.report import HeadsComparison, compare_heads, heads_report, total_variation
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.heads.report import View, Word, find_word, heads_report
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attnviz.heads.rollout_screen import rollout_screen
 
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
