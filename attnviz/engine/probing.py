@@ -10,9 +10,8 @@ from attnviz.engine.row_blocks import observe_rows
 from attnviz.engine.row_observer import RowObserver
 from attnviz.engine.run import capture
 from attnviz.errors import UsageError
-from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.random_twin import random_twin
-from attnviz.models.vocabulary import HasVocabulary, Vocabulary, random_copies
+from attnviz.models.model import HasVocabulary, Model, TwoStackModel, Vocabulary, random_copies
+from attnviz.models.resolve import random_twin
 from attnviz.records import Kind, Tokens
 
 __all__ = ["Model", "Passage", "Probing", "natural_texts", "open_probing", "shipped_sentences"]

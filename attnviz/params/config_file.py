@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnviz.models.checkpoint_files import read_config
-from attnviz.models.local import local_directory
+from attnviz.models.checkpoint_files import local_directory, read_config
 
 __all__ = ["ConfigFile", "find_config_file"]
 

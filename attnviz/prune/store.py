@@ -17,9 +17,15 @@ import torch
 from torch import Tensor
 
 from attnviz.errors import UnsupportedError
-from attnviz.models.cut_tensors import HeadShape, OutputProjection, silenced
+from attnviz.models.cut_tensors import (
+    CutPlan,
+    HeadShape,
+    OutputProjection,
+    Removed,
+    cut_plans,
+    silenced,
+)
 from attnviz.models.foreign import foreign
-from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.models.huggingface import no_bars
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.prune.records import PrunedModel
