@@ -35,8 +35,8 @@ from attnviz.models.foreign import foreign, quietly, tokenizing
 from attnviz.models.hub import find_checkpoint
 from attnviz.models.memory import require_memory
 from attnviz.models.model import stated_revision, trained_tokens
-from attnviz.models.placement import find_device, find_dtype
-from attnviz.models.ready import drawing, made_ready
+from attnviz.models.placement import drawing, find_device, find_dtype
+from attnviz.models.ready import made_ready
 from attnviz.models.shapes import Shape
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.reading import read_json

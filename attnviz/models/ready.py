@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +15,11 @@ from attnviz.models.architecture import context_length, read_shape
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.foreign import foreign
 from attnviz.models.memory import require_memory
+from attnviz.models.placement import drawing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind, ModelInfo
 
-__all__ = ["drawing", "handed_over", "made_ready", "redrawn"]
+__all__ = ["handed_over", "made_ready", "redrawn"]
 
 _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NAMED = 3
@@ -82,19 +81,6 @@ def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
     with foreign(f"{name!r} cannot be built anew"), drawing(whole.dtype, seed):
         twin = type(whole)(copy.deepcopy(whole.config))
     return made_ready(name, twin, model.tokenizer, whole.device, seed=seed)
-
-
-@contextmanager
-def drawing(number_type: torch.dtype, seed: int) -> Iterator[None]:
-    """Weights are drawn in ``number_type`` from ``seed``; the caller's random numbers go on."""
-    usual = torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        torch.set_default_dtype(number_type)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(usual)
 
 
 def _described(

@@ -9,10 +9,9 @@ from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import LoadOptions
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.params.design_options import design_from_options
-from attnviz.params.designs import Request, counted_case
-from attnviz.params.find_design import find_design
-from attnviz.params.specs import Design
+from attnviz.params.counting.parameters import count_parameters
+from attnviz.params.find_spec import find_spec
+from attnviz.params.shapes import spec_from_options
 from attnviz.records import Tokens
 from attnviz.verify.examinee import Examinee
 from attnviz.verify.native import BundledExaminee, OwnExaminee
@@ -61,21 +60,15 @@ def _expected(model: Model, name: str, options: LoadOptions) -> tuple[int, str]:
         shape = model.attention.shape
         sizes = {"d_model": shape.d_model, "heads": shape.heads, "kv_heads": shape.kv_heads}
         words = " ".join(f"--{key.replace('_', '-')} {size}" for key, size in sizes.items())
-        design = design_from_options(
+        spec = spec_from_options(
             d_model=shape.d_model, heads=shape.heads, kv_heads=shape.kv_heads, bias=True
         )
-        return _counted(design), f"attnviz params {words} --bias"
-    found = find_design(name, revision=options.revision, offline=options.offline)
+        return count_parameters(spec).total, f"attnviz params {words} --bias"
+    found = find_spec(name, revision=options.revision, offline=options.offline)
     command = f"attnviz params --model {name}"
-    if found.design is not None:
-        return _counted(found.design), command
+    if found.spec is not None:
+        return count_parameters(found.spec).total, command
     from attnviz.params.meta_count import count_on_meta  # takes seconds
 
     made = count_on_meta(found.config, name=name, architecture=found.architecture)
     return made.total, command
-
-
-def _counted(design: Design) -> int:
-    account = counted_case(design, Request()).account
-    assert account is not None
-    return account.parameters.total
