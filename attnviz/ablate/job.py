@@ -19,8 +19,7 @@ from attnviz.engine.capture import Choice, attention_kind, target_tokens
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.errors import UsageError
-from attnviz.models.fingerprint import weights_fingerprint
-from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.model import Model, NumpyModel, TwoStackModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, Tokens
 
