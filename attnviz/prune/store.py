@@ -123,10 +123,10 @@ def difference_from_masked(
     The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
     float32 and four rounding steps in half precision, times the largest output above one.
     """
-    passage = Input.of_ids(ids, ids[: len(ids) // 2 + 1] if len(model.kinds) > 1 else None)
-    subject = patchable_transformers(model.model, model.kinds[0], passage)
-    inputs = subject.inputs(passage)
-    with ablating(subject, heads):
+    text = Input.of_ids(ids, ids[: len(ids) // 2 + 1] if len(model.kinds) > 1 else None)
+    patchable = patchable_transformers(model.model, model.kinds[0], text)
+    inputs = patchable.inputs(text)
+    with ablating(patchable, heads):
         expected = _answer(model.model(**inputs))
     scale = max(float(expected.abs().max()), 1.0)
     dtype = model.model.dtype
