@@ -15,10 +15,9 @@ from attnviz.ablate.resume import digest, texts_digest
 from attnviz.cli.measured_texts import encode_texts, single_token
 from attnviz.cli.scan_progress import Advance
 from attnviz.cli.texts_input import Texts
-from attnviz.engine.effects import Variant
-from attnviz.engine.over_text import Choice, attention_kind, target_tokens
-from attnviz.engine.scan.options import ScanOptions
-from attnviz.engine.scan.run import Scan, open_scan
+from attnviz.engine.capture import Choice, attention_kind, target_tokens
+from attnviz.engine.effects import ScanOptions, Variant
+from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.errors import UsageError
 from attnviz.models.fingerprint import weights_fingerprint
 from attnviz.models.model import Model, NumpyModel, TwoStackModel
@@ -104,7 +103,7 @@ class Job:
         targets = tuple(targets[place] for place in kept) if targets else ()
         heads = None
         if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
-            heads = open_scan(model, tokens[:1], kind=kind, targets=targets[:1]).heads
+            heads = open_scan(model, inputs_of(tokens[:1], targets[:1]), kind=kind).heads
             if len(heads) < model.info.layers and kind == "self":
                 notes += (
                     f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
@@ -134,12 +133,10 @@ class Job:
         losses = self.options.token_losses and not control
         return open_scan(
             self.model,
-            self.texts,
+            inputs_of(self.texts, self.targets),
             replace(self.options, control=control, token_losses=losses),
             kind=self.kind,
-            targets=self.targets,
-            references=self.references,
-            reference_targets=self.reference_targets,
+            references=inputs_of(self.references, self.reference_targets),
         )
 
     def drawn(self) -> list[int]:
@@ -164,15 +161,13 @@ class Job:
                 "choose --method exact"
             )
         from attnviz.engine.gradient import gradient_importance  # torch only where needed
-        from attnviz.engine.scan.models import open_subject, passages_of
+        from attnviz.engine.patchable import open_patchable
 
-        passages = passages_of(self.texts, self.targets)
-        read = self.targets or self.texts
+        inputs = inputs_of(self.texts, self.targets)
         asked = {head for variant in self.variants for head in variant.heads}
         found = gradient_importance(
-            open_subject(self.model, self.kind, passages[0]),
-            [passages[text] for text in texts],
-            special=[read[text].special for text in texts],
+            open_patchable(self.model, self.kind, inputs[0]),
+            [inputs[text] for text in texts],
             on_progress=lambda done, total: advance(done / total),
             enough=enough,
         )

@@ -18,7 +18,7 @@ from attnviz.cli.progress import loading
 from attnviz.cli.scan_progress import scanning, spoken_time
 from attnviz.cli.terminal import messages
 from attnviz.cli.texts_input import Texts, read_texts_file
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.errors import UnsupportedError
 from attnviz.measures.traits import head_scores
 from attnviz.measures.words import joined

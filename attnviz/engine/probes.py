@@ -11,13 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from attnviz.errors import LoadError
-from attnviz.measures.records import (
-    LABELS,
-    RELATIONS,
-    STATISTICS,
-    AnnotatedSentence,
-    WordPair,
-)
+from attnviz.measures.records import LABELS, RELATIONS, STATISTICS, AnnotatedSentence, WordPair
 from attnviz.reading import read_bytes
 
 __all__ = ["natural_texts", "read_probe_file", "shipped_sentences"]

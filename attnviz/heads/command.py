@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
-    from attnviz.engine.over_text import Choice
+    from attnviz.engine.capture import Choice
     from attnviz.heads.report import HeadsComparison, View
     from attnviz.models.resolve import LoadOptions
     from attnviz.records import HeadsReport
@@ -142,7 +142,7 @@ def heads(
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as loads
     from attnviz.cli.text_input import read_text
-    from attnviz.engine.over_text import Choice
+    from attnviz.engine.capture import Choice
 
     compared = ["compare_mask"] * own.compare_mask + ["score"] * bool(own.score)
     variants = make_variants(
@@ -236,7 +236,7 @@ def _reports(
     progress: Callable[[str, int, int | None], None] | None,
 ) -> list[HeadsReport]:
     """One report for each run; a model is loaded again only where it is another."""
-    from attnviz.engine.over_text import observe
+    from attnviz.engine.capture import capture_text
     from attnviz.heads.report import heads_report
     from attnviz.models.resolve import load
 
@@ -246,7 +246,7 @@ def _reports(
         if model is None or loaded != options:
             model = load(model_name, replace(options, progress=progress))
             loaded = options
-        record, selected = observe(model, text, choice)
+        record, selected = capture_text(model, text, choice)
         order = choice.index_base, view.sort, view.reverse
         reports.append(heads_report(record, selected, *order, text=text, target=choice.target))
     return reports

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
-from attnviz.engine.probing import Model, Probing, open_probing, shipped_sentences
+from attnviz.engine.probes import shipped_sentences
+from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.measures.labels import (
     THRESHOLD,
@@ -24,6 +25,7 @@ from attnviz.measures.records import (
     Probe,
     View,
 )
+from attnviz.models.model import Model
 from attnviz.patterns.examples import examples_of
 from attnviz.patterns.measure import cells_of, measure
 from attnviz.patterns.reasons import not_measured

@@ -8,7 +8,7 @@ import pytest
 
 import attnviz
 from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.models.huggingface import load_transformers
 from attnviz.models.training_note import stated_revision, trained_tokens
 from attnviz.models.transformers_model import TransformersModel

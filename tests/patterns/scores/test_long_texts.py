@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from attnviz.engine import row_blocks_torch
+from attnviz.engine import observe_torch
 from attnviz.measures import scores as measures
 from attnviz.models.own import OwnAttention
 from attnviz.models.ready import made_ready
@@ -65,9 +65,9 @@ def test_recomputed_blocks_give_the_same_scores(view, monkeypatch: pytest.Monkey
     model = llama()
     text = model.encode(words(211))
     whole = score_patterns(model, [text], view=view)
-    monkeypatch.setattr(row_blocks_torch, "LONG", 100)
+    monkeypatch.setattr(observe_torch, "LONG", 100)
     blocks = score_patterns(model, [text], view=view)
-    assert set(row_blocks_torch._plain[model.model].values()) == {True}
+    assert set(observe_torch._plain[model.model].values()) == {True}
     for one, other in zip(whole.heads, blocks.heads, strict=True):
         assert one.label == other.label
         for name, score in one.scores.items():
