@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnviz.heads.rollout_run import Followed
+from attnviz.heads.rollout_screen import rollout_screen
 
 from attnviz.draw.files import save, text_file
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
-from attnviz.heads.rollout_run import Followed
-from attnviz.heads.rollout_screen import rollout_screen
 from attnviz.measures.records import Rollout
 from attnviz.records import ModelInfo
 
