@@ -18,7 +18,7 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.measures.scores import uniform_weights
+from attnviz.measures.rows import uniform_weights
 from attnviz.models.memory import require_room
 from attnviz.sweep.records import PatternScore, SweepModel
 from attnviz.sweep.tasks import BEGINNING, Pattern, Samples, Task

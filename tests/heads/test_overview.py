@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.heads.overview import overview
-from attnviz.measures.traits import TRAITS
+from attnviz.measures.registry import label_named
 from attnviz.records import HeadsReport
 
 Reports = Callable[..., HeadsReport]
@@ -151,7 +151,7 @@ def test_the_traits_are_counted(reports: Reports) -> None:
     report = reports(heads=(5, 5))
     counted = re.findall(r"(\S) (\w+) in (\d+)", overview(report, Theme(), 200, 40).plain)
     assert sum(int(count) for _, _, count in counted) == 10
-    assert all(TRAITS[name] == letter for letter, name, _ in counted)
+    assert all(label_named(name).letter == letter for letter, name, _ in counted)
     assert [int(c) for *_, c in counted] == sorted((int(c) for *_, c in counted), reverse=True)
 
 

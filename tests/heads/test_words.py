@@ -17,8 +17,6 @@ from attnviz.heads.words import (
     score_words,
     variant_names,
 )
-from attnviz.measures.meanings import MEANINGS
-from attnviz.measures.traits import TRAITS
 from attnviz.records import AttentionRecord, HeadsReport
 
 Reports = Callable[..., HeadsReport]
@@ -86,10 +84,6 @@ def test_a_title_without_measures(reports: Reports) -> None:
     words = score_words(report, report.heads[0])
     assert "previous not measured" in words
     assert "nan" not in " ".join(words)
-
-
-def test_every_trait_has_a_meaning() -> None:
-    assert set(TRAITS) <= set(MEANINGS)
 
 
 def test_the_reading_explains_what_is_shown(reports: Reports) -> None:
