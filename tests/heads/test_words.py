@@ -95,10 +95,9 @@ def test_the_reading_explains_what_is_shown(reports: Reports) -> None:
             (e for e in report.heads if e.trait.name == name), key=lambda e: e.trait.score
         )
         where = f"{report.name(strongest.layer, strongest.head)}, {share(strongest.trait.score)}."
-        assert (
-            f"{name} ({TRAITS[name]}): {MEANINGS[name]}; clearest of those named so: {where}"
-            in (said)
-        )
+        label = label_named(name)
+        opening = f"{name} ({label.letter}): {label.meaning}"
+        assert f"{opening}; clearest of those named so: {where}" in said
     assert "moved:" not in said
     assert "moved:" in " ".join(explanation(compare_heads([report, report])))
 
