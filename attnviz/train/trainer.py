@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.growth import grown
-from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 from attnviz.train.evaluation import validation_loss
 from attnviz.train.optimisation import (

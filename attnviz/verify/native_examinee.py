@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnviz.attention.masks import padding_mask
+from attnviz.attention.functional import padding_mask
 from attnviz.engine.ablation_hook_points import HookPointSites
 from attnviz.engine.hook_points import observe_hook_points
 from attnviz.engine.patchable import Passage
