@@ -13,12 +13,13 @@ from attnviz.cli.options import (
     Kind,
     Loading,
     Model,
+    Output,
     OwnShape,
     Texts,
     Truncation,
     load_options,
+    saved,
 )
-from attnviz.cli.output import Output, saved
 
 __all__ = [
     "EXAMPLES",
@@ -150,7 +151,7 @@ def ablate(
     from attnviz.ablate.head_choice import RemovalChoice
     from attnviz.ablate.request import ScanWish, ViewWish
     from attnviz.ablate.run import show_ablation
-    from attnviz.cli.texts_input import read_texts
+    from attnviz.cli.inputs import read_texts
 
     show_ablation(
         lambda: read_texts(texts.text, texts.file, texts.texts),

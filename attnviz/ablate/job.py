@@ -11,9 +11,8 @@ import numpy as np
 from attnviz.ablate.head_choice import choose_removals
 from attnviz.ablate.request import DRAWS, ScanWish
 from attnviz.ablate.stored_scores import digest, texts_digest
-from attnviz.cli.measured_texts import encode_texts, single_token
-from attnviz.cli.scan_progress import Advance
-from attnviz.cli.texts_input import Texts, read_texts_file
+from attnviz.cli.inputs import Texts, encode_texts, read_texts_file, single_token
+from attnviz.cli.progress import Advance
 from attnviz.engine.effects import Variant
 from attnviz.engine.over_text import Choice, attention_kind, target_tokens
 from attnviz.engine.scan.options import ScanOptions

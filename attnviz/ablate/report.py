@@ -17,7 +17,7 @@ from attnviz.ablate.order import ranked_effects
 from attnviz.ablate.request import ScanWish
 from attnviz.ablate.resume import ResumeFile
 from attnviz.ablate.scanning import Part, ScanRun
-from attnviz.cli.scan_progress import Advance
+from attnviz.cli.progress import Advance
 from attnviz.engine.effects import AblationReport, Effect, Metric
 from attnviz.errors import UsageError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.ablate.head_choice import RemovalChoice
-from attnviz.cli.amounts import Budget, read_budget, read_bytes
+from attnviz.cli.options import Budget, read_budget, read_bytes
 from attnviz.engine.effects import Method, Metric, Mode, Positions
 from attnviz.errors import UsageError
 from attnviz.records import Kind

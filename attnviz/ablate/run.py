@@ -19,12 +19,11 @@ from attnviz.ablate.request import ScanWish, ViewWish
 from attnviz.ablate.resume import ResumeFile
 from attnviz.ablate.screen import ablation_screen
 from attnviz.ablate.view import AblationView
+from attnviz.cli.inputs import Texts
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import open_outlet
-from attnviz.cli.output import Output
-from attnviz.cli.progress import loading
-from attnviz.cli.scan_progress import scanning, spoken_time
+from attnviz.cli.progress import loading, scanning, spoken_time
 from attnviz.cli.terminal import messages
-from attnviz.cli.texts_input import Texts
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import AblationReport

@@ -9,7 +9,7 @@ from typing import Any
 
 from attnviz.ablate.resume import Piece, ResumeFile
 from attnviz.ablate.stored_scores import restore_scores, store_scores
-from attnviz.cli.scan_progress import Advance
+from attnviz.cli.progress import Advance
 from attnviz.engine.effects import Scores, Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import LoadError

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hint
 import typer
 from typer.core import TyperCommand
 
-from attnviz.cli.text_input import as_utf8
+from attnviz.cli.inputs import as_utf8
 from attnviz.errors import UsageError
 
 __all__ = ["SETTINGS", "Options", "argument", "command", "flag", "option"]

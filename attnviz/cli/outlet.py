@@ -9,11 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from rich.console import Console
-
-from attnviz.cli.output import SCREEN_ENDING, Output
-from attnviz.cli.streams import printing
-from attnviz.cli.terminal import messages, open_console
+from attnviz.cli.options import SCREEN_ENDING, Output
+from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.blocks import Block
 from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
@@ -21,6 +18,7 @@ from attnviz.errors import AttnvizError
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+    from rich.console import Console
 
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer

@@ -12,12 +12,13 @@ from attnviz.cli.options import (
     IndexBase,
     Loading,
     Model,
+    Output,
     OwnShape,
     Text,
     Truncation,
     load_options,
+    saved,
 )
-from attnviz.cli.output import Output, saved
 
 __all__ = ["EXAMPLES", "HeadsOutput", "Kinds", "Variants", "View", "heads"]
 
@@ -118,7 +119,7 @@ def heads(
     output: HeadsOutput,
 ) -> None:
     """Show where each attention head looks, over one text."""
-    from attnviz.cli.text_input import read_text
+    from attnviz.cli.inputs import read_text
     from attnviz.errors import UsageError
     from attnviz.heads.run import Choice, Wish, show_heads
     from attnviz.heads.variants import make_variants

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attnviz.cli.groups import Options, command, flag, option
-from attnviz.cli.options import Loading, Model, OwnShape, Text, Truncation, load_options
-from attnviz.cli.output import Output
+from attnviz.cli.options import Loading, Model, Output, OwnShape, Text, Truncation, load_options
 
 __all__ = ["EXAMPLES", "SelfAttention", "View", "rollout"]
 
@@ -55,7 +54,7 @@ def rollout(
     output: Output,
 ) -> None:
     """Follow attention through all layers, from each output token to the input."""
-    from attnviz.cli.text_input import read_text
+    from attnviz.cli.inputs import read_text
     from attnviz.engine.over_text import Choice
     from attnviz.heads.rollout_run import show_rollout
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import Result, open_outlet
-from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme

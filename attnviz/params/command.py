@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attnviz.cli.complete import complete_shape
 from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import Loading
-from attnviz.cli.output import Output, saved
+from attnviz.cli.options import Loading, Output, complete_shape, saved
 
 __all__ = [
     "EXAMPLES",

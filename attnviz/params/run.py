@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import open_outlet
-from attnviz.cli.output import Output
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError

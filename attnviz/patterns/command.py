@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attnviz.cli.complete import complete_label
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
     HeadChoice,
@@ -14,12 +13,13 @@ from attnviz.cli.options import (
     Kind,
     Loading,
     Model,
+    Output,
     OwnShape,
     Text,
     Truncation,
+    complete_label,
     load_options,
 )
-from attnviz.cli.output import Output
 
 __all__ = ["EXAMPLES", "ScoredModel", "Scoring", "View", "patterns"]
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from attnviz.cli.inputs import read_text
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import open_outlet
-from attnviz.cli.output import Output
-from attnviz.cli.progress import loading
-from attnviz.cli.scan_progress import Advance, scanning, spoken_time
-from attnviz.cli.text_input import read_text
+from attnviz.cli.progress import Advance, loading, scanning, spoken_time
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.over_text import Choice, attention_kind, encoded, target_tokens

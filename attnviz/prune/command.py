@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Literal
 
 from attnviz.cli.groups import Options, command, flag, option
-from attnviz.cli.options import IndexBase, Loading, ModelName, Texts, Truncation, load_options
-from attnviz.cli.output import Output
+from attnviz.cli.options import (
+    IndexBase,
+    Loading,
+    ModelName,
+    Output,
+    Texts,
+    Truncation,
+    load_options,
+)
 
 __all__ = ["EXAMPLES", "Measure", "Removal", "prune"]
 
@@ -75,7 +82,7 @@ def prune(
     output: Output,
 ) -> None:
     """Remove the least important heads for good, beside as many at random."""
-    from attnviz.cli.texts_input import read_texts
+    from attnviz.cli.inputs import read_texts
     from attnviz.prune.run import PruneWish, show_prune
 
     wish = PruneWish(

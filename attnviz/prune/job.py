@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attnviz.cli.measured_texts import encode_texts
-from attnviz.cli.texts_input import Texts
+from attnviz.cli.inputs import Texts, encode_texts
 from attnviz.engine.output_projections import find_output_projections
 from attnviz.engine.over_text import Choice, target_tokens
 from attnviz.engine.scan.run import ScanOptions, open_scan

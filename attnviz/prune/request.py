@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnviz.cli.amounts import read_bytes
+from attnviz.cli.options import read_bytes
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.prune.order import Bounds, Goal, Importance

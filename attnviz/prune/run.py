@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from attnviz.cli.inputs import Texts
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import open_outlet
-from attnviz.cli.output import Output
-from attnviz.cli.progress import loading
-from attnviz.cli.scan_progress import scanning
-from attnviz.cli.texts_input import Texts
+from attnviz.cli.progress import loading, scanning
 from attnviz.errors import UsageError
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.prune.records import PruneReport

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.cli.complete import complete_model
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.options import (
     HeadChoice,
     IndexBase,
     Loading,
+    Output,
     OwnShape,
     Text,
     Truncation,
+    complete_model,
     load_options,
 )
-from attnviz.cli.output import Output
 
 __all__ = ["EXAMPLES", "FromModel", "ModelText", "RandomVectors", "Seed", "scaling"]
 

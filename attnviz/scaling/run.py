@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from attnviz.cli.inputs import read_texts
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import open_outlet
-from attnviz.cli.output import Output
-from attnviz.cli.progress import loading
-from attnviz.cli.scan_progress import scanning
-from attnviz.cli.texts_input import read_texts
+from attnviz.cli.progress import loading, scanning
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.over_text import encoded

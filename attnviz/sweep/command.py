@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.cli.groups import Options, command, option
-from attnviz.cli.options import Device
-from attnviz.cli.output import Output
+from attnviz.cli.options import Device, Output
 
 __all__ = ["EXAMPLES", "Heads", "Learned", "Shape", "sweep"]
 

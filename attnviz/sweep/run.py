@@ -12,11 +12,10 @@ import torch
 from rich.console import Console, Group
 from rich.text import Text
 
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import open_outlet
-from attnviz.cli.output import Output
-from attnviz.cli.scan_progress import spoken_time
-from attnviz.cli.signals import between_steps
-from attnviz.cli.terminal import messages
+from attnviz.cli.progress import spoken_time
+from attnviz.cli.terminal import between_steps, messages
 from attnviz.draw.curve import plot_block
 from attnviz.draw.theme import Theme
 from attnviz.models.placement import find_device

@@ -10,8 +10,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import Device
-from attnviz.cli.output import Output, saved
+from attnviz.cli.options import Device, Output, saved
 
 __all__ = ["EXAMPLES", "Budget", "ListOptions", "TrainOutput", "Trained", "spread_lists", "train"]
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import open_outlet
-from attnviz.cli.output import Output
-from attnviz.cli.scan_progress import spoken_time
-from attnviz.cli.signals import as_interrupt, between_steps
-from attnviz.cli.terminal import messages
+from attnviz.cli.progress import spoken_time
+from attnviz.cli.terminal import as_interrupt, between_steps, messages
 from attnviz.draw.blocks import Block
 from attnviz.draw.labels import visible, width
 from attnviz.draw.lock import held

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.cli.complete import complete_model
 from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import Loading, OwnShape, Text, Truncation, load_options
-from attnviz.cli.output import Output
+from attnviz.cli.options import (
+    Loading,
+    Output,
+    OwnShape,
+    Text,
+    Truncation,
+    complete_model,
+    load_options,
+)
 
 __all__ = ["EXAMPLES", "ModelText", "Own", "Verified", "verify"]
 

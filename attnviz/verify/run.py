@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
+from attnviz.cli.inputs import read_text
+from attnviz.cli.options import Output
 from attnviz.cli.outlet import Outlet, open_outlet
-from attnviz.cli.output import Output
 from attnviz.cli.progress import loading
-from attnviz.cli.text_input import read_text
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError, UsageError
