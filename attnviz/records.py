@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 __all__ = [
     "AttentionRecord",
     "HeadScores",
-    "HeadsComparison",
     "HeadsReport",
     "Kind",
     "LayerWeights",
@@ -208,18 +207,21 @@ class HeadsReport:
 
     record: the weights.
     heads: the scores, one entry a kept head, in the order of ``record`` or as sorted.
-    telling: the few heads worth a full map, as (layer, head).
+    notable: the few heads worth a full map, as (layer, head).
     selected: whether the user chose the heads, or all are there.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     sorted_by: the measure that orders ``heads``, or None for layer by layer.
+    text: what was read. target: the decoder's text, or the one that looks at the other.
     """
 
     record: AttentionRecord
     heads: tuple[HeadScores, ...]
-    telling: tuple[tuple[int, int], ...]
+    notable: tuple[tuple[int, int], ...]
     selected: bool
     index_base: int = 0
     sorted_by: str | None = None
+    text: str = ""
+    target: str | None = None
 
     def name(self, layer: int, head: int) -> str:
         """A head's name, such as ``L2H5``; ``H5`` where the layer is not known."""
@@ -241,36 +243,3 @@ class HeadsReport:
             if (entry.layer, entry.head) == (layer, head):
                 return entry
         raise KeyError(f"{self.name(layer, head)} was not kept")
-
-
-@dataclass(frozen=True)
-class HeadsComparison:
-    """Runs of one model over one text, to be seen side by side.
-
-    reports: at least two; they differ in the kind of attention, its mask or its score.
-    moved: for each report, the share of attention that each head (layer, head) has on other keys
-        than in the first one, in [0, 1]; None for the first, and where texts differ.
-    """
-
-    reports: tuple[HeadsReport, ...]
-    moved: tuple[Mapping[tuple[int, int], float] | None, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.reports) < 2 or len(self.moved) != len(self.reports):
-            raise ValueError(
-                "a comparison needs two reports, and what was moved in each: "
-                f"got {len(self.reports)} and {len(self.moved)}"
-            )
-
-    @property
-    def first(self) -> HeadsReport:
-        """The report that stands for all in what they share, and in the order of heads."""
-        return self.reports[0]
-
-    def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
-        """Which of the reports kept a head."""
-        return tuple(
-            index
-            for index, report in enumerate(self.reports)
-            if any((entry.layer, entry.head) == (layer, head) for entry in report.heads)
-        )

@@ -1,7 +1,7 @@
 """What most tests share: one thread a process, the command line run inside it, tiny checkpoints.
 
 On a busy machine two threads of small models wait for each other far longer than they compute, in
-the processes that tests start as well: one is set before torch is imported.
+the processes that tests start as well: one is set before NumPy or torch is imported.
 
 Golden screens lie in ``golden/`` beside their tests; after a wanted change of the drawing, write
 them anew with ``ATTNVIZ_GOLDEN=write pytest tests/CAPABILITY`` and look at the difference.
@@ -9,9 +9,12 @@ them anew with ``ATTNVIZ_GOLDEN=write pytest tests/CAPABILITY`` and look at the 
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import io
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +39,6 @@ from attnviz.records import (
     ModelInfo,
     Tokens,
 )
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, where Ctrl-C is ignored: processes of the tests would inherit that.

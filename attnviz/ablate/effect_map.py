@@ -1,4 +1,8 @@
-"""The map of all removals: rows are layers, columns are heads, colour and sign say what is lost."""
+"""The map of all ablations on a terminal: a cell each, coloured by sign and size.
+
+Without colour a glyph in each cell tells sign and strength. Where there is room the cell has its
+value, written as all of one metric are: the same power of a thousand, the same decimals.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from attnviz.ablate.numbers import NumberScale
-from attnviz.ablate.sign_legend import sign_legend
+from attnviz.ablate.number_scale import NumberScale
 from attnviz.draw.axes import tick_line
-from attnviz.draw.blocks import BOLD, DIM, Block, Line, stack, text_line, widest
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, flow, stack, text_line, widest
 from attnviz.draw.diverging import diverging_steps, sign_glyph, strength
-from attnviz.draw.labels import width
+from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.theme import Theme
 
-__all__ = ["EffectGrid", "effect_map", "map_width"]
+__all__ = ["WIDEST_CELL", "EffectGrid", "effect_map", "sign_legend"]
 
-_WIDEST_CELL = 9
+WIDEST_CELL = 9
 _GLYPH_CELL = 2
 _LEAST_VALUE = 3
+_SAMPLES = (-1.0, -0.25, 0.0, 0.25, 1.0)
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,14 @@ class EffectGrid:
     values: in the unit that is shown, shape (row, column); NaN where nothing was measured.
     rows, columns: the names, such as ``L2`` and ``H5``.
     scale: how values are written; its limit is where colours are full.
+    unit: of the values.
     """
 
     values: NDArray[np.floating]
     rows: Sequence[str]
     columns: Sequence[str]
     scale: NumberScale
+    unit: str
 
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.rows), len(self.columns)):
@@ -47,17 +53,14 @@ class EffectGrid:
             )
 
 
-def effect_map(grid: EffectGrid, theme: Theme, room: int, unit: str) -> Block:
-    """A cell a removal in at most ``room`` columns, its value in it where there is room.
-
-    unit: of the values, for the legend below.
+def effect_map(grid: EffectGrid, theme: Theme, room: int) -> Block:
+    """The cells in at most ``room`` columns, and below what they mean.
 
     Where the heads of a layer need more columns than there are, they go on in the next line.
-    Without colour a glyph in each cell tells sign and strength.
     """
     theme = replace(theme, palette=DIVERGING)
-    indent = _indent(grid)
-    cell, written = _cell_width(grid, theme, room)
+    indent = max(map(width, grid.rows)) + 1
+    cell, written = _cell_width(grid, theme, room - indent)
     per_row = min(max((room - indent) // cell, 1), len(grid.columns))
     lines: list[Line] = []
     whole = per_row >= len(grid.columns)
@@ -70,24 +73,15 @@ def effect_map(grid: EffectGrid, theme: Theme, room: int, unit: str) -> Block:
                 lines.append(_names(grid.columns[part], indent, cell))
             label = name if not start else ""
             line = [Segment(label.ljust(indent), BOLD)]
-            line += [_cell(value, cell, written, grid, theme) for value in row[part].tolist()]
+            line += [_cell(value, cell, written, grid.scale, theme) for value in row[part].tolist()]
             lines.append(line)
-    legend = sign_legend(grid.scale, theme, room, unit, written)
+    legend = sign_legend(grid.scale, theme, room, grid.unit, written)
     return stack([Block(tuple(lines), widest(lines)), legend], gap=0)
-
-
-def map_width(grid: EffectGrid) -> int:
-    """The columns that the cells take where there is room for all."""
-    return _indent(grid) + _WIDEST_CELL * len(grid.columns)
-
-
-def _indent(grid: EffectGrid) -> int:
-    return max(map(width, grid.rows)) + 1
 
 
 def _cell_width(grid: EffectGrid, theme: Theme, room: int) -> tuple[int, bool]:
     """The columns of a cell, and whether its value is written in it."""
-    cell = min((room - _indent(grid)) // len(grid.columns), _WIDEST_CELL)
+    cell = min(room // len(grid.columns), WIDEST_CELL)
     if cell > _LEAST_VALUE and grid.scale.fitted(grid.scale.limit, _text_room(cell, theme)):
         return cell, True
     return max(min(cell, _LEAST_VALUE), _GLYPH_CELL), False
@@ -106,20 +100,51 @@ def _names(columns: Sequence[str], indent: int, cell: int) -> Line:
     return tick_line(numbers, indent, cell)
 
 
-def _cell(value: float, cell: int, written: bool, grid: EffectGrid, theme: Theme) -> Segment:
+def _cell(value: float, cell: int, written: bool, scale: NumberScale, theme: Theme) -> Segment:
     if np.isnan(value):
         return Segment(" " * cell)
-    text = grid.scale.fitted(value, _text_room(cell, theme)) if written else None
+    text = scale.fitted(value, _text_room(cell, theme)) if written else None
+    if text == "·":
+        text = theme.trace
     if theme.colour:
-        step = int(diverging_steps(np.array(value), grid.scale.limit))
-        return theme.cells(step, cell, _safe(text or "", theme))
+        return theme.cells(int(diverging_steps(np.array(value), scale.limit)), cell, text or "")
     if text is None:
-        return Segment((sign_glyph(value, grid.scale.limit, theme.ascii) * (cell - 1)).ljust(cell))
+        return Segment((sign_glyph(value, scale.limit, theme.ascii) * (cell - 1)).ljust(cell))
     # The number has its sign: a glyph of the sign's own family would run into it.
-    size = sign_glyph(abs(value), grid.scale.limit, theme.ascii)
-    mark = size if strength(value, grid.scale.limit) else " "
-    return Segment((mark + _safe(text, theme).rjust(cell - 2)).ljust(cell))
+    size = sign_glyph(abs(value), scale.limit, theme.ascii)
+    mark = size if strength(value, scale.limit) else " "
+    return Segment((mark + text.rjust(cell - 2)).ljust(cell))
 
 
-def _safe(text: str, theme: Theme) -> str:
-    return theme.trace if text == "·" else text
+def sign_legend(
+    scale: NumberScale, theme: Theme, room: int, unit: str, written: bool = False
+) -> Block:
+    """Sample cells with their values; the range is the same both ways.
+
+    written: the cells hold their numbers, so that glyphs need to show the size alone.
+    """
+    theme = replace(theme, palette=DIVERGING)
+    sizes = written and not theme.colour
+    samples = _words(f"{unit}{scale.times}", room)
+    for factor in _SAMPLES:
+        if factor >= 0 or (scale.signed and not sizes):
+            samples.append(_sample(factor * scale.limit, scale, theme, sizes))
+    mark = "colour" if theme.colour else "glyph"
+    samples += _words(theme.spell(f"{mark}: √size"), room)
+    if scale.signed:
+        samples += _words("same range both ways", room)
+    blocks = [Block((sample,), Segment.get_line_length(sample)) for sample in samples]
+    return flow(blocks, room, gap=2, between=0)
+
+
+def _words(text: str, room: int) -> list[Line]:
+    return [text_line((line, DIM)) for line in at_blanks(text, room)]
+
+
+def _sample(value: float, scale: NumberScale, theme: Theme, sizes: bool) -> Line:
+    """A value and what it looks like."""
+    number = "0" if value == 0 else scale.text(value).lstrip("+" if sizes else "")
+    if theme.colour:
+        step = int(diverging_steps(np.array(value), scale.limit))
+        return [Segment(f"{number} ", DIM), theme.cells(step, 2)]
+    return text_line(f"{sign_glyph(value, scale.limit, theme.ascii) * 2} ", (number, DIM))

@@ -1,4 +1,4 @@
-"""From the pieces of a scan to one effect a removal: means over texts, with their doubt."""
+"""From the pieces of a scan to one effect an ablation: means over texts, with their doubt."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.effects import METRICS, Effect, Metric, Scores, Variant
+from attnviz.ablate.records import Effect
+from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 
-__all__ = ["LEAST_TEXTS", "mean_baseline", "mean_interval", "removal_effects", "spearman"]
+__all__ = ["LEAST_TEXTS", "ablation_effects", "mean_baseline", "mean_interval", "spearman"]
 
 LEAST_TEXTS = 5
 """Below it there is no interval: four numbers tell too little of how they are spread."""
@@ -27,13 +28,13 @@ _CONSTANT = 1e-6
 def mean_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """The 95 % bootstrap-t interval of the mean over texts: (text, removal) to two (removal,).
+    """The 95 % bootstrap-t interval of the mean over texts: (text, ablation) to two (ablation,).
 
     Efron & Tibshirani 1993, section 12.5: of 2,000 draws of texts the quantiles of
     (mean of the draw − mean) / standard error of the draw stand in for those of Student's t, so
     that skewed effects get a skewed interval. An end that the draws leave open, as where nearly
     all texts have one value, is that of Student's t. The values are paired: each text gives a
-    difference to its own clean run. All removals share the draws, so that they can be compared.
+    difference to its own clean run. All ablations share the draws, so that they can be compared.
 
     It supersedes the percentile bootstrap, which covers too little: 84 and 73 % of normal and of
     lognormal effects of 5 texts where this one covers 95 and 89, 94 and 90 % of those of 50 texts
@@ -59,7 +60,7 @@ def mean_interval(
 def _studentised(
     apart: NDArray[np.floating], error: NDArray[np.floating], seed: int
 ) -> NDArray[np.floating]:
-    """Mean over standard error of each draw: (text, removal) around zero to (draw, removal).
+    """Mean over standard error of each draw: (text, ablation) around zero to (draw, ablation).
 
     Infinite for a draw of one value other than zero.
     """
@@ -119,12 +120,12 @@ def mean_baseline(pieces: Sequence[Scores]) -> dict[str, float]:
     }
 
 
-def removal_effects(
+def ablation_effects(
     pieces: Sequence[Scores], variants: Sequence[Variant], seed: int
 ) -> tuple[Effect, ...]:
-    """One effect for each removal that any piece has, in the order of ``variants``.
+    """One effect for each ablation that any piece has, in the order of ``variants``.
 
-    A removal counts over the texts that have it; ``LEAST_TEXTS`` or more give intervals.
+    An ablation counts over the texts that have it; ``LEAST_TEXTS`` or more give intervals.
     """
     found: dict[int, list[tuple[Scores, int]]] = {}
     for piece in sorted(pieces, key=lambda piece: piece.text):
@@ -148,7 +149,7 @@ _Key = tuple[int, Metric]
 def _intervals(
     measured: Mapping[_Key, Sequence[float]], seed: int
 ) -> dict[_Key, tuple[float, float]]:
-    """The ends of each removal and metric; those of equally many texts share their draws."""
+    """The ends of each ablation and metric; those of equally many texts share their draws."""
     ends: dict[_Key, tuple[float, float]] = {}
     for texts in {len(values) for values in measured.values()}:
         if texts >= LEAST_TEXTS:
@@ -174,13 +175,6 @@ def _effect(
         drawn = [piece.errors[name][at] for piece, at in parts if name in piece.errors]
         if name in values and len(drawn) == len(parts):
             errors[name] = float(np.sqrt(np.square(drawn).sum()) / len(drawn))
+    intervals = {name: ends[index, name] for name in values if (index, name) in ends}
     losses = tuple(piece.token_losses[at] for piece, at in parts if piece.token_losses is not None)
-    return Effect(
-        variant,
-        len(parts),
-        **values,
-        ci_low={name: ends[index, name][0] for name in values if (index, name) in ends},
-        ci_high={name: ends[index, name][1] for name in values if (index, name) in ends},
-        errors=errors,
-        token_losses=losses,
-    )
+    return Effect(variant, len(parts), values, intervals, errors, losses)

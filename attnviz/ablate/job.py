@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.ablate.head_choice import choose_removals
-from attnviz.ablate.request import DRAWS, ScanWish
-from attnviz.ablate.stored_scores import digest, texts_digest
-from attnviz.cli.inputs import Texts, encode_texts, read_texts_file, single_token
+from attnviz.ablate.choice import choose_ablations
+from attnviz.ablate.options import Request
+from attnviz.ablate.records import Head
+from attnviz.ablate.resume import digest, texts_digest
+from attnviz.cli.inputs import Texts, encode_texts, single_token
 from attnviz.cli.progress import Advance
 from attnviz.engine.effects import Variant
 from attnviz.engine.over_text import Choice, attention_kind, target_tokens
@@ -23,27 +24,10 @@ from attnviz.models.model import Model, NumpyModel, TwoStackModel
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, Tokens
 
-__all__ = ["Job", "Reference", "read_reference"]
+__all__ = ["Job"]
 
-
-@dataclass(frozen=True)
-class Reference:
-    """What stands in for removed heads: other texts, or the measured ones themselves.
-
-    texts: None for the measured ones.
-    """
-
-    texts: Texts | None = None
-
-
-def read_reference(wish: ScanWish) -> Reference:
-    """The texts of ``--reference``, read before a model is loaded.
-
-    Raises LoadError for a file that cannot be read, UsageError for an empty one.
-    """
-    if wish.reference is None:
-        return Reference()
-    return Reference(read_texts_file(wish.reference, "--reference"))
+_DRAWS = 4
+"""How many other texts are drawn from for each text where nobody says."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +36,14 @@ class Job:
 
     written: the texts as they were given, those that are measured on.
     texts, targets: their tokens; targets only of an encoder–decoder.
-    references, reference_targets: what stands in; empty where heads are set to zero.
+    references, reference_targets: where replacement values come from; empty where they are zero.
     reference_words: the same in words, None for zero.
     pair: answer and foil as (id, text), or None.
     notes: sentences on what was done to the texts.
     """
 
     model: Model
+    request: Request
     kind: Kind
     written: tuple[str, ...]
     texts: tuple[Tokens, ...]
@@ -76,53 +61,43 @@ class Job:
         cls,
         model: Model,
         texts: Texts,
-        reference: Reference,
-        wish: ScanWish,
-        seed: int,
-        token_losses: bool,
+        reference: Texts | None,
+        request: Request,
     ) -> Job:
         """Encode and check everything.
 
+        reference: the texts of ``--reference``; None for the measured ones.
         Raises UsageError for heads, texts or tokens that do not fit the model.
         """
-        choice = Choice(kind=wish.kind, target=wish.target, truncate=wish.truncate)
-        kind = attention_kind(model, Choice(kind=wish.kind))
+        ablation, measure, truncate = request.ablation, request.measure, request.truncation.truncate
+        choice = Choice(kind=request.kind.kind, target=request.kind.target, truncate=truncate)
+        kind = attention_kind(model, Choice(kind=choice.kind))
         two_stacks = "decoder" in model.kinds
-        if wish.target is not None and (not two_stacks or len(texts.texts) > 1):
+        if choice.target is not None and (not two_stacks or len(texts.texts) > 1):
             why = "has one stack and writes none" if not two_stacks else "is to read several texts"
             raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
         least = 1 if two_stacks or isinstance(model, OwnAttention) else 2
-        tokens = encode_texts(model, texts, wish.truncate, least)
-        references, words = _references(model, texts, tokens, reference, wish)
+        tokens = encode_texts(model, texts, truncate, least)
+        references, words = _references(model, texts, tokens, reference, request)
         targets = _targets(model, tokens, choice)
         reference_targets = _targets(model, references, choice)
         kept: Sequence[int] = range(len(tokens))
         notes = model.notes_for(max(tokens, key=len))
-        if wish.mode == "resample":
+        if ablation.mode == "resample":
             decoder = kind in ("decoder", "cross")
             kept, left_out = _with_partners(
                 targets if decoder else tokens, reference_targets if decoder else references
             )
             notes += left_out
-        pair = None
-        if wish.answer is not None and wish.foil is not None:
-            pair = (
-                single_token(model, wish.answer, "--answer"),
-                single_token(model, wish.foil, "--foil"),
-            )
-            if pair[0][0] == pair[1][0]:
-                raise UsageError(
-                    f"--answer and --foil are the same token, {pair[0][1]!r}: name two that differ"
-                )
-        draws = (wish.draws or DRAWS) if wish.mode == "resample" else 1
+        pair = _pair(model, request)
         options = ScanOptions(
-            mode=wish.mode,
-            positions=wish.positions,
+            mode=ablation.mode,
+            positions=measure.positions,
             pair=(pair[0][0], pair[1][0]) if pair else None,
-            draws=draws,
-            seed=seed,
-            token_losses=token_losses,
-            max_memory=wish.memory,
+            draws=(ablation.draws or _DRAWS) if ablation.mode == "resample" else 1,
+            seed=request.seed,
+            token_losses=request.view.by_token,
+            max_memory=measure.memory,
         )
         tokens = tuple(tokens[place] for place in kept)
         targets = tuple(targets[place] for place in kept) if targets else ()
@@ -136,6 +111,7 @@ class Job:
                 )
         return cls(
             model,
+            request,
             kind,
             tuple(texts.texts[place] for place in kept),
             tokens,
@@ -143,7 +119,7 @@ class Job:
             references,
             reference_targets,
             words,
-            choose_removals(wish.choice, model.info, heads),
+            choose_ablations(request, model.info, heads),
             pair,
             options,
             notes,
@@ -175,7 +151,7 @@ class Job:
 
     def gradients(
         self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
-    ) -> dict[tuple[int, int], float]:
+    ) -> dict[Head, float]:
         """First-order importance of every head that was asked for, mean over the texts.
 
         texts: their places. enough: asked after each text; True leaves out those that follow.
@@ -201,7 +177,7 @@ class Job:
         )
         return {head: score for head, score in found.items() if head in asked}
 
-    def identity(self, wish: ScanWish) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, Any]:
         """All that the results depend on, for a resume file to be held against."""
         info, options = self.model.info, self.options
         heads = [variant.heads for variant in self.variants]
@@ -219,7 +195,7 @@ class Job:
             "positions": options.positions,
             "answer_and_foil": list(options.pair) if options.pair else None,
             "token_losses": options.token_losses,
-            "method": wish.way,
+            "method": self.request.measure.how,
         }
 
 
@@ -227,21 +203,35 @@ def _references(
     model: Model,
     texts: Texts,
     tokens: tuple[Tokens, ...],
-    reference: Reference,
-    wish: ScanWish,
+    reference: Texts | None,
+    request: Request,
 ) -> tuple[tuple[Tokens, ...], str | None]:
-    """The tokens that stand in, and their name."""
-    if wish.mode == "zero":
+    """The tokens that replacement values come from, and their name."""
+    mode = request.ablation.mode
+    if mode == "zero":
         return (), None
-    if reference.texts is None:
+    if reference is None:
         if len(texts.texts) > 1:
-            other = "another of " if wish.mode == "resample" else ""
+            other = "another of " if mode == "resample" else ""
             return tokens, f"{other}the {len(tokens)} measured texts"
         return tokens, "the measured text itself"
-    place = f"the reference {reference.texts.source}: "
-    encoded = encode_texts(model, reference.texts, wish.truncate, 1, place)
-    count = f"{len(encoded)} text{'s' * (len(encoded) != 1)}"
-    return encoded, f"{count} of {reference.texts.source}"
+    place = f"the reference {reference.source}: "
+    encoded = encode_texts(model, reference, request.truncation.truncate, 1, place)
+    return encoded, f"{len(encoded)} text{'s' * (len(encoded) != 1)} of {reference.source}"
+
+
+def _pair(model: Model, request: Request) -> tuple[tuple[int, str], tuple[int, str]] | None:
+    """Answer and foil as (id, text); None where nobody asked."""
+    measure = request.measure
+    if measure.answer is None or measure.foil is None:
+        return None
+    answer = single_token(model, measure.answer, "--answer")
+    foil = single_token(model, measure.foil, "--foil")
+    if answer[0] == foil[0]:
+        raise UsageError(
+            f"--answer and --foil are the same token, {answer[1]!r}: name two that differ"
+        )
+    return answer, foil
 
 
 def _with_partners(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from attnviz.api.head_maps import HeadMaps
-    from attnviz.api.labels import TokenLabels
+    from attnviz.api.heatmap import TokenLabels
 
 __all__ = ["AttentionResult", "scaled_dot_product_attention"]
 

@@ -6,13 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.head_choice import HeadChoice, spelled
+from attnviz.api.head_choice import HeadChoice, in_python_words, spelled
 from attnviz.api.head_maps import HeadMaps
-from attnviz.api.python_words import in_python_words
 from attnviz.engine.over_text import Choice, observe
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
-from attnviz.measures.words import joined
 from attnviz.models.model import Model, NumpyModel
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.unheeded import refuse_unheeded
@@ -98,9 +96,7 @@ def capture(
         given = {name: value for name, value in options.items() if value is not None}
         opened = _opened(model, tokenizer, given)
         record, selected = observe(opened, text, choice)
-        if target is None and record.kind in ("decoder", "cross"):
-            target = joined(record.queries)
-        return HeadMaps(heads_report(record, selected), text, target)
+        return HeadMaps(heads_report(record, selected, text=text, target=target))
 
 
 def _choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
-"""Which heads of a report Python code means, and the report of these alone."""
+"""Which heads of a report Python code means, and errors in the words of Python.
+
+The layers below name an option as the command line does.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from attnviz.api.python_words import in_python_words
 from attnviz.engine.selection import choose_heads
-from attnviz.errors import UsageError
+from attnviz.errors import AttnvizError, UsageError
 from attnviz.records import HeadsReport, LayerWeights
 
-__all__ = ["HeadChoice", "chosen_heads", "one_head", "only", "spelled"]
+__all__ = ["HeadChoice", "chosen_heads", "in_python_words", "one_head", "only", "spelled"]
 
 HeadChoice: TypeAlias = str | int | tuple[int, int]
 """A head as the command line writes it (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head of
@@ -75,6 +78,27 @@ def only(report: HeadsReport, chosen: Iterable[tuple[int, int]]) -> HeadsReport:
         report,
         record=replace(report.record, layers=tuple(layers)),
         heads=scores,
-        telling=tuple((entry.layer, entry.head) for entry in scores[: len(report.telling)]),
+        notable=tuple((entry.layer, entry.head) for entry in scores[: len(report.notable)]),
         selected=True,
     )
+
+
+# Words ---------------------------------------------------------------------------------------
+
+_FLAGS = {"truncate", "causal", "offline", "trust_remote_code", "allow_pickle"}
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+
+
+@contextmanager
+def in_python_words() -> Iterator[None]:
+    """Let the same error pass: ``head=`` for ``--head``, ``truncate=True`` for ``--truncate``."""
+    try:
+        yield
+    except AttnvizError as error:
+        error.args = (_OPTION.sub(_keyword, str(error)), *error.args[1:])
+        raise
+
+
+def _keyword(option: re.Match[str]) -> str:
+    name = option[1].replace("-", "_")
+    return f"{name}=True" if name in _FLAGS else f"{name}="

@@ -13,21 +13,28 @@ from numpy.typing import DTypeLike, NDArray
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 
-from attnviz.api.head_choice import HeadChoice, chosen_heads, one_head, only
-from attnviz.api.python_words import in_python_words
+from attnviz.api.head_choice import (
+    HeadChoice,
+    chosen_heads,
+    in_python_words,
+    one_head,
+    only,
+)
 from attnviz.draw.blocks import Block
+from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import PALETTES
+from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
-from attnviz.heads.screen import View, heads_screen
+from attnviz.heads.document import heads_document
+from attnviz.heads.report import View, compare_heads
 from attnviz.records import HeadScores, HeadsReport
 
 __all__ = ["HeadMaps"]
 
 _LEAST_WIDTH = 20
 _NAMED = 4
-_DATA = {".json", ".csv", ".npz", ".safetensors"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +46,6 @@ class HeadMaps:
     the maps of some heads; iterating gives each (layer, head).
 
     report: the weights and every head's scores; indices start at 0.
-    text, target: what was read; target is the decoder's text, or None.
     look: how it is drawn; see ``view``.
     limit: the weight that gets the last colour. Where it is not 1 the drawings show each weight's
         share of it; the numbers stay as they are.
@@ -47,12 +53,20 @@ class HeadMaps:
     """
 
     report: HeadsReport
-    text: str
-    target: str | None = None
-    look: View = field(default_factory=lambda: View(""))
+    look: View = field(default_factory=View)
     limit: float = 1.0
     palette: str = "viridis"
     ascii: bool = False
+
+    @property
+    def text(self) -> str:
+        """What was read; empty for an array that came without."""
+        return self.report.text
+
+    @property
+    def target(self) -> str | None:
+        """The decoder's text, or None."""
+        return self.report.target
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -125,26 +139,30 @@ class HeadMaps:
             raise UsageError(f"no palette {palette!r}: expected one of {', '.join(PALETTES)}")
         if top is not None and top < 1:
             raise UsageError(f"expected at least one pair of each head, got top={top}")
-        look = View(self.text, self.target, values=values, top=top, explain=explain)
+        look = View(values=values, top=top, explain=explain)
         return replace(self, look=look, palette=palette, ascii=ascii)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file that the ending of its name says, whole or not at all.
 
-        ``.json .csv .npz .safetensors`` hold the weights, ``.svg .html .png .pdf`` figures,
-        ``.txt`` the drawing of ``print``.
+        ``.json .csv .npz .safetensors`` hold the weights, ``.svg .html .md .png .pdf`` figures and
+        scores, ``.txt`` the drawing of ``print``.
 
         Raises UsageError for another ending, LoadError where it cannot be written.
         """
-        from attnviz.draw.files import save, text_file
-        from attnviz.heads.files import heads_files
+        from attnviz.draw.files import document_files, save, text_file
+        from attnviz.heads.data import array_files, write_heads_json
 
         with in_python_words():
-            report = self.report if Path(path).suffix.lower() in _DATA else self._drawn
+            found = compare_heads([replace(self.report, text=self.text or self._name)])
             theme = Theme(self.palette, colour=False, ascii=self.ascii)
-            screen = text_file(lambda stream: stream.write(self._plain(theme)))
-            files = heads_files(report, self._title, self.target, self.palette)
-            save(Path(path), {**files, ".txt": screen})
+            files = {
+                **document_files(lambda: self._document, self.palette),
+                **array_files(found),
+                ".json": text_file(lambda stream: write_heads_json(found, stream)),
+                ".txt": text_file(lambda stream: stream.write(self._plain(theme))),
+            }
+            save(Path(path), files)
 
     def __repr__(self) -> str:
         info, record = self.report.record.model, self.report.record
@@ -169,28 +187,29 @@ class HeadMaps:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the page of ``save("maps.html")`` in a frame of its own."""
-        from attnviz.api.notebook import framed_page
+        from attnviz.draw.html import framed_document
 
-        return framed_page(self._drawn, self._title, self.target, self.palette)
+        return framed_document(self._document, self.palette)
 
     def _plain(self, theme: Theme) -> str:
         console = Console()
         return self._screen(theme, console.width, console.height).plain
 
     def _screen(self, theme: Theme, width: int, height: int) -> Block:
-        look = replace(self.look, text=self.text, target=self.target)
-        return heads_screen(self._drawn, look, theme, max(width, _LEAST_WIDTH), height)
+        return terminal_block(
+            self._document, replace(theme, lines=height), max(width, _LEAST_WIDTH)
+        )
 
     @property
-    def _title(self) -> str:
-        """What stands above a figure: the text, or the array's name where it came without one."""
-        return self.text or self.report.record.model.name
+    def _name(self) -> str:
+        return self.report.record.model.name
 
     @property
-    def _drawn(self) -> HeadsReport:
-        """The report with what the drawings show for weights."""
-        if self.limit == 1.0:
-            return self.report
-        record = self.report.record
-        layers = tuple(replace(kept, weights=kept.weights / self.limit) for kept in record.layers)
-        return replace(self.report, record=replace(record, layers=layers))
+    def _document(self) -> Document:
+        """What is to be seen; weights as shares of the last colour's."""
+        report = self.report
+        if self.limit != 1.0:
+            record = report.record
+            layers = [replace(kept, weights=kept.weights / self.limit) for kept in record.layers]
+            report = replace(report, record=replace(record, layers=tuple(layers)))
+        return heads_document(compare_heads([report]), self.look)

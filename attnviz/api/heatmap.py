@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -10,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.api.head_maps import HeadMaps
-from attnviz.api.labels import TokenLabels, axis_tokens, joined_labels
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
-from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo
+from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
-__all__ = ["ArrayLike", "as_numpy", "heatmap", "weight_matrices"]
+__all__ = ["ArrayLike", "TokenLabels", "as_numpy", "axis_tokens", "heatmap", "weight_matrices"]
 
 ArrayLike: TypeAlias = Any
 """A NumPy array, a torch tensor, a JAX array, whatever offers ``__array__`` or DLPack, or lists."""
@@ -89,6 +89,50 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
     return weights
 
 
+# Labels --------------------------------------------------------------------------------------
+
+TokenLabels = str | Iterable[str]
+"""A list of tokens, or a text whose words, split at white space, are the tokens."""
+
+
+def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
+    """The tokens of one axis; without labels their places. Equal tokens have equal ids.
+
+    name: of the argument. axis: ``query`` or ``key``. length: of that axis of the weights.
+
+    Raises UsageError where the labels are no texts, or not as many as the axis is long.
+    """
+    texts = _texts(labels, name) if labels is not None else tuple(map(str, range(length)))
+    if len(texts) != length:
+        raise UsageError(
+            f"{name} has {len(texts)} token{'s' * (len(texts) != 1)}, the weights have {length} "
+            f"along their {axis} axis: expected one for each {axis}"
+        )
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return Tokens(tuple(numbers[text] for text in texts), texts, (False,) * length)
+
+
+def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
+    if isinstance(labels, str):
+        return tuple(labels.split())
+    texts = tuple(labels)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(
+                f"expected {name} as texts, got {text!r} at [{place}]: token ids are turned into "
+                "texts by their tokenizer's convert_ids_to_tokens"
+            )
+    return tuple(map(str, texts))
+
+
+def _joined(tokens: Tokens) -> str:
+    """The tokens as one text: as they are where they bring their own blanks, else set apart."""
+    spaced = any(text[:1].isspace() for text in tokens.texts)
+    return ("" if spaced else " ").join(tokens.texts).strip()
+
+
+# Maps ----------------------------------------------------------------------------------------
+
 _ROUNDING = 0.02
 """How far a row of 16-bit weights may be from one by rounding alone."""
 
@@ -141,18 +185,18 @@ def heatmap(
         keys=keys,
         layers=(LayerWeights(0, tuple(range(len(matrices))), matrices),),
     )
-    text = joined_labels(queries) if alike and tokens is not None else ""
-    return HeadMaps(_report(record), text, limit=limit)
+    text = _joined(queries) if alike and tokens is not None else ""
+    return HeadMaps(_report(record, text), limit=limit)
 
 
-def _report(record: AttentionRecord) -> HeadsReport:
+def _report(record: AttentionRecord, text: str) -> HeadsReport:
     """The record's scores, of rows that sum to one."""
     (layer,) = record.layers
     sums = layer.weights.sum(-1, keepdims=True)
     shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)
     of_shares = replace(record, layers=(replace(layer, weights=shares),))
     few = len(layer.heads) <= _FEW_HEADS
-    return replace(heads_report(of_shares, selected=few), record=record)
+    return replace(heads_report(of_shares, selected=few, text=text), record=record)
 
 
 def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:

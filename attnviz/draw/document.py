@@ -238,6 +238,7 @@ class Map(NamedTuple):
     below: its scores, below the title or, of a small map, below the map.
     causal: later keys stay blank. limit: of values of either sign, where colours are full; 0 for
     weights. A text coloured token by token is a map of one query.
+    tip: all that is known of it, ``below`` by default.
     """
 
     name: str
@@ -248,6 +249,7 @@ class Map(NamedTuple):
     below: Words = ()
     causal: bool = False
     limit: float = 0.0
+    tip: str = ""
 
 
 class Maps(NamedTuple):
@@ -258,7 +260,8 @@ class Maps(NamedTuple):
         many as there is room for.
     values: write weights into cells. least_cell: the columns of a cell that maps keep on a
         terminal while they stand side by side; crowded: they do so too where they are pooled
-        anyway. scale: what the colours mean; None where another part says it.
+        anyway. scale: what the colours mean; None where another part says it, which may be one
+        without maps.
     """
 
     maps: Sequence[Map]
@@ -305,7 +308,7 @@ class Histogram(NamedTuple):
 
     edges: of the bins, one more than ``shares``; the first bin may begin at 0.
     top: the share at which a bar is full. ticks: (bin, name) below the bars.
-    words: what is to be said of it, below its name.
+    words: what is to be said of it, below its name. mark: a place, counted in bins, and its name.
     """
 
     name: str
@@ -315,6 +318,7 @@ class Histogram(NamedTuple):
     tint: Tint
     ticks: Sequence[tuple[float, str]] = ()
     words: str = ""
+    mark: tuple[float, str] | None = None
 
 
 class Plot(NamedTuple):

@@ -135,9 +135,9 @@ def _member(part: Part | Group) -> Iterator[Drawing]:
 def _arranged(part: Part, drawings: list[Drawing]) -> list[Drawing]:
     if not isinstance(part, Maps):
         return drawings
-    scale = [scale_figure(part.scale)] if part.scale is not None and drawings else []
+    scale = [scale_figure(part.scale)] if part.scale is not None else []
     if part.small is None:
-        return [*scale, flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)] if drawings else []
+        return [*scale, flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)] if drawings else scale
     most = part.across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
     rows = [drawings[start : start + most] for start in range(0, len(drawings), most)]
     lines = [flow("maps", row, math.inf, _SMALL_GAP) for row in rows]

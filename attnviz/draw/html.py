@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from html import escape
 
 from attnviz.draw.document import (
     Document,
@@ -17,13 +18,13 @@ from attnviz.draw.document import (
     Table,
     Tone,
 )
-from attnviz.draw.figure import SIGN_TINTS, heading_words, part_drawings
+from attnviz.draw.figure import SIGN_TINTS, document_drawing, heading_words, part_drawings
 from attnviz.draw.map_figure import pooling_words, scale_figure
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.svg import STYLE, safe, svg_element
 from attnviz.draw.theme import VERDICTS
 
-__all__ = ["PAGE_STYLE", "document_html", "page_frame"]
+__all__ = ["PAGE_STYLE", "document_html", "framed_document", "page_frame"]
 
 PAGE_STYLE = """
 :root { color-scheme: light dark; }
@@ -37,7 +38,7 @@ p.said { color: inherit; }
 a { color: inherit; }
 .scroll { overflow-x: auto; }
 .maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
-.maps.small { gap: .9rem; }
+.maps.small { gap: .9rem; margin-bottom: .5rem; }
 .maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
 svg { display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -47,14 +48,16 @@ th { position: sticky; top: 0; background: #ffffff; font-weight: 600; }
 th.word, td.word { text-align: left; }
 td.wraps { white-space: normal; min-width: 16rem; max-width: 44rem; }
 td.strong, tr.strong td { font-weight: 600; }
-td.faint, tr.faint td, td.skipped, td div { color: #667080; }
+td.faint, tr.faint td, td.skipped, tr.below td { color: #667080; }
+tr.open td { border-bottom: 0; padding-bottom: 0; }
+tr.below td { padding-top: 0; font-weight: 400; white-space: normal; }
 tr.ruled td { border-top: 2px solid #8a94a3; }
 td.bar { min-width: 9rem; text-align: left; }
 td.bar i { display: block; height: .8rem; }
 .maps + p, .scroll + p { margin-top: .4rem; }
 @media (prefers-color-scheme: dark) {
   body { background: #12161c; color: #e8ebf0; }
-  p, td.faint, tr.faint td, td.skipped, td div { color: #98a2b0; }
+  p, td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
   th { background: #12161c; }
   th, td { border-color: #39414c; }
 }
@@ -144,10 +147,10 @@ def _heading(part: Part) -> Iterator[str]:
 
 
 def _maps(part: Maps, palette: str) -> Iterator[str]:
-    if not part.maps:
-        return
     if part.scale is not None:
         yield svg_element(scale_figure(part.scale), palette)
+    if not part.maps:
+        return
     drawn = [svg_element(drawing, palette) for drawing in part_drawings(part)]
     across = part.across if part.small is not None and part.across else len(drawn)
     for start in range(0, len(drawn), across):
@@ -181,14 +184,17 @@ def _table(table: Table, palette: str, names: Collection[str]) -> Iterator[str]:
 
 
 def _row(row: Row, table: Table, palette: str, names: Collection[str], barred: bool) -> str:
-    look = " ".join([*[row.tone] * (row.tone != "plain"), *["ruled"] * row.ruled])
+    look = " ".join(
+        [*[row.tone] * (row.tone != "plain"), *["ruled"] * row.ruled, *["open"] * bool(row.below)]
+    )
     opening = f'<tr class="{look}">' if look else "<tr>"
+    span = len(table.columns) + barred
     if len(row.cells) == 1:
-        span = len(table.columns) + barred
         return f'{opening}<td class="word" colspan="{span}">{safe(row.cells[0])}</td></tr>'
     cells = []
     for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
-        tone: Tone = (row.tones or {}).get(place, column.tone)
+        usual: Tone = column.tone if row.tone == "plain" else "plain"
+        tone: Tone = (row.tones or {}).get(place, usual)
         classes = [*["word"] * (not column.right or not place), *["wraps"] * column.wraps]
         classes += [tone] if tone in ("strong", "faint", "skipped") else []
         look = f' class="{" ".join(classes)}"' if classes else ""
@@ -197,12 +203,15 @@ def _row(row: Row, table: Table, palette: str, names: Collection[str], barred: b
         elif row.depth and not place:
             look += f' style="padding-left:{0.8 + 1.2 * row.depth:.1f}rem"'
         content = f'<a href="#{safe(cell)}">{safe(cell)}</a>' if cell in names else safe(cell)
-        if not place:
-            content += "".join(f"<div>{safe(text)}</div>" for text in row.below)
         cells.append(f"<td{look}>{content}</td>")
     at = 1 if table.ranked else len(cells)
     cells[at:at] = [_bar(row, table.ranked, palette)] * barred
-    return f"{opening}{''.join(cells)}</tr>"
+    drawn = f"{opening}{''.join(cells)}</tr>"
+    if row.below:
+        indent = f' style="padding-left:{0.8 + 1.2 * (row.depth + 1):.1f}rem"'
+        below = "<br/>".join(map(safe, row.below))
+        drawn += f'\n<tr class="below"><td class="word" colspan="{span}"{indent}>{below}</td></tr>'
+    return drawn
 
 
 def _bar(row: Row, signed: bool, palette: str) -> str:
@@ -213,3 +222,31 @@ def _bar(row: Row, signed: bool, palette: str) -> str:
     ink = to_hex(colour_table(name or palette)[step])
     long = 9 * min(abs(value) / limit, 1.0)
     return f'<td class="bar"><i style="width:{long:.2f}rem;background:{ink}"></i></td>'
+
+
+# In a notebook --------------------------------------------------------------------------------
+
+_TABLE_ROW = 30
+_LEAST, _MOST = 360, 1000
+
+
+def framed_document(document: Document, palette: str) -> str:
+    """The page of a document as an element of a notebook that runs no script and loads nothing.
+
+    A frame of its own, so that neither's styles reach the other.
+
+    It is as high as its content, within reason, and can be pulled larger.
+    """
+    page = "".join(f"{piece}\n" for piece in document_html(document, palette))
+    lines = sum(_lines(group) for group in document.groups if group.full)
+    height = document_drawing(document).height + _TABLE_ROW * lines
+    return (
+        f'<iframe sandbox="" title="{escape(document.name)}" srcdoc="{escape(page)}" '
+        f'style="width: 100%; height: {int(min(max(height, _LEAST), _MOST))}px; border: 0; '
+        'resize: vertical; overflow: auto"></iframe>'
+    )
+
+
+def _lines(group: Group) -> int:
+    """Of the tables that only pages have."""
+    return sum(len(part.rows) + 2 for part in group.parts if isinstance(part, Table))

@@ -7,12 +7,10 @@ from rich.segment import Segment
 
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.palette import STEPS
-from attnviz.draw.prose import wrapped
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
-from attnviz.records import HeadsReport
 
-__all__ = ["legend", "trait_legend"]
+__all__ = ["legend"]
 
 _WEIGHTS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -45,14 +43,3 @@ def legend(theme: Theme, room: int, values: bool = False) -> Block:
         samples.append(text_line(f"{theme.trace} ", ("below .005", DIM)))
     blocks = [Block((sample,), Segment.get_line_length(sample)) for sample in samples]
     return flow(blocks, room, gap=2, between=0)
-
-
-def trait_legend(report: HeadsReport, room: int, theme: Theme) -> Block:
-    """Each trait on the screen: its letter, its name, how many heads have it."""
-    counts: dict[tuple[str, str], int] = {}
-    for entry in report.heads:
-        sign = entry.trait.letter, entry.trait.name
-        counts[sign] = counts.get(sign, 0) + 1
-    ranked = sorted(counts.items(), key=lambda item: -item[1])
-    parts = [(f"{letter} {name} in {count}", False) for (letter, name), count in ranked]
-    return Block(tuple(wrapped([("traits", False), *parts], room, theme)), room)

@@ -188,7 +188,7 @@ def _numbered(tokens: Tokens, index_base: int) -> list[str]:
 
 def map_figure(shown: Map, index_base: int) -> Drawing:
     """One map in full under its name and its scores."""
-    words = [text for text, _ in (*shown.words, *shown.below) if text != shown.name]
+    words = [text for text, _ in (*shown.words, *shown.below) if text not in shown.name]
     return matrix_drawing(
         (shown.name, " · ".join(words)),
         shown.weights,
@@ -216,7 +216,7 @@ def small_map_figure(shown: Map) -> Drawing:
         Label(0, 11, shown.name, "name"),
         Cells(0, _NAME_HEIGHT, across, down, steps),
         Label(0, _NAME_HEIGHT + down + 12, cut(words, _SMALL_GAP), "faint"),
-        Tip(0, _NAME_HEIGHT, across, down, f"{shown.name} · {words}"),
+        Tip(0, _NAME_HEIGHT, across, down, f"{shown.name} · {shown.tip or words}"),
     )
     return Drawing(shown.name, _SIDE, _NAME_HEIGHT + down + _CAPTION_HEIGHT, items)
 

@@ -23,7 +23,7 @@ from attnviz.draw.document import (
 )
 from attnviz.draw.labels import visible
 
-__all__ = ["document_markdown"]
+__all__ = ["document_markdown", "part_markdown"]
 
 _ACTIVE = re.compile(r"([\\`*_\[\]<>|#~$])")
 _INDENT = "&nbsp;&nbsp;"
@@ -38,6 +38,11 @@ def document_markdown(document: Document) -> Iterator[str]:
         yield from _group(group)
     for part in document.explain:
         yield from _part(part)
+
+
+def part_markdown(part: Part) -> str:
+    """One part, to stand in a text of other make."""
+    return "\n".join(_part(part)).rstrip("\n")
 
 
 def _safe(text: str) -> str:
@@ -108,9 +113,11 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _row(row: Row, columns: int) -> list[str]:
-    cells = [_safe(cell) for cell in row.cells]
-    if row.tone == "strong":
-        cells = [f"**{cell}**" if cell else "" for cell in cells]
+    tones = dict.fromkeys(range(len(row.cells)), row.tone) | dict(row.tones or {})
+    cells = [
+        f"**{_safe(cell)}**" if cell and tones[place] == "strong" else _safe(cell)
+        for place, cell in enumerate(row.cells)
+    ]
     cells[0] = _INDENT * row.depth + cells[0] + "".join(f"<br>{_safe(text)}" for text in row.below)
     return cells + [""] * (columns - len(cells))
 

@@ -15,7 +15,7 @@ from attnviz.draw.pool import pooling
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
-__all__ = ["maps_block"]
+__all__ = ["map_axes", "maps_block"]
 
 _GAP, _SMALL_GAP = 3, 2
 _LEAST_TITLE = 30
@@ -25,18 +25,19 @@ _MOST_BESIDE = 4
 def maps_block(part: Maps, theme: Theme, room: int) -> Block:
     """The maps in ``room`` columns, then what their colours mean."""
     if not part.maps:
-        return Block((), 0)
+        return Block((), 0) if part.scale is None else legend(theme, room)
     if part.small is not None:
         return _small(part, part.small, theme, room)
     title = Block(tuple(wrapped(spelled_parts(part.title, theme), room, theme)), room)
     drawn = stack([title, _full(part, theme, room)])
     if part.scale is None:
         return drawn
-    fit = part.values and values_fit(_axes(part.maps[0], theme), room)
+    fit = part.values and values_fit(map_axes(part.maps[0], theme), room)
     return stack([drawn, legend(theme, room, fit)])
 
 
-def _axes(shown: Map, theme: Theme) -> Axes:
+def map_axes(shown: Map, theme: Theme) -> Axes:
+    """The labels of a map's rows and columns."""
     queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
     return Axes(queries, keys, shown.causal)
 
@@ -52,7 +53,7 @@ def _titles(shown: Map, theme: Theme, room: int) -> list[Line]:
 
 def _full(part: Maps, theme: Theme, room: int) -> Block:
     """As many maps in a row as keep cells of the least columns."""
-    axes = [_axes(shown, theme) for shown in part.maps]
+    axes = [map_axes(shown, theme) for shown in part.maps]
     wide = _map_room(part, axes, room)
     titles = []
     for shown, labels in zip(part.maps, axes, strict=True):

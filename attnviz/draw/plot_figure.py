@@ -8,7 +8,7 @@ from attnviz.draw.curve import value_range
 from attnviz.draw.document import Curve, Histogram, Plot
 from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Stroke, Tip, flow, tinted
 from attnviz.draw.labels import width
-from attnviz.draw.ticks import round_ticks, short_number
+from attnviz.draw.ticks import percent, round_ticks, short_number
 
 __all__ = ["INKS", "plot_figure"]
 
@@ -144,7 +144,7 @@ def _histogram(found: Histogram) -> Drawing:
     items: list[Item] = [
         Label(_BARS_LEFT, 14, found.name, "name"),
         Label(_BARS_LEFT, 30, found.words, "faint"),
-        Label(_BARS_LEFT - 6, _BARS_TOP + 10, f"{found.top:.1%}", "faint", "end"),
+        Label(_BARS_LEFT - 6, _BARS_TOP + 10, percent(found.top), "faint", "end"),
     ]
     foot = _BARS_TOP + _BARS_TALL
 
@@ -155,10 +155,16 @@ def _histogram(found: Histogram) -> Drawing:
         tall = max(min(share / found.top, 1.0) * _BARS_TALL, 1.0 if share else 0.0)
         if tall:
             items.append(tinted(left(place), foot - tall, _BAR - 1, tall, found.tint))
-        words = f"{found.edges[place]:.2g} to {found.edges[place + 1]:.2g}: {share:.1%}"
+        words = f"{found.edges[place]:.2g} to {found.edges[place + 1]:.2g}: {percent(share)}"
         items.append(Tip(left(place), _BARS_TOP, _BAR, _BARS_TALL, words))
     for bin_place, name in found.ticks:
         anchor: Anchor = "end" if bin_place >= len(found.shares) else "start"
         items.append(Label(left(bin_place), foot + 14, name, "axis-faint", anchor))
+    if found.mark is not None:
+        at, words = left(found.mark[0]), found.mark[1]
+        items += [
+            Stroke([(at, _BARS_TOP), (at, foot)], _LEVEL_INK, dashed=True),
+            Label(at, foot + 30, words, "axis-faint", "middle"),
+        ]
     across = max(left(len(found.shares)) + 8, _BARS_LEFT + _LETTER * width(found.words))
-    return Drawing(found.name, across, foot + 22, tuple(items))
+    return Drawing(found.name, across, foot + 22 + 16 * (found.mark is not None), tuple(items))

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from attnviz.draw.blocks import Block, Line
-from attnviz.draw.kind_words import kind_words
-from attnviz.draw.prose import quoted_line, wrapped
+from attnviz.draw.prose import quoted_line
 from attnviz.draw.theme import Theme
-from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, HeadsReport, ModelInfo, Trait
+from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, ModelInfo, Trait
 
 __all__ = [
     "counted",
-    "head_title",
     "model_parts",
     "model_words",
-    "name_parts",
-    "provenance",
     "quoted_line",
     "rests",
-    "score_parts",
     "share",
     "size_words",
     "trait_text",
@@ -70,26 +64,6 @@ def _shape(info: ModelInfo) -> str:
     return shape if info.kv_heads == info.heads else f"{shape} on {info.kv_heads} key/value heads"
 
 
-def provenance(
-    report: HeadsReport, text: str, target: str | None, room: int, theme: Theme
-) -> Block:
-    """Which model, which weights, which text: what a reader needs to repeat the run."""
-    record, info = report.record, report.record.model
-    seed = "no seed used" if info.seed is None else f"seed {info.seed}"
-    parts = [
-        *model_parts(info, theme),
-        *((word, False) for word in kind_words(record, theme.ascii)),
-        (size_words(record), False),
-        *([] if info.is_array else [(seed, False)]),
-    ]
-    lines = wrapped(parts, room, theme)
-    unread = info.is_array and not text  # a map without tokens
-    for name, content in (("text", None if unread else text), ("target", target)):
-        if content is not None:
-            lines.append(quoted_line(name, content, room, theme))
-    return Block(tuple(lines), room)
-
-
 def size_words(record: AttentionRecord) -> str:
     """How much text there is on the axes."""
     queries, keys = len(record.queries), len(record.keys)
@@ -116,30 +90,3 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
         (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
         (_shape(info), False),
     ]
-
-
-def head_title(report: HeadsReport, scores: HeadScores, room: int, theme: Theme) -> list[Line]:
-    """A head's name and its scores, above its map."""
-    return wrapped([*name_parts(report, scores), *score_parts(report, scores)], room, theme)
-
-
-def name_parts(report: HeadsReport, scores: HeadScores) -> list[tuple[str, bool]]:
-    """A head's name and the key/value head that it shares, as parts (text, bold) of a line."""
-    parts = [(report.name(scores.layer, scores.head), True)]
-    group = report.record.model.group(scores.head)
-    if group is not None:
-        parts.append((f"key/value head {group + report.index_base}", False))
-    return parts
-
-
-def score_parts(report: HeadsReport, scores: HeadScores) -> list[tuple[str, bool]]:
-    """A head's trait, what it compares with, and its entropy, as parts (text, bold) of a line."""
-    values = scores.scores
-    name, *rest = trait_words(scores)
-    parts = [(name, True), *((words, False) for words in rest)]
-    measure = report.sorted_by
-    if measure and measure not in ("entropy", scores.trait.name):
-        value = values[measure]
-        shown = "not measured" if value is None else f"{value:.2f}"
-        parts.append((f"{measure.replace('_', ' ')} {shown}", False))
-    return parts

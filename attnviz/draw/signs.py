@@ -7,6 +7,7 @@ import re
 __all__ = ["spelled"]
 
 _ROOT = re.compile(r"√(\w[\w,]*\w|\w)")
+_VECTORS = re.compile(r"(?<=[a-z])·(?=[a-z])")
 _SPELLED = {
     "√": "sqrt",
     "−∞": "-inf",
@@ -17,6 +18,7 @@ _SPELLED = {
     "ε": " eps",
     "Σ": "sum",
     "ᵀ": "^T",
+    "‖": "||",
     "²": "^2",
     "…": "...",
 }
@@ -30,7 +32,7 @@ def spelled(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = _ROOT.sub(r"sqrt(\1)", text)
+    text = _VECTORS.sub(".", _ROOT.sub(r"sqrt(\1)", text))
     for sign, words in _SPELLED.items():
         text = text.replace(sign, words)
     return text.translate(_LETTERS)

@@ -9,7 +9,6 @@ from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
 from attnviz.draw.document import (
     Beside,
-    Column,
     Document,
     Facts,
     Group,
@@ -19,12 +18,12 @@ from attnviz.draw.document import (
     Part,
     Plot,
     Quote,
-    Row,
     Say,
     Table,
     Words,
 )
 from attnviz.draw.grid import full_width, grid_block
+from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import fit
 from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
 from attnviz.draw.table import ranked_block
@@ -113,19 +112,8 @@ def part_block(part: Part, theme: Theme, room: int) -> Block:
 
 
 def _histograms(plot: Plot, theme: Theme, room: int) -> Block:
-    """A bar a bin, one histogram below the other."""
-    columns = [Column("", right=False), Column("share")]
-    tables = []
-    for found in plot.histograms:
-        bins = zip(found.edges[:-1], found.edges[1:], found.shares, strict=True)
-        rows = [
-            Row([f"{low:.2g} to {high:.2g}", f"{share:.1%}"], (share, found.top), found.tint)
-            for low, high, share in bins
-        ]
-        title = [(found.name, True), *([(found.words, False)] if found.words else [])]
-        tables.append(ranked_block(Table(columns, rows, title, ranked=True), theme, room))
-    head = Block(tuple(wrapped(spelled_parts(plot.title, theme), room, theme)), room)
-    return stack([head, *tables])
+    title = Block(tuple(wrapped(spelled_parts(plot.title, theme), room, theme)), room)
+    return stack([title, histogram_blocks(plot.histograms, theme, room)], gap=0)
 
 
 def _facts(part: Facts, theme: Theme, room: int) -> Block:
@@ -135,5 +123,8 @@ def _facts(part: Facts, theme: Theme, room: int) -> Block:
     if part.lead:
         name = fit(theme.spell(part.name), part.lead, theme.ellipsis)
         leads = [name, *[" " * part.lead] * (len(lines) - 1)]
-        lines = [[*text_line((lead, DIM)), *line] for lead, line in zip(leads, lines, strict=True)]
+        style = DIM if part.name else None
+        lines = [
+            [*text_line((lead, style)), *line] for lead, line in zip(leads, lines, strict=True)
+        ]
     return Block(tuple(lines), room)

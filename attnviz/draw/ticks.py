@@ -1,10 +1,10 @@
-"""Round numbers for the axes of a plot."""
+"""Short numbers for axes and sentences."""
 
 from __future__ import annotations
 
 import math
 
-__all__ = ["round_ticks", "short_number"]
+__all__ = ["percent", "round_ticks", "short_number"]
 
 _SLACK = 1e-9
 """Of a tick, so that one that lies on an end is not lost to rounding."""
@@ -33,3 +33,13 @@ def short_number(number: float) -> str:
         if round(number) >= size:
             return f"{number / size:.3g}{suffix}"
     return f"{number:.0f}"
+
+
+def percent(share: float) -> str:
+    """Such as ``0%``, ``0.17%`` or ``56.0%``."""
+    shown = 100 * share
+    if shown in (0, 100):
+        return f"{shown:.0f}%"
+    if shown < 0.01:
+        return "under 0.01%"
+    return f"{shown:.2f}%" if shown < 1 else f"{shown:.1f}%"

@@ -1,25 +1,23 @@
 """What crosses the layers when heads are removed: what was removed, what it cost, on which texts.
 
-The metrics are defined in Michel et al. 2019 (loss), and as usual for the others; see ``METRICS``.
+The loss is that of Michel et al. 2019; the other metrics are defined as usual, see ``METRICS``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from attnviz.records import Kind, ModelInfo, Tokens
+if TYPE_CHECKING:  # the options name the metrics, and a help needs no NumPy
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "METRICS",
-    "AblationReport",
-    "Effect",
     "Method",
     "Metric",
+    "MetricInfo",
     "Mode",
     "Positions",
     "Scores",
@@ -40,24 +38,67 @@ Positions = Literal["all", "last"]
 """Which predictions count: all of the text, or what is predicted at its end."""
 
 Metric = Literal["loss_delta", "kl", "flip_rate", "output_mse", "output_cosine", "logit_diff"]
+"""The names of the metrics in options, records and files."""
 
-METRICS: tuple[Metric, ...] = (
-    "loss_delta",
-    "kl",
-    "flip_rate",
-    "output_mse",
-    "output_cosine",
-    "logit_diff",
-)
-"""All but ``logit_diff`` and ``loss_delta`` are at least zero; zero is a removal without effect.
 
-loss_delta: cross-entropy after minus before, nats per token; above zero the head helped.
-kl: mean over positions of KL(clean ‖ removed), nats.
-flip_rate: share of positions whose likeliest prediction changes.
-output_mse: mean squared difference of the final hidden states, or of the own attention's output.
-output_cosine: mean over positions of one minus the cosine between these two; in [0, 2].
-logit_diff: change of logit(answer) − logit(foil) at the end of the text.
-"""
+class MetricInfo(NamedTuple):
+    """What a metric of an ablation is called, counted in and read as.
+
+    label: short, of its column. unit: behind a value; empty where it has none.
+    meaning: what a reader must know, one clause.
+    signed: whether an ablation can make it negative; else it is at least zero.
+    factor: from the stored number to the shown one. percent: shown as a percentage.
+    matters: the sign that an ablation has where the head did what the metric asks for.
+    aside: whether it has a column beside the metric that ranks.
+    """
+
+    label: str
+    unit: str
+    meaning: str
+    signed: bool = False
+    factor: float = 1.0
+    percent: bool = False
+    matters: int = 1
+    aside: bool = True
+
+
+METRICS: Mapping[Metric, MetricInfo] = {
+    # Cross-entropy after minus before.
+    "loss_delta": MetricInfo(
+        "loss delta",
+        "nats per token",
+        "what removal adds to the loss; below zero the model does better without the head",
+        signed=True,
+    ),
+    # KL(clean ‖ ablated).
+    "kl": MetricInfo(
+        "KL",
+        "nats per token",
+        "how far the prediction moves from the one with every head, mean over positions",
+    ),
+    "flip_rate": MetricInfo(
+        "flips",
+        "% of predictions",
+        "how often the likeliest token becomes another",
+        factor=100.0,
+        percent=True,
+    ),
+    # Of the final hidden states, or of the own attention's output.
+    "output_mse": MetricInfo("output MSE", "", "mean squared change of the output"),
+    # One minus the cosine between these two, in [0, 2].
+    "output_cosine": MetricInfo(
+        "1 - cosine", "", "how far the output turns, mean over positions", aside=False
+    ),
+    # At the end of the text.
+    "logit_diff": MetricInfo(
+        "logit difference",
+        "logits",
+        "change of logit(answer) - logit(foil); below zero the head spoke for the answer",
+        signed=True,
+        matters=-1,
+    ),
+}
+"""Every metric there is: options, columns, legends and files go through these rows."""
 
 
 @dataclass(frozen=True, order=True)
@@ -123,85 +164,3 @@ class Scores:
                 f"expected token losses of {len(self.variants)} removals, "
                 f"got {len(self.token_losses)}"
             )
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What one removal costs, over one text or as the mean over several.
-
-    Each metric is None where the model or the text does not have it.
-    texts: over how many texts.
-    ci_low, ci_high: ends of the 95 % bootstrap-t interval of the mean, by metric; empty where there
-        are fewer than five texts.
-    errors: standard error over the draws of other texts that stood in, by metric; mostly empty.
-    token_losses: for each text (tokens,) as in ``Scores``; empty where it was not asked for.
-    """
-
-    variant: Variant
-    texts: int = 1
-    loss_delta: float | None = None
-    kl: float | None = None
-    flip_rate: float | None = None
-    output_mse: float | None = None
-    output_cosine: float | None = None
-    logit_diff: float | None = None
-    ci_low: Mapping[Metric, float] = field(default_factory=dict)
-    ci_high: Mapping[Metric, float] = field(default_factory=dict)
-    errors: Mapping[Metric, float] = field(default_factory=dict)
-    token_losses: tuple[NDArray[np.floating], ...] = ()
-
-    def metric(self, name: Metric) -> float | None:
-        """One metric by its name."""
-        value: float | None = getattr(self, name)
-        return value
-
-
-@dataclass(frozen=True)
-class AblationReport:
-    """What ``attnviz ablate`` found: the one input of every screen and file it writes.
-
-    model: where the numbers come from.
-    kind: the attention whose heads were removed.
-    texts: the tokens of each text; of an encoder–decoder what its encoder read.
-    targets: the decoder's tokens of each text; empty for other models.
-    effects: of every removal that was measured, in the order in which they were asked for.
-    mode, unit, method, positions: how heads were removed and what was measured.
-    metric: the one that ranks and colours.
-    baseline: the clean model's own numbers, mean over the texts; ``loss`` in nats per token.
-    control: what it costs to remove a random direction of the norm of the named removal instead.
-    gradients: first-order importance |dL/dξ| of each (layer, head), mean over the texts; empty
-        where it was not asked for.
-    rank_correlation: Spearman's, between ``gradients`` and the exact metric; None unless both ran.
-    reference: what stood in for a removed head, in words; None for zero.
-    draws: how many other texts stood in for each text.
-    seed: of every random choice.
-    seconds: the scan took.
-    notes: sentences a reader of the result must know.
-    complete: False where the scan was interrupted or its time was up.
-    """
-
-    model: ModelInfo
-    kind: Kind
-    texts: tuple[Tokens, ...]
-    effects: tuple[Effect, ...]
-    targets: tuple[Tokens, ...] = ()
-    mode: Mode = "zero"
-    unit: Unit = "head"
-    method: Method = "exact"
-    positions: Positions = "all"
-    metric: Metric = "loss_delta"
-    baseline: Mapping[str, float] = field(default_factory=dict)
-    control: tuple[Effect, ...] = ()
-    gradients: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    rank_correlation: float | None = None
-    reference: str | None = None
-    draws: int = 1
-    seed: int = 0
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-    complete: bool = True
-
-    def ranked(self) -> tuple[Effect, ...]:
-        """The effects that have the metric, largest first."""
-        found = [effect for effect in self.effects if effect.metric(self.metric) is not None]
-        return tuple(sorted(found, key=lambda effect: -(effect.metric(self.metric) or 0.0)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
+    EVERY,
     HeadChoice,
     IndexBase,
     Loading,
@@ -19,8 +22,19 @@ from attnviz.cli.options import (
     load_options,
     saved,
 )
+from attnviz.errors import UsageError
 
-__all__ = ["EXAMPLES", "HeadsOutput", "Kinds", "Variants", "View", "heads"]
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
+    from attnviz.engine.over_text import Choice
+    from attnviz.heads.report import HeadsComparison, View
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.records import HeadsReport
+
+__all__ = ["EXAMPLES", "HeadsOutput", "Kinds", "Variants", "Views", "heads", "make_variants"]
 
 Measure = Literal[
     "previous",
@@ -70,7 +84,7 @@ class Kinds(Options):
 
 
 @dataclass(frozen=True)
-class View(Options, panel="View"):
+class Views(Options, panel="View"):
     """What is to be seen."""
 
     values: bool = flag("Write the weights in the cells.")
@@ -85,6 +99,10 @@ class View(Options, panel="View"):
     )
     reverse: bool = flag("Smallest first.")
 
+    def __post_init__(self) -> None:
+        if self.reverse and self.sort is None:
+            raise UsageError("--reverse turns the order of --sort around: add --sort MEASURE")
+
 
 @dataclass(frozen=True)
 class Variants(OwnShape):
@@ -97,12 +115,16 @@ class Variants(OwnShape):
         "additive (v·tanh(q + k), Bahdanau); several with commas: side by side.",
     )
 
+    def __post_init__(self) -> None:
+        if self.compare_mask and self.causal is not None:
+            raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
+
 
 @dataclass(frozen=True)
 class HeadsOutput(Output):
-    """The options of the same names."""
+    """As everywhere, and files of arrays."""
 
-    save: tuple[Path, ...] = saved(".json .csv .npz .safetensors .svg .html .txt .png .pdf")
+    save: tuple[Path, ...] = saved(f"{EVERY} .npz .safetensors")
 
 
 @command(EXAMPLES)
@@ -111,7 +133,7 @@ def heads(
     choice: HeadChoice,
     kinds: Kinds,
     truncation: Truncation,
-    view: View,
+    view: Views,
     counted: IndexBase,
     model: Model,
     own: Variants,
@@ -120,29 +142,174 @@ def heads(
 ) -> None:
     """Show where each attention head looks, over one text."""
     from attnviz.cli.inputs import read_text
-    from attnviz.errors import UsageError
-    from attnviz.heads.run import Choice, Wish, show_heads
-    from attnviz.heads.variants import make_variants
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.progress import loading as loads
+    from attnviz.engine.over_text import Choice
 
-    if own.compare_mask and own.causal is not None:
-        raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
     compared = ["compare_mask"] * own.compare_mask + ["score"] * bool(own.score)
-    show_heads(
-        lambda: read_text(text.text, text.file),
-        model.model,
-        make_variants(
-            load_options(model.model, loading, model.seed, own, *compared),
-            Choice(
-                choice.layer,
-                choice.head,
-                counted.index_base,
-                target=kinds.target,
-                truncate=truncation.truncate,
-            ),
-            kinds.kind,
-            own.score,
-            own.compare_mask,
+    variants = make_variants(
+        load_options(model.model, loading, model.seed, own, *compared),
+        Choice(
+            choice.layer,
+            choice.head,
+            counted.index_base,
+            target=kinds.target,
+            truncate=truncation.truncate,
         ),
-        Wish(**vars(view), explain=output.explain),
-        output,
+        kinds.kind,
+        own.score,
+        own.compare_mask,
     )
+    outlet = open_outlet(output)
+    content = read_text(text.text, text.file)
+    with loads(model.model, outlet.notices) as progress:
+        reports = _reports(model.model, content, variants, view, progress)
+    outlet.show(_report(reports, view, output))
+
+
+# The runs ------------------------------------------------------------------------------------
+
+Variant = tuple["LoadOptions", "Choice"]
+"""One run: of which model, and of which of its attention."""
+
+Name = TypeVar("Name", bound=str)
+
+
+def make_variants(
+    options: LoadOptions,
+    choice: Choice,
+    kind: str | None,
+    score: str | None,
+    masks: bool,
+) -> tuple[Variant, ...]:
+    """One run for each kind and score, and with ``masks`` for either mask; one in all by default.
+
+    kind, score: as typed, several with commas between.
+
+    A causal mask is for self-attention: beside it, cross attention goes without. The target is
+    only for the kinds that have one.
+
+    Raises UsageError where a name is unknown or given twice, or a mask is compared where none
+    belongs.
+    """
+    from attnviz.records import Kind, Score
+
+    kinds: tuple[Kind, ...] = _chosen("--kind", kind, get_args(Kind))
+    scores: tuple[Score, ...] = _chosen("--score", score, get_args(Score))
+    if masks and "cross" in kinds:
+        raise UsageError(
+            "--compare-mask hides the later words of one text, cross attention has two: leave out "
+            "--kind cross"
+        )
+    runs = product(kinds or (None,), scores or (None,), (False, True) if masks else (None,))
+    variants = []
+    for one, matched, causal in runs:
+        target = choice.target
+        if len(kinds) > 1 and one == "cross":
+            causal = False
+        if len(kinds) > 1 and one not in ("decoder", "cross"):
+            target = None
+        own = options
+        if matched is not None:
+            own = replace(own, score=matched)
+        if causal is not None:
+            own = replace(own, causal=causal)
+        variants.append((own, replace(choice, kind=one, target=target)))
+    return tuple(variants)
+
+
+def _chosen(option: str, typed: str | None, known: tuple[Name, ...]) -> tuple[Name, ...]:
+    """The names between the commas."""
+    names = [] if typed is None else [name.strip() for name in typed.split(",")]
+    for place, name in enumerate(names):
+        if name not in known:
+            expected = ", ".join(map(repr, known))
+            raise UsageError(f"{option}: {name!r} is not one of {expected}")
+        if name in names[:place]:
+            raise UsageError(f"{option} {name} is given twice: there is one run of each")
+    return tuple(one for name in names for one in known if one == name)
+
+
+def _reports(
+    model_name: str,
+    text: str,
+    variants: Sequence[Variant],
+    view: Views,
+    progress: Callable[[str, int, int | None], None] | None,
+) -> list[HeadsReport]:
+    """One report for each run; a model is loaded again only where it is another."""
+    from attnviz.engine.over_text import observe
+    from attnviz.heads.report import heads_report
+    from attnviz.models.resolve import load
+
+    reports: list[HeadsReport] = []
+    model, loaded = None, None
+    for options, choice in variants:
+        if model is None or loaded != options:
+            model = load(model_name, replace(options, progress=progress))
+            loaded = options
+        record, selected = observe(model, text, choice)
+        order = choice.index_base, view.sort, view.reverse
+        reports.append(heads_report(record, selected, *order, text=text, target=choice.target))
+    return reports
+
+
+# What is shown -------------------------------------------------------------------------------
+
+
+def _report(reports: Sequence[HeadsReport], view: Views, output: Output) -> _Report:
+    """Raises UsageError where runs that were to be compared are the same, or lack the word."""
+    from attnviz.heads.report import View, compare_heads, find_word
+
+    word = view.token
+    words = [] if word is None else [find_word(each.record, word) for each in reports]
+    ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
+    if len(ways) < len(reports):
+        raise UsageError("a single word has no later one to hide: give a text of at least two")
+    plain = not reports[0].selected and view.top is None and word is None
+    hints = _hints(reports, output.explain) if plain and not output.quiet else ()
+    return _Report(
+        compare_heads(reports), View(view.values, view.top, words, output.explain, hints)
+    )
+
+
+def _hints(reports: Sequence[HeadsReport], explained: bool) -> tuple[str, ...]:
+    """What to try next."""
+    name = reports[0].name(*reports[0].notable[0])
+    reading = () if explained else ("--explain reads it for you",)
+    if len(reports) > 1:
+        return (f"next: --head {name} compares one head", *reading)
+    return (
+        f"next: --head {name} draws one head",
+        "--token WORD follows a word",
+        "--top 3 lists the strongest pairs",
+        *reading,
+    )
+
+
+@dataclass(frozen=True)
+class _Report:
+    """The heads, for every outlet."""
+
+    found: HeadsComparison
+    view: View
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.heads.data import write_heads_json
+
+        write_heads_json(self.found, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.heads.data import heads_rows
+
+        return heads_rows(self.found)
+
+    def document(self) -> Document:
+        from attnviz.heads.document import heads_document
+
+        return heads_document(self.found, self.view)
+
+    def arrays(self) -> Mapping[str, Writer]:
+        from attnviz.heads.data import array_files
+
+        return array_files(self.found)

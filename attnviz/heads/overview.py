@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 
 from rich.segment import Segment
 
 from attnviz.draw.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
-from attnviz.draw.legend import trait_legend
 from attnviz.draw.maps import small_map, small_map_cells
 from attnviz.draw.pool import pooling
 from attnviz.draw.prose import wrapped
@@ -37,7 +37,7 @@ def overview(report: HeadsReport, theme: Theme, width: int, height: int) -> Bloc
     record = report.record
     caption = pooling((len(record.queries), len(record.keys)), cells)
     lines = wrapped([(f"small maps {caption}", False)], width, theme) if caption else []
-    return stack([maps, stack([Block(tuple(lines), width), trait_legend(report, width, theme)], 0)])
+    return stack([maps, stack([Block(tuple(lines), width), _labels(report, width, theme)], 0)])
 
 
 def _maps(
@@ -141,3 +141,11 @@ def _lettered(
     drawn = small_map(weights, lines, columns, report.record.causal, theme)
     mark = Block((text_line((entry.trait.letter, BOLD)),), _GAP)
     return beside([Block(drawn.lines, columns), mark], 0)
+
+
+def _labels(report: HeadsReport, room: int, theme: Theme) -> Block:
+    """Each label on the screen: its letter, its name, how many heads have it."""
+    counts = Counter((entry.trait.letter, entry.trait.name) for entry in report.heads)
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
+    parts = [(f"{letter} {name} in {count}", False) for (letter, name), count in ranked]
+    return Block(tuple(wrapped([("traits", False), *parts], room, theme)), room)

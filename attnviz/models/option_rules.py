@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 from attnviz.errors import UsageError
@@ -49,6 +48,8 @@ def option(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'heads'?"`` for the most similar known name, or nothing."""
+    import difflib  # for slips alone
+
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import Loading, Output, complete_shape, saved
+from attnviz.cli.groups import command
+from attnviz.cli.options import Output
+from attnviz.params.options import (
+    Attention,
+    FeedForward,
+    Hub,
+    Latent,
+    Named,
+    Rest,
+    Running,
+    View,
+)
 
-__all__ = [
-    "EXAMPLES",
-    "Attention",
-    "FeedForward",
-    "Hub",
-    "Latent",
-    "Named",
-    "ParamsOutput",
-    "Rest",
-    "Running",
-    "View",
-    "params",
-]
+if TYPE_CHECKING:  # the program's form needs no drawing, and --help no counting
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+    from attnviz.params.cases import Counted
+
+__all__ = ["EXAMPLES", "params"]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -37,130 +40,6 @@ attnviz params llama-2-70b --tokens 4096 --memory 160GB
 attnviz params gpt2 bert-base llama-2-7b --save models.md
 """
 
-Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
-
-
-@dataclass(frozen=True)
-class Named(Options):
-    """Models that have a name; several stand side by side."""
-
-    names: tuple[str, ...] = argument(
-        "MODEL",
-        "A named shape such as llama-2-7b, a directory with a config.json, or a Hugging Face id; "
-        "several stand side by side.",
-        (),
-        autocompletion=complete_shape,
-        show_default=False,
-    )
-    models: tuple[str, ...] = option(
-        "NAME",
-        "As MODEL; a bare name that is a Hugging Face id as well means that.",
-        (),
-        name="--model",
-        short="-m",
-        autocompletion=complete_shape,
-    )
-
-
-@dataclass(frozen=True)
-class Attention(Options, panel="Shape: attention"):
-    """A shape's attention, as in ``ShapeOptions``; here and below None where it is not said."""
-
-    d_model: int | None = option("D", "Width.")
-    heads: int | None = option("H", "Query heads.")
-    kv_heads: int | None = option("K", "Key/value heads that they share (H).")
-    head_dim: int | None = option("N", "Width of a head (D / H).")
-    v_head_dim: int | None = option("N", "Width of a head's value (head-dim).")
-    bias: bool | None = option("", "Biases (no).", name="--bias/--no-bias")
-    window: int | None = option("N", "Tokens that a query sees (all).")
-    linear: bool = flag("Linear attention: a state of fixed size.")
-
-
-@dataclass(frozen=True)
-class Latent(Options, panel="Shape: latent attention"):
-    """A shape's latent attention."""
-
-    kv_lora: int | None = option("N", "Width of the vector that keys and values are squeezed into.")
-    q_lora: int | None = option("N", "Width that queries are squeezed into (not squeezed).")
-    rope_dim: int | None = option("N", "Width of a head that carries positions.")
-    nope_dim: int | None = option("N", "Width that does not.")
-
-
-@dataclass(frozen=True)
-class FeedForward(Options, panel="Shape: feed-forward"):
-    """A shape's feed-forward part."""
-
-    d_ff: int | None = option("F", "Inner width (no such part).")
-    ffn: str | None = option("KIND", "relu, gelu (default), swiglu, geglu.")
-    experts: int | None = option("N", "Experts in each layer.")
-    active_experts: int | None = option("N", "Experts that a token passes through.")
-    shared_experts: int | None = option("N", "Experts that every token passes through (0).")
-    d_expert: int | None = option("F", "Inner width of one expert.")
-
-
-@dataclass(frozen=True)
-class Rest(Options, panel="Shape: the rest"):
-    """What else a shape has."""
-
-    layers: int | None = option("L", "Layers (1).")
-    vocab: int | None = option("N", "Rows of the token table (none).")
-    tied: bool | None = option(
-        "", "Whether the head is the token table (tied).", name="--tied/--untied"
-    )
-    norm: str | None = option("KIND", "layernorm or rmsnorm (none).")
-    positions: str | None = option("KIND", "learned, rotary or none (none).")
-    max_positions: int | None = option("N", "Longest sequence.")
-
-
-@dataclass(frozen=True)
-class Running(Options, panel="Running it"):
-    """On what, and in which numbers it runs."""
-
-    tokens: int | None = option("N", "Length of a sequence (2048, or what the positions allow).")
-    source_tokens: int | None = option("N", "Length of what an encoder reads (as --tokens).")
-    batch: int = option("B", "Sequences at once.", 1)
-    dtype: Dtype = option(
-        "DTYPE",
-        "Of the weights: auto (a config's own, else bfloat16), float32, float16, bfloat16, float8, "
-        "int8 or int4.",
-        "auto",
-    )
-    cache_dtype: Dtype = option(
-        "DTYPE", "Of keys and values (as the weights; bfloat16 beside int8 and int4).", "auto"
-    )
-    memory: str | None = option(
-        "SIZE", "What fits into 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory."
-    )
-
-
-@dataclass(frozen=True)
-class View(Options, panel="View"):
-    """What is to be seen."""
-
-    compare: tuple[str, ...] = option(
-        "OPTION=A,B,…",
-        "One row for each value of any option with a value, such as heads=1,2,4 or "
-        "tokens=1024,4096; of several, all combinations.",
-        (),
-    )
-    formula: bool = flag("Each line's arithmetic.")
-    per_layer: bool = flag("Every kind of layer.")
-
-
-@dataclass(frozen=True)
-class Hub(Options, panel=Loading.panel):
-    """Where a config comes from."""
-
-    revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
-    offline: bool = flag("Directories and the cache only.")
-
-
-@dataclass(frozen=True)
-class ParamsOutput(Output):
-    """The options of the same names."""
-
-    save: tuple[Path, ...] = saved(".json .csv .md .svg .html .txt")
-
 
 @command(EXAMPLES)
 def params(
@@ -172,22 +51,61 @@ def params(
     running: Running,
     view: View,
     hub: Hub,
-    output: ParamsOutput,
+    output: Output,
 ) -> None:
     """Count parameters, KV cache, operations and memory of any attention design, exactly."""
-    from attnviz.params.designs import Request
-    from attnviz.params.run import ParamsView, show_params
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.params.cases import compared_cases, requested_cases
 
     shape = {**vars(attention), **vars(latent), **vars(feed_forward), **vars(rest)}
     shape["linear"] = attention.linear or None
-    show_params(
-        Request(
-            **vars(named),
-            **vars(running),
-            **vars(hub),
-            shape={name: value for name, value in shape.items() if value is not None},
-        ),
-        view.compare,
-        ParamsView(view.formula, view.per_layer, output.explain),
-        output,
+    given = {name: value for name, value in shape.items() if value is not None}
+    outlet = open_outlet(output)
+    if view.compare:
+        counted = compared_cases(view.compare, named, given, running, hub)
+    else:
+        counted = requested_cases(named, given, running, hub)
+    plain = not (output.quiet or view.formula or view.per_layer or output.explain)
+    hints = _hints(named) if plain and len(counted.cases) == 1 else ()
+    outlet.show(_Report(counted, view, hints, output.explain))
+
+
+class _Report(NamedTuple):
+    """What was counted, and how it is to be seen."""
+
+    counted: Counted
+    view: View
+    hints: Sequence[str]
+    explain: bool
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.params.data import write_params_json
+
+        write_params_json(self.counted, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.params.data import params_rows
+
+        return params_rows(self.counted)
+
+    def document(self) -> Document:
+        from attnviz.params.document import params_document
+
+        return params_document(self.counted, self.view, self.hints, self.explain)
+
+
+def _hints(named: Named) -> Sequence[str]:
+    """What to try next."""
+    if named.each:
+        return (
+            "next: --formula shows the arithmetic",
+            "--memory 24GB says what fits",
+            "--compare tokens=1024,4096 what grows",
+            "--explain reads it for you",
+        )
+    return (
+        "next: --compare heads=8,16,32 shows the trade-off",
+        "--formula the arithmetic",
+        "--layers, --d-ff, --vocab make a whole model",
+        "--explain reads it for you",
     )

@@ -1,91 +1,147 @@
-"""The trade-off table: one row for each value of an option, and what changed in words."""
+"""Several cases held against each other: one architecture by the values of an option, or models."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from attnviz.params.accounts.account import Account
-from attnviz.params.metrics import Case, Metric, cell, telling_metrics
-from attnviz.params.numbers import count, factor
-from attnviz.params.running import run_words
-from attnviz.params.sheet import Column, Grid, Row, Sheet
-from attnviz.params.subject import attention_only, main_attention
-from attnviz.params.title import origin_lines, title_words
+from attnviz.draw.document import Column, Row, Table
+from attnviz.params.cases import Case
+from attnviz.params.counting.cost import CostReport
+from attnviz.params.parts import attention_only, main_attention, main_group
+from attnviz.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.params.words import bytes_text, count, factor, run_words, share, short, times
 
-__all__ = ["MARK", "changed", "compare_sheet"]
+__all__ = [
+    "MARK",
+    "Metric",
+    "change_sentences",
+    "changed",
+    "compared_table",
+    "side_by_side_table",
+    "size_sentences",
+    "telling_metrics",
+]
 
 MARK = "*"
 """Stands in the heading of a column whose numbers differ, for eyes without colour or bold."""
 
+_SHARES = {
+    "attention": "attention",
+    "feed_forward": "feed-forward",
+    "embedding": "embedding",
+    "norm": "norms",
+    "head": "head",
+    "other": "other",
+}
+"""The shares of the parameters, and how they are called."""
 
-def changed(metric: Metric, cases: Sequence[Case]) -> bool:
-    """Whether a metric differs between the cases that could be counted."""
-    return len({metric.value(case) for case in cases if case.account is not None}) > 1
+
+class Metric(NamedTuple):
+    """One number of a case.
+
+    key: in JSON. title: above a column and in a sentence.
+    value: the number, None where a case has none.
+    text: the number as it is written.
+    shape: whether it tells of the architecture itself and not of running it.
+    """
+
+    key: str
+    title: str
+    value: Callable[[Case], int | None]
+    text: Callable[[int], str]
+    shape: bool = False
 
 
-def compare_sheet(options: Sequence[str], cases: Sequence[Case]) -> Sheet:
-    """The table of all cases; at least one of them must have been counted."""
-    first = next(case.account for case in cases if case.account is not None)
-    metrics = telling_metrics(cases)
-    columns = [Column(option, tone="strong") for option in options]
-    for metric in metrics:
-        differs = changed(metric, cases)
-        title = f"{metric.title} {MARK}" if differs else metric.title
-        kept = differs or metric.key in ("attention", "total")
-        columns.append(Column(title, tone="strong" if differs else "faint", keep=9 if kept else 4))
-    rows = [_row(case, metrics) for case in cases]
-    return Sheet(
-        _title(options, cases, first),
-        (*origin_lines(first), _caption(cases, first, metrics)),
-        (Grid(tuple(columns), tuple(rows), lead=len(options)),),
-        {},
-        tuple(_sentences(options, cases, metrics)),
+def _of(number: Callable[[CostReport], int]) -> Callable[[Case], int | None]:
+    return lambda case: None if case.cost is None else number(case.cost)
+
+
+def _forward(cost: CostReport) -> int:
+    forward = main_group(cost).layer.feed_forward
+    return 0 if forward is None else forward.total
+
+
+_METRICS = (
+    Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).spec.head_dim), count, True),
+    Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
+    Metric("ffn", "feed-forward", _of(_forward), count, True),
+    Metric("total", "total", _of(lambda a: a.parameters.total), count, True),
+    Metric("active", "active", _of(lambda a: a.parameters.active), count, True),
+    Metric("weights", "weights", _of(lambda a: a.weight_bytes), bytes_text),
+    Metric("cache_per_token", "cache/token", _of(lambda a: a.cache.bytes_per_token), bytes_text),
+    Metric("cache", "cache", _of(lambda a: a.cache.bytes), bytes_text),
+    Metric("flops", "FLOPs", _of(lambda a: a.flops.total), short),
+    Metric("scores", "scores", _of(lambda a: a.flops.attention_scores), short),
+    Metric("maps", "maps", _of(lambda a: a.maps.bytes), bytes_text),
+    Metric("context", "fits tokens", lambda case: case.fit.tokens if case.fit else None, count),
+)
+"""All of them, in the order of the columns."""
+
+
+def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
+    """Those that these cases have, without one that only repeats another."""
+    counted = [case for case in cases if case.cost is not None]
+    costs = [case.cost for case in cases if case.cost is not None]
+    left_out = set()
+    if all(map(attention_only, costs)):
+        left_out = {"total", "ffn", "active"}
+    elif all(cost.parameters.active == cost.parameters.total for cost in costs):
+        left_out = {"active"}
+    return tuple(
+        metric
+        for metric in _METRICS
+        if metric.key not in left_out and any(metric.value(case) for case in counted)
     )
 
 
-def _row(case: Case, metrics: Sequence[Metric]) -> Row:
-    if case.account is None:
-        blank = ("–",) * len(metrics)
-        return Row((*case.values, *blank), "faint", below=(f"not possible: {case.refusal}",))
-    return Row((*case.values, *(cell(metric, case) for metric in metrics)))
+def changed(metric: Metric, cases: Sequence[Case]) -> bool:
+    """Whether a metric differs between the cases that could be counted."""
+    return len({metric.value(case) for case in cases if case.cost is not None}) > 1
 
 
-def _title(options: Sequence[str], cases: Sequence[Case], first: Account) -> tuple[str, ...]:
-    """What all cases share: the words of the title that are equal in each."""
-    titles = [title_words(case.account) for case in cases if case.account is not None]
-    name = titles[0][0]
-    others = [word for word in titles[0][1:] if all(word in title for title in titles)]
-    return (name, f"by {' and '.join(options)}", *others)
+def _cell(metric: Metric, case: Case) -> str:
+    """A metric of a case as it stands in a table."""
+    value = metric.value(case)
+    if metric.key == "context" and case.fit is not None:
+        return "any" if value is None else count(value) if value else "none"
+    return metric.text(value) if value else "–"
 
 
-def _caption(cases: Sequence[Case], first: Account, metrics: Sequence[Metric]) -> str:
-    """What the numbers of the columns are counted for."""
-    parts = ["parameters"] if attention_only(first) else ["attention and feed-forward of one layer"]
-    runs = {run_words(case.account) for case in cases if case.account is not None}
-    if len(runs) == 1:
-        parts.append(f"cache, FLOPs (scores are part of them), maps for {runs.pop()}")
-    if any(changed(metric, cases) for metric in metrics):
-        parts.insert(0, f"{MARK} changes from row to row")
-    return "; ".join(parts)
+def compared_table(
+    options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]
+) -> Table:
+    """A row for each case, a column for each compared option and each metric."""
+    columns = [Column(option, tone="strong") for option in options]
+    for metric in metrics:
+        if changed(metric, cases):
+            columns.append(Column(f"{metric.title} {MARK}", tone="strong"))
+        else:
+            kept = metric.key in ("attention", "total")
+            columns.append(Column(metric.title, tone="faint", keep=9 if kept else 4))
+    blank = ("–",) * len(metrics)
+    rows = [
+        Row([*case.values, *blank], tone="faint", below=[f"not possible: {case.refusal}"])
+        if case.cost is None
+        else Row([*case.values, *(_cell(metric, case) for metric in metrics)])
+        for case in cases
+    ]
+    return Table(columns, rows, lead=len(options))
 
 
-def _sentences(
+def change_sentences(
     options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]
 ) -> list[str]:
     """For each option what changes along it, the others held at their first value, and why."""
     sentences = []
+    counted = [case for case in cases if case.cost is not None]
+    start = counted[0].values
     for place, option in enumerate(options):
-        start = next(case for case in cases if case.account is not None).values
-        along = [
-            case
-            for case in cases
-            if case.account is not None
-            and all(case.values[i] == start[i] for i in range(len(options)) if i != place)
-        ]
-        if len(along) < 2:
-            continue
-        sentences.append(_what(option, place, along, metrics))
-        sentences += _why(option, along)
+        others = [at for at in range(len(options)) if at != place]
+        along = [case for case in counted if all(case.values[at] == start[at] for at in others)]
+        if len(along) > 1:
+            sentences.append(_what(option, place, along, metrics))
+            sentences += _why(option, [case.cost for case in along if case.cost is not None])
     return sentences
 
 
@@ -96,49 +152,111 @@ def _what(option: str, place: int, along: Sequence[Case], metrics: Sequence[Metr
         before, after = metric.value(first), metric.value(last)
         if not changed(metric, along):
             stay.append(metric.title)
-        elif before and after and before != after:
-            change = factor(after, before)
-            moved.append(f"{metric.title} {cell(metric, first)} → {cell(metric, last)} ({change})")
-        else:
-            moved.append(f"{metric.title} {cell(metric, first)} → {cell(metric, last)}")
+            continue
+        change = f" ({factor(after, before)})" if before and after and before != after else ""
+        moved.append(f"{metric.title} {_cell(metric, first)} → {_cell(metric, last)}{change}")
     head = f"{option} {first.values[place]} → {last.values[place]}: "
     text = ", ".join(moved) if moved else "nothing of this changes"
     return head + text + (f"; unchanged: {', '.join(stay)}." if moved and stay else ".")
 
 
-def _why(option: str, along: Sequence[Case]) -> list[str]:
+def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
     """The reason behind the change, where the numbers bear it out."""
-    accounts = [case.account for case in along if case.account is not None]
-    designs = [main_attention(account).design for account in accounts]
-    totals = [main_attention(account).total for account in accounts]
+    specs = [main_attention(cost).spec for cost in costs]
+    grows = len({main_attention(cost).total for cost in costs}) > 1
+    whole = all(spec.heads * spec.head_dim == spec.d_model for spec in specs)
     if option == "heads":
-        fixed = all(design.heads * design.head_dim == design.d_model for design in designs)
-        if len(set(totals)) == 1 and fixed:
-            cuts = " = ".join(
-                f"{count(design.heads)} × {count(design.head_dim)}"
-                for design in (designs[0], designs[-1])
-            )
-            return [
-                "The count does not depend on the number of heads: head_dim = d_model / heads, so "
-                f"{cuts} = {count(designs[0].d_model)} columns, the same matrices cut otherwise."
-            ]
-        if len({design.head_dim for design in designs}) == 1:
-            return [
-                "The count grows with the number of heads: head_dim is fixed at "
-                f"{count(designs[0].head_dim)}, so each head brings columns of its own."
-            ]
-        if len(set(totals)) > 1:
-            return [
-                "The count changes with key and value alone: they have kv_heads × head_dim "
-                "columns, and head_dim is d_model / heads."
-            ]
-    if option == "kv-heads" and len(set(totals)) > 1:
-        whole = all(design.heads * design.head_dim == design.d_model for design in designs)
+        yield from _why_heads(specs, grows, whole)
+    elif option == "kv-heads" and grows:
         rest = "query and output keep their size" if whole else "query and output stay"
-        return [
+        yield (
             f"Fewer key/value heads shrink key and value and the cache; {rest}, every query head "
             "still looks for itself, so scores and maps stay."
-        ]
-    if option == "tokens" and len({account.tokens for account in accounts}) > 1:
-        return ["Longer texts: cache and projections grow with the length, scores and maps as n²."]
-    return []
+        )
+    elif option == "tokens" and len({cost.tokens for cost in costs}) > 1:
+        yield "Longer texts: cache and projections grow with the length, scores and maps as n²."
+
+
+def _why_heads(specs: Sequence[AttentionSpec], grows: bool, whole: bool) -> Iterator[str]:
+    first, last = specs[0], specs[-1]
+    if not grows and whole:
+        cuts = " = ".join(f"{count(s.heads)} × {count(s.head_dim)}" for s in (first, last))
+        yield (
+            "The count does not depend on the number of heads: head_dim = d_model / heads, so "
+            f"{cuts} = {count(first.d_model)} columns, the same matrices cut otherwise."
+        )
+    elif len({spec.head_dim for spec in specs}) == 1:
+        yield (
+            "The count grows with the number of heads: head_dim is fixed at "
+            f"{count(first.head_dim)}, so each head brings columns of its own."
+        )
+    elif grows:
+        yield (
+            "The count changes with key and value alone: they have kv_heads × head_dim columns, "
+            "and head_dim is d_model / heads."
+        )
+
+
+def side_by_side_table(cases: Sequence[Case]) -> Table:
+    """A column for each case, which must all have been counted, and a row for each number."""
+    costs = [case.cost for case in cases if case.cost is not None]
+    blank = [""] * len(cases)
+    rows = [
+        *_shape_rows(costs),
+        Row(["Parameters", *blank], tone="strong", ruled=True),
+        *_share_rows(costs),
+        Row(["Running", *blank], tone="strong", ruled=True),
+        Row(["counted for", *map(run_words, costs)], tone="faint"),
+    ]
+    for metric in telling_metrics(cases):
+        if not metric.shape:
+            rows.append(Row([metric.title, *(_cell(metric, case) for case in cases)]))
+    return Table([Column("", right=False), *(Column(case.name) for case in cases)], rows)
+
+
+def _shape_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
+    yield Row(["layers", *(" + ".join(count(s.depth) for s in cost.spec.stacks) for cost in costs)])
+    labels = {"d_model": "d_model", "heads": "heads", "kv_heads": "key/value heads"}
+    for name, label in {**labels, "head_dim": "head_dim"}.items():
+        yield Row([label, *(count(getattr(main_attention(cost).spec, name)) for cost in costs)])
+    yield Row(["d_ff", *map(_inner_width, costs)])
+
+
+def _inner_width(cost: CostReport) -> str:
+    forward = main_group(cost).layer.spec.feed_forward
+    if isinstance(forward, ExpertsSpec):
+        return f"{count(forward.experts)} × {count(forward.expert.d_ff)}"
+    return "–" if forward is None else count(forward.d_ff)
+
+
+def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
+    """Counts by role, each with its share below; the counts add up to the total."""
+    totals = [cost.parameters.total for cost in costs]
+    for name, label in _SHARES.items():
+        numbers = [getattr(cost.parameters.shares, name) for cost in costs]
+        if any(numbers):
+            yield Row([label, *(count(number) if number else "–" for number in numbers)])
+            pairs = zip(numbers, totals, strict=True)
+            shares = [share(part, whole) if part else "" for part, whole in pairs]
+            yield Row(["", *shares], tone="faint")
+    yield Row(["total", *map(count, totals)], tone="strong")
+    active = [cost.parameters.active for cost in costs]
+    if active != totals:
+        yield Row(["active a token", *map(count, active)], tone="strong")
+
+
+def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
+    """How the largest of several models compares with the smallest."""
+    pairs = [(case, case.cost) for case in cases if case.cost is not None]
+    small, few = min(pairs, key=lambda pair: pair[1].parameters.total)
+    large, many = max(pairs, key=lambda pair: pair[1].parameters.total)
+    if few.parameters.total == many.parameters.total:
+        return
+    text = (
+        f"{large.name} has {times(many.parameters.total, few.parameters.total)} the parameters "
+        f"of {small.name}"
+    )
+    before, after = few.cache.bytes_per_token, many.cache.bytes_per_token
+    if before and after:
+        text += f" and keeps {times(after, before)} the cache of a token"
+    yield f"{text}."

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -20,8 +19,8 @@ from attnviz.models.architecture import text_config
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.checkpoint_files import check_layers
 from attnviz.models.foreign import foreign
-from attnviz.params.accounts.running import CacheKind, Kept
-from attnviz.params.config.fields import MOST
+from attnviz.params.config.adapter import MOST
+from attnviz.params.counting.cache import CacheKind, Kept
 
 __all__ = ["MetaCount", "count_on_meta"]
 
@@ -35,8 +34,7 @@ _READ = 2
 """Tokens of the pass that shows what is kept."""
 
 
-@dataclass(frozen=True)
-class MetaCount:
+class MetaCount(NamedTuple):
     """The parameters of a model that was built on torch's meta device.
 
     architecture: its class.

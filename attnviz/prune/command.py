@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from attnviz.cli.groups import Options, command, flag, option
+from attnviz.cli.groups import command
 from attnviz.cli.options import (
     IndexBase,
     Loading,
@@ -16,8 +16,16 @@ from attnviz.cli.options import (
     Truncation,
     load_options,
 )
+from attnviz.errors import UsageError
+from attnviz.prune.options import Measure, Removal
 
-__all__ = ["EXAMPLES", "Measure", "Removal", "prune"]
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+    from attnviz.prune.records import PruneReport
+
+__all__ = ["EXAMPLES", "prune"]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -34,42 +42,6 @@ attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
 """
 
 
-@dataclass(frozen=True)
-class Removal(Options, panel="What is removed"):
-    """Which heads go, and where the rest is written."""
-
-    fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
-    heads: tuple[str, ...] = option(
-        "HEADS",
-        "Remove these: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
-        (),
-        short="--head -H",
-    )
-    until_loss: float | None = option(
-        "RATIO", "Remove heads while the loss stays below this multiple of the whole model's."
-    )
-    uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
-    empty_layers: bool = flag(
-        "A layer may lose all its heads; else it keeps one.", name="--allow-empty-layers"
-    )
-    out: Path | None = option("DIR", "Write the pruned model there, a new directory.", short="-o")
-
-
-@dataclass(frozen=True)
-class Measure(Options, panel="What is measured"):
-    """In which order heads go, and what that is held against."""
-
-    method: Literal["exact", "gradient"] = option(
-        "METHOD",
-        "Order by exact (what each costs alone) or gradient (a first-order hint).",
-        "exact",
-    )
-    rerank: bool = flag("Rank what is left again after each removal.")
-    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)
-    max_memory: str | None = option("SIZE", "The most memory measuring may take, such as 2GB.")
-    seed: int = option("N", "Of the random orders, and of random weights.", 0, min=0)
-
-
 @command(EXAMPLES)
 def prune(
     texts: Texts,
@@ -83,19 +55,67 @@ def prune(
 ) -> None:
     """Remove the least important heads for good, beside as many at random."""
     from attnviz.cli.inputs import read_texts
-    from attnviz.prune.run import PruneWish, show_prune
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.progress import loading as opening
+    from attnviz.cli.progress import scanning
+    from attnviz.draw.whole_file import check_new_directory
+    from attnviz.models.resolve import load
 
-    wish = PruneWish(
-        **vars(removal),
-        **vars(measure),
-        **vars(counted),
-        **vars(truncation),
-        explain=output.explain,
-    )
-    show_prune(
-        lambda: read_texts(texts.text, texts.file, texts.texts),
-        model.model,
-        load_options(model.model, loading, measure.seed),
-        wish,
-        output,
-    )
+    options = load_options(model.model, loading, measure.seed)
+    if model.model == "mha":
+        raise UsageError(
+            "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
+            "language model"
+        )
+    _ = measure.memory  # a size that cannot be read is told now
+    outlet = open_outlet(output)
+    if removal.out is not None:
+        check_new_directory(removal.out)
+    read = read_texts(texts.text, texts.file, texts.texts)
+    with opening(model.model, outlet.notices) as progress:
+        loaded = load(model.model, replace(options, progress=progress))
+    from attnviz.prune.job import prune_model  # brings torch
+
+    with scanning("removing heads", outlet.notices) as advance:
+        report = prune_model(
+            loaded, read, removal, measure, advance, counted.index_base, truncation.truncate
+        )
+    hints = () if output.quiet else _hints(report, removal, measure.rerank)
+    outlet.show(_Pruned(report, output.explain, hints))
+
+
+@dataclass(frozen=True)
+class _Pruned:
+    """What was removed, and how it is to be seen."""
+
+    report: PruneReport
+    explain: bool
+    hints: Sequence[str]
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.prune.data import write_prune_json
+
+        write_prune_json(self.report, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.prune.data import prune_rows
+
+        return prune_rows(self.report)
+
+    def document(self) -> Document:
+        from attnviz.prune.document import prune_document
+
+        return prune_document(self.report, self.hints, self.explain)
+
+
+def _hints(report: PruneReport, removal: Removal, rerank: bool) -> Sequence[str]:
+    """What to try next."""
+    hints = []
+    if report.steps and removal.out is None:
+        hints.append("--out DIR writes the pruned model")
+    masked = report.pruned.form == "masked" and report.pruned.shrinks
+    if masked and not removal.uniform and not removal.heads:
+        hints.append("--uniform takes equally many from every layer, so that they can be cut")
+    if not rerank:
+        hints.append("--rerank ranks again after each removal")
+    return (f"next: {hints[0]}", *hints[1:]) if hints else ()

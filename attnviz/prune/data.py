@@ -29,7 +29,7 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
         "texts": report.texts,
         "tokens": report.tokens,
         "metric": report.loss_name,
-        "goal": report.wish,
+        "goal": report.asked,
         "method": report.method,
         "rerank": report.rerank,
         "uniform": report.uniform,

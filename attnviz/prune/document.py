@@ -78,7 +78,7 @@ def _about(report: PruneReport) -> list[Part]:
         lead = f"{counted(report.texts, 'text')} from " if many else ""
         parts.append(Facts([(f"       {lead}{report.source}", False)]))
     rules = [
-        report.wish,
+        report.asked,
         f"order by {_METHODS[report.method]}",
         *["ranked again after each removal"] * report.rerank,
         *["equally many from every layer"] * report.uniform,

@@ -4,96 +4,42 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
-import torch
 
 from attnviz.cli.inputs import Texts, encode_texts
-from attnviz.engine.output_projections import find_output_projections
+from attnviz.cli.progress import Advance
+from attnviz.engine.effects import Scores, Variant
 from attnviz.engine.over_text import Choice, target_tokens
 from attnviz.engine.scan.run import ScanOptions, open_scan
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.bundled import Bundled
-from attnviz.models.huggingface import load_transformers
 from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.transformers_model import TransformersModel
-from attnviz.prune.masked_outputs import difference_from_masked
-from attnviz.prune.meter import ScanMeter
-from attnviz.prune.order import Bounds, Goal, prune, random_losses
-from attnviz.prune.records import Head, PrunedModel, PruneReport, PruneStep
-from attnviz.prune.request import PruneWish, goal_of
-from attnviz.prune.smaller_model import count_parameters
-from attnviz.prune.store import plan_pruned, write_pruned
+from attnviz.prune.options import Measure, Removal
+from attnviz.prune.order import Bounds, Goal, goal_of, prune, random_losses
+from attnviz.prune.records import Head, PruneReport, PruneStep
+from attnviz.prune.store import PruneStore
 from attnviz.records import Tokens
 
-__all__ = ["PruneStore", "prune_model"]
-
-_COMPARED = 64
-"""Tokens over which outputs are held against each other, at most."""
-
-_STORED = {np.dtype("float16"): torch.float16, np.dtype("float32"): torch.float32}
-
-
-class PruneStore:
-    """What can be stored of a model without some heads.
-
-    Raises UnsupportedError where its heads cannot be removed for good.
-    """
-
-    def __init__(self, model: Model) -> None:
-        self._stored: torch.dtype | None = None
-        if isinstance(model, Bundled):
-            # Its files are a Llama checkpoint: what is written of it is one as well.
-            checkpoint = model.checkpoint
-            tensor = next(iter(checkpoint.tensors.values()))
-            self._stored = _STORED.get(tensor.dtype)
-            self._model = load_transformers(str(checkpoint.directory), dtype="float32")
-        else:
-            assert isinstance(model, TransformersModel)
-            self._model = model
-        self._projections = find_output_projections(self._model)
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers that have heads."""
-        return tuple(sorted(self._projections))
-
-    @property
-    def parameters(self) -> int:
-        """Of the whole model, tied tensors once."""
-        return count_parameters(self._model.model)
-
-    def make(
-        self, heads: Iterable[Head], ids: tuple[int, ...], directory: Path | None
-    ) -> PrunedModel:
-        """What is left without these heads, written where a directory is given.
-
-        ids: a text, over which the written model is compared.
-        """
-        heads = tuple(heads)
-        removed = {
-            layer: frozenset(head for at, head in heads if at == layer) for layer in self.layers
-        }
-        if directory is None:
-            return plan_pruned(self._model, removed, self._projections)
-        difference = difference_from_masked(self._model, heads, ids[:_COMPARED])
-        return write_pruned(
-            self._model, removed, self._projections, directory, difference, self._stored
-        )
-
+__all__ = ["ScanMeter", "Scanner", "prune_model"]
 
 _POINTS = 12
 """Numbers of heads at which random orders are measured, at most."""
 
 
 def prune_model(
-    model: Model, texts: Texts, wish: PruneWish, advance: Callable[[float], None]
+    model: Model,
+    texts: Texts,
+    removal: Removal,
+    measure: Measure,
+    advance: Advance,
+    index_base: int = 0,
+    truncate: bool = False,
 ) -> PruneReport:
     """Run ``attnviz prune`` on an opened model.
 
-    advance: told the share of the work that is done.
+    index_base: of the heads as they were named. truncate: cut texts that are too long.
 
     Raises:
         LoadError: the pruned model cannot be written.
@@ -101,34 +47,40 @@ def prune_model(
         UsageError: heads, texts or memory do not fit the model.
     """
     started = time.monotonic()
-    tokens = encode_texts(model, texts, wish.truncate, 2)
+    tokens = encode_texts(model, texts, truncate, 2)
     store = PruneStore(model)
     info = model.info
     kv_heads = info.kv_heads if info.heads % info.kv_heads == 0 else info.heads
     bounds = Bounds(
-        store.layers, info.heads, kv_heads, empty_layers=wish.empty_layers, uniform=wish.uniform
+        store.layers,
+        info.heads,
+        kv_heads,
+        empty_layers=removal.empty_layers,
+        uniform=removal.uniform,
     )
-    if not wish.until_loss:
-        goal_of(wish, bounds, info, 0.0)  # refused before anything is measured
+    if not removal.until_loss:
+        goal_of(removal, bounds, info, 0.0, index_base)  # refused before anything is measured
     work = _Work(advance)
     targets = _targets(model, tokens)
-    scan = open_scan(model, tokens, ScanOptions(max_memory=wish.memory), targets=targets)
+    scan = open_scan(model, tokens, ScanOptions(max_memory=measure.memory), targets=targets)
     meter = ScanMeter(scan, len(tokens), bounds.all_heads()[0], work.add)
     if not math.isfinite(meter.baseline):
         loss = f"the loss of {info.name!r} is {meter.baseline} in {info.dtype}"
         if info.not_finite:
             raise LoadError(f"{loss}, nothing can be ranked: {info.notes[-1]}")
         raise UsageError(f"{loss}, nothing can be ranked{info.overflow_advice}")
-    goal = goal_of(wish, bounds, info, meter.baseline)
-    work.total = _estimate(bounds, goal, wish)
-    steps = prune(meter, bounds, goal, wish.method, rerank=wish.rerank, baseline=meter.baseline)
+    goal = goal_of(removal, bounds, info, meter.baseline, index_base)
+    work.total = _estimate(bounds, goal, measure)
+    steps = prune(
+        meter, bounds, goal, measure.method, rerank=measure.rerank, baseline=meter.baseline
+    )
     counts = _spread(len(steps), bounds.round)
-    random = random_losses(meter, bounds, counts, draws=wish.draws, seed=wish.seed)
+    random = random_losses(meter, bounds, counts, draws=measure.draws, seed=measure.seed)
     seconds = time.monotonic() - started
-    if not steps and wish.out is not None:
-        raise UsageError(f"{_none(wish)}: nothing was written")
+    if not steps and removal.out is not None:
+        raise UsageError(f"{_none(removal)}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
-    pruned = store.make(removed, tokens[0].ids, wish.out)
+    pruned = store.make(removed, tokens[0].ids, removal.out)
     return PruneReport(
         model=info,
         layers=bounds.layers,
@@ -137,22 +89,22 @@ def prune_model(
         texts=len(tokens),
         tokens=sum(map(len, tokens)),
         loss_name="pseudo-loss" if info.architecture.endswith("MaskedLM") else "loss",
-        method=wish.method,
-        rerank=wish.rerank,
-        wish=wish.words,
-        uniform=wish.uniform,
-        empty_layers=wish.empty_layers,
+        method=measure.method,
+        rerank=measure.rerank,
+        asked=removal.words(index_base),
+        uniform=removal.uniform,
+        empty_layers=removal.empty_layers,
         baseline=meter.baseline,
         limit=goal.loss,
         steps=steps,
         random=random,
-        draws=wish.draws,
-        seed=wish.seed,
+        draws=measure.draws,
+        seed=measure.seed,
         parameters_before=store.parameters,
         pruned=pruned,
         seconds=seconds,
-        index_base=wish.index_base,
-        notes=(*scan.notes, *_notes(model, wish, steps, texts)),
+        index_base=index_base,
+        notes=(*scan.notes, *_notes(model, removal, steps, texts)),
     )
 
 
@@ -163,12 +115,12 @@ def _targets(model: Model, tokens: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
     return tuple(target_tokens(model, text, Choice()) for text in tokens)
 
 
-def _none(wish: PruneWish) -> str:
-    return f"no head can go without passing {wish.until_loss:g} times the loss"
+def _none(removal: Removal) -> str:
+    return f"no head can go without passing {removal.until_loss:g} times the loss"
 
 
 def _notes(
-    model: Model, wish: PruneWish, steps: tuple[PruneStep, ...], texts: Texts
+    model: Model, removal: Removal, steps: tuple[PruneStep, ...], texts: Texts
 ) -> tuple[str, ...]:
     notes = []
     if len(model.kinds) > 1:
@@ -182,14 +134,14 @@ def _notes(
             "is to be used needs"
         )
     if not steps:
-        notes.append(_none(wish))
+        notes.append(_none(removal))
     return tuple(notes)
 
 
 class _Work:
     """How much is measured of what will probably be measured."""
 
-    def __init__(self, advance: Callable[[float], None]) -> None:
+    def __init__(self, advance: Advance) -> None:
         self._advance = advance
         self._done = 0.0
         self.total = 0.0
@@ -200,13 +152,13 @@ class _Work:
             self._advance(min(self._done / self.total, 1.0))
 
 
-def _estimate(bounds: Bounds, goal: Goal, wish: PruneWish) -> float:
+def _estimate(bounds: Bounds, goal: Goal, measure: Measure) -> float:
     """Removals that will be measured."""
     candidates = len(goal.among) if goal.among is not None else bounds.total
-    ranked = candidates if wish.method == "exact" else 0
-    if wish.rerank:
+    ranked = candidates if measure.method == "exact" else 0
+    if measure.rerank:
         ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
-    return ranked + goal.count + wish.draws * min(goal.count, _POINTS)
+    return ranked + goal.count + measure.draws * min(goal.count, _POINTS)
 
 
 def _spread(count: int, together: int) -> list[int]:
@@ -214,3 +166,83 @@ def _spread(count: int, together: int) -> list[int]:
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})
+
+
+class Scanner(Protocol):
+    """What a scan of several texts offers."""
+
+    def scan(
+        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
+    ) -> Iterator[Scores]:
+        """The ``wanted`` removals over one text, in pieces."""
+        ...
+
+    def gradients(self, removed: Collection[Head] = ()) -> Mapping[Head, float]:
+        """First-order importance of every head over all texts, some heads removed already."""
+        ...
+
+
+class ScanMeter:
+    """A ``Meter`` over a scanner.
+
+    texts: how many there are; each counts as much as another.
+    probe: any head, measured where only the whole model's loss is wanted.
+    on_measured: told after each piece how many removals it had, as a share of all texts.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        texts: int,
+        probe: Head,
+        on_measured: Callable[[float], None] = lambda removals: None,
+    ) -> None:
+        self._scanner = scanner
+        self._texts = texts
+        self._probe = probe
+        self._on_measured = on_measured
+        self._baseline: float | None = None
+
+    @property
+    def baseline(self) -> float:
+        """The loss of the whole model.
+
+        Raises UsageError for a model that predicts no tokens.
+        """
+        if self._baseline is None:
+            self._measure([Variant((self._probe,))])
+        assert self._baseline is not None
+        return self._baseline
+
+    def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
+        """The loss in nats per token with the heads of each removal taken out together.
+
+        Raises UsageError for a model that predicts no tokens.
+        """
+        keys = [tuple(sorted(removal)) for removal in removals]
+        variants = [Variant(key) for key in dict.fromkeys(keys) if key]
+        found = self._measure(variants) if variants else []
+        losses = {variant.heads: loss for variant, loss in zip(variants, found, strict=True)}
+        return [losses[key] if key else self.baseline for key in keys]
+
+    def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
+        """First-order importance of every head while ``removed`` are out."""
+        return self._scanner.gradients(removed)
+
+    def _measure(self, variants: Sequence[Variant]) -> list[float]:
+        """The mean loss of each removal, and on the way that of the whole model."""
+        deltas = np.full((self._texts, len(variants)), np.nan)
+        clean = np.full(self._texts, np.nan)
+        for text in range(self._texts):
+            for scores in self._scanner.scan(text, variants, range(len(variants))):
+                if "loss_delta" not in scores.metrics:
+                    raise UsageError(
+                        "this model has no loss to prune by: expected a language-model head, and a "
+                        "mask token where it reads both ways"
+                    )
+                deltas[text, list(scores.variants)] = scores.metrics["loss_delta"]
+                clean[text] = scores.baseline["loss"]
+                self._on_measured(len(scores.variants) / self._texts)
+        self._baseline = float(clean.mean())
+        losses: list[float] = (clean[:, None] + deltas).mean(0).tolist()
+        return losses

@@ -6,16 +6,19 @@ heads first; a random order beside it is what gives the curve its meaning.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UsageError
+from attnviz.prune.options import Importance, Removal
 from attnviz.prune.records import Head, PruneStep, RandomLoss
+from attnviz.records import ModelInfo
 
-__all__ = ["Bounds", "Goal", "Importance", "Meter", "prune", "random_losses"]
-
-Importance = Literal["exact", "gradient"]
+__all__ = ["Bounds", "Goal", "Meter", "goal_of", "prune", "random_losses"]
 
 _AHEAD = 8
 """Removals measured at once where a limit of the loss may end them early."""
@@ -111,6 +114,53 @@ class Goal:
     count: int
     loss: float | None = None
     among: Collection[Head] | None = None
+
+
+def goal_of(
+    removal: Removal, bounds: Bounds, info: ModelInfo, baseline: float, index_base: int = 0
+) -> Goal:
+    """When to stop.
+
+    Raises UsageError where the model does not have the heads, or would lose too many.
+    """
+    if removal.heads:
+        return _chosen(removal, bounds, info, index_base)
+    if removal.until_loss is not None:
+        return Goal(bounds.most, removal.until_loss * baseline)
+    if removal.fraction is None:
+        return Goal(bounds.most)
+    count = math.floor(removal.fraction * bounds.total + 0.5)
+    if removal.uniform:
+        count = math.floor(removal.fraction * bounds.total / bounds.round + 1e-9) * bounds.round
+    if count < 1:
+        least = bounds.round / bounds.total
+        one = f"--uniform takes {bounds.round} at a time" if removal.uniform else "one is the least"
+        raise UsageError(
+            f"--fraction {removal.fraction:g} of {bounds.total} heads is none, {one}: "
+            f"expected at least {least:.3g}"
+        )
+    if count > bounds.most:
+        advice = "" if removal.empty_layers else ", or add --allow-empty-layers"
+        raise UsageError(
+            f"--fraction {removal.fraction:g} of {bounds.total} heads is {count}, only "
+            f"{bounds.most} can go while each layer keeps one: choose at most "
+            f"{bounds.most / bounds.total:.3g}{advice}"
+        )
+    return Goal(count)
+
+
+def _chosen(removal: Removal, bounds: Bounds, info: ModelInfo, base: int) -> Goal:
+    chosen = choose_heads(None, removal.heads, info.layers, info.heads, base) or {}
+    for layer, heads in chosen.items():
+        if layer not in bounds.layers:
+            raise UsageError(f"layer {layer + base} of {info.name!r} has no attention heads")
+        if len(heads) == bounds.heads and not bounds.empty_layers:
+            raise UsageError(
+                f"--heads would take all {bounds.heads} heads of layer {layer + base}: leave one, "
+                "or add --allow-empty-layers"
+            )
+    among = frozenset((layer, head) for layer, heads in chosen.items() for head in heads)
+    return Goal(len(among), among=among)
 
 
 def prune(

@@ -83,7 +83,7 @@ class PruneReport:
     texts, tokens: how many.
     loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
     method, rerank: how heads were ordered, and whether again after each removal.
-    wish: what was asked for, in the words of the command line.
+    asked: what was to go, in the words of the command line.
     uniform: whether every layer was to lose equally many.
     empty_layers: whether a layer might lose all its heads.
     baseline: loss of the whole model, nats per token.
@@ -107,7 +107,7 @@ class PruneReport:
     loss_name: str
     method: Literal["gradient", "exact"]
     rerank: bool
-    wish: str
+    asked: str
     uniform: bool
     empty_layers: bool
     baseline: float

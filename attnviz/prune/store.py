@@ -8,33 +8,139 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from attnviz.draw.whole_file import whole_directory
+from attnviz.engine.ablation import removing
+from attnviz.engine.output_projections import find_output_projections
+from attnviz.engine.patchable import Passage, transformers_subject
 from attnviz.errors import UnsupportedError
+from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import HeadShape, OutputProjection, silenced
 from attnviz.models.foreign import foreign
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
-from attnviz.models.huggingface import no_bars
+from attnviz.models.huggingface import load_transformers, no_bars
+from attnviz.models.model import Model
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.prune.records import PrunedModel
+from attnviz.prune.records import Head, PrunedModel
 from attnviz.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
-from attnviz.prune.whole_directory import whole_directory
 from attnviz.records import ModelInfo
 
-__all__ = ["Difference", "plan_pruned", "write_pruned"]
+__all__ = [
+    "Difference",
+    "PruneStore",
+    "difference_from_masked",
+    "plan_pruned",
+    "write_pruned",
+]
 
 Difference = Callable[[Any], tuple[float, float]]
 """From an opened model to the largest absolute difference of its outputs from what they should be,
 and the largest that is allowed."""
 
+_COMPARED = 64
+"""Tokens over which outputs are held against each other, at most."""
+
+_STORED = {np.dtype("float16"): torch.float16, np.dtype("float32"): torch.float32}
+
+_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+_STEPS = 4
+"""Of half precision that outputs may be off by: shorter sums are rounded otherwise."""
+
 _SCHEMA = "attnviz.pruned/1"
 _NO_CONFIG = "the config of {} cannot say that it has fewer heads of that width"
+
+
+class PruneStore:
+    """What can be stored of a model without some heads.
+
+    Raises UnsupportedError where its heads cannot be removed for good.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._stored: torch.dtype | None = None
+        if isinstance(model, Bundled):
+            # Its files are a Llama checkpoint: what is written of it is one as well.
+            checkpoint = model.checkpoint
+            tensor = next(iter(checkpoint.tensors.values()))
+            self._stored = _STORED.get(tensor.dtype)
+            self._model = load_transformers(str(checkpoint.directory), dtype="float32")
+        else:
+            assert isinstance(model, TransformersModel)
+            self._model = model
+        self._projections = find_output_projections(self._model)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers that have heads."""
+        return tuple(sorted(self._projections))
+
+    @property
+    def parameters(self) -> int:
+        """Of the whole model, tied tensors once."""
+        return count_parameters(self._model.model)
+
+    def make(
+        self, heads: Iterable[Head], ids: tuple[int, ...], directory: Path | None
+    ) -> PrunedModel:
+        """What is left without these heads, written where a directory is given.
+
+        ids: a text, over which the written model is compared.
+        """
+        heads = tuple(heads)
+        removed = {
+            layer: frozenset(head for at, head in heads if at == layer) for layer in self.layers
+        }
+        if directory is None:
+            return plan_pruned(self._model, removed, self._projections)
+        difference = difference_from_masked(self._model, heads, ids[:_COMPARED])
+        return write_pruned(
+            self._model, removed, self._projections, directory, difference, self._stored
+        )
+
+
+@torch.inference_mode()
+def difference_from_masked(
+    model: TransformersModel, heads: Collection[Head], ids: tuple[int, ...]
+) -> Difference:
+    """A function from a model to how far its outputs over ``ids`` are from the masked ones.
+
+    heads: (layer, head) pairs of the model's default kind of attention.
+
+    The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
+    float32 and four rounding steps in half precision, times the largest output above one.
+    """
+    passage = Passage(ids, ids[: len(ids) // 2 + 1] if len(model.kinds) > 1 else None)
+    subject = transformers_subject(model.model, model.kinds[0], passage)
+    inputs = subject.inputs(passage)
+    with removing(subject, heads):
+        expected = _answer(model.model(**inputs))
+    scale = max(float(expected.abs().max()), 1.0)
+    dtype = model.model.dtype
+    allowed = scale * _TOLERANCE.get(dtype, _STEPS * torch.finfo(dtype).eps)
+
+    @torch.inference_mode()
+    def difference(other: Any) -> tuple[float, float]:
+        found = _answer(other(**inputs))
+        if found.shape != expected.shape:
+            return float("inf"), allowed
+        return float((found - expected).abs().max()), allowed
+
+    return difference
+
+
+def _answer(output: Any) -> Tensor:
+    """The logits, or the final hidden states of a model without a head, in float32 or better."""
+    logits = getattr(output, "logits", None)
+    answer: Tensor = logits if logits is not None else output[0]
+    return answer.double()
 
 
 def plan_pruned(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.options import (
@@ -16,6 +19,15 @@ from attnviz.cli.options import (
     complete_model,
     load_options,
 )
+from attnviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.cli.outlet import Outlet
+    from attnviz.draw.document import Document
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.scaling.records import ScalingReport
 
 __all__ = ["EXAMPLES", "FromModel", "ModelText", "RandomVectors", "Seed", "scaling"]
 
@@ -32,6 +44,9 @@ attnviz scaling "A text of your own." --from-model --head L1H0
 
 attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.svg
 """
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_NEEDED = "the scores and weights take"
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,20 @@ class RandomVectors(Options, panel="Random queries and keys"):
     d_k: str | None = option("LIST", "Entries of a query and of a key, such as 8,64,512 (default).")
     seq: int | None = option("N", "Queries and keys of a sample (64).", min=2)
     samples: int | None = option("N", "Independent samples (100).", min=1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Each d_k, smallest first; UsageError for a list that is none."""
+        typed = self.d_k if self.d_k is not None else "8,64,512"
+        sizes = set()
+        for part in typed.split(","):
+            if not _NUMBER.fullmatch(part.strip()) or int(part) < 1:
+                raise UsageError(
+                    f"cannot read {part.strip()!r} in --d-k {typed!r}: expected whole numbers from "
+                    "1, such as 8,64,512"
+                )
+            sizes.add(int(part))
+        return tuple(sorted(sizes))
 
 
 @dataclass(frozen=True)
@@ -87,28 +116,102 @@ def scaling(
     output: Output,
 ) -> None:
     """Soften the same scores with and without the scale 1/√d_k, and compare the weights."""
-    from attnviz.scaling.request import ModelWish, random_wish, refuse_unused
-    from attnviz.scaling.run import show_model_scaling, show_random_scaling
+    from attnviz.cli.outlet import open_outlet
 
-    if not source.from_model:
-        of_model = [text, truncation, choice, counted, source, own, loading]
-        refuse_unused(of_model, "is for the queries and keys of a model: add --from-model")
-        wish = random_wish(vectors.d_k, vectors.seq, vectors.samples, seed.seed)
-        show_random_scaling(wish, output.explain, output)
-        return
-    refuse_unused([vectors], "counts random queries and keys: leave --from-model out")
-    name = source.model if source.model is not None else "tiny"
-    show_model_scaling(
-        name,
-        load_options(name, loading, seed.seed, own),
-        ModelWish(
-            text.text,
-            text.file,
-            choice.layer,
-            choice.head,
-            counted.index_base,
-            truncation.truncate,
-        ),
-        output.explain,
-        output,
-    )
+    if source.from_model:
+        _refuse(vectors, reason="counts random queries and keys: leave --from-model out")
+        name = source.model if source.model is not None else "tiny"
+        options = load_options(name, loading, seed.seed, own)
+        outlet = open_outlet(output)
+        report = _of_model(name, options, text, truncation, choice, counted, outlet)
+        hints = () if choice.head else ("next: --head L0H0 shows one head",)
+    else:
+        of_model = (text, truncation, choice, counted, source, own, loading)
+        _refuse(*of_model, reason="is for the queries and keys of a model: add --from-model")
+        outlet = open_outlet(output)
+        report = _of_random_vectors(vectors, seed.seed, outlet)
+        hints = ("next: --from-model shows a trained model's own queries and keys",)
+    if not output.explain:
+        hints = (*hints, "--explain reads it for you")
+    outlet.show(_Report(report, () if output.quiet else hints, output.explain))
+
+
+def _refuse(*groups: Options, reason: str) -> None:
+    """Raise UsageError for the first option that was given though it says nothing here."""
+    for group in groups:
+        for name in group.given():
+            raise UsageError(f"{name} {reason}")
+
+
+def _of_random_vectors(vectors: RandomVectors, seed: int, outlet: Outlet) -> ScalingReport:
+    """What can be refused is refused before any is drawn."""
+    from attnviz.cli.progress import scanning
+    from attnviz.models.memory import require_room
+    from attnviz.scaling.measure import needed_bytes, random_scaling
+
+    seq = vectors.seq if vectors.seq is not None else 64
+    samples = vectors.samples if vectors.samples is not None else 100
+    needed = needed_bytes(vectors.sizes, seq, samples)
+    require_room(_NEEDED, needed, "choose a smaller --d-k, --seq or --samples")
+    with scanning("softening scores", outlet.notices) as advance:
+        return random_scaling(vectors.sizes, seq, samples, seed, advance)
+
+
+def _of_model(
+    name: str,
+    options: LoadOptions,
+    text: Text,
+    truncation: Truncation,
+    choice: HeadChoice,
+    counted: IndexBase,
+    outlet: Outlet,
+) -> ScalingReport:
+    """What can be refused is refused before the model is loaded."""
+    from attnviz.cli.inputs import read_texts
+    from attnviz.cli.progress import loading
+    from attnviz.engine.over_text import encoded
+    from attnviz.engine.selection import choose_heads
+    from attnviz.models.memory import require_room
+    from attnviz.models.resolve import load
+    from attnviz.scaling.measure import model_scaling, needed_text_bytes
+
+    texts = read_texts(text.text, text.file, None)
+    with loading(name, outlet.notices) as progress:
+        model = load(name, replace(options, progress=progress))
+        layers, heads, base = choice.layer, choice.head, counted.index_base
+        chosen = choose_heads(layers, heads, model.info.layers, model.info.heads, base)
+        tokens = encoded(model, texts.texts[0], truncation.truncate)
+        if len(tokens) < 2:
+            raise UsageError(
+                "the text has one token: expected at least two, or there is nothing to choose"
+            )
+        needed = needed_text_bytes(len(tokens))
+        require_room(_NEEDED, needed, "shorten the text, or add --truncate")
+        report = model_scaling(
+            model, tokens, chosen, seed=options.seed, by_head=bool(heads), index_base=base
+        )
+    return replace(report, text=texts.texts[0], source=texts.source)
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What the scale does, for every outlet."""
+
+    found: ScalingReport
+    hints: tuple[str, ...]
+    explain: bool
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.scaling.data import write_scaling_json
+
+        write_scaling_json(self.found, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.scaling.data import scaling_rows
+
+        return scaling_rows(self.found)
+
+    def document(self) -> Document:
+        from attnviz.scaling.document import scaling_document
+
+        return scaling_document(self.found, self.hints, self.explain)

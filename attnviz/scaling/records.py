@@ -18,9 +18,9 @@ __all__ = [
     "MEASURES",
     "VANISHED",
     "Estimate",
+    "ScaledSoftmax",
     "ScalingCase",
     "ScalingReport",
-    "Softened",
 ]
 
 HIGH_WEIGHT = 0.9
@@ -62,7 +62,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Softened:
+class ScaledSoftmax:
     """The scores q·k times a scale, and the weights that the softmax makes of them.
 
     scale: what the products are multiplied with.
@@ -110,8 +110,8 @@ class ScalingCase:
     """
 
     d_k: int
-    plain: Softened
-    scaled: Softened
+    plain: ScaledSoftmax
+    scaled: ScaledSoftmax
     queries: int
     weights: int
     layer: int | None = None

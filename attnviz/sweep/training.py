@@ -11,18 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import require_room
 from attnviz.sweep.patterns_formed import best_heads
 from attnviz.sweep.records import SweepModel
 from attnviz.sweep.tasks.task import BEGINNING, Samples, Task
-from attnviz.train.optimisation import learning_rate, make_optimiser, take_step, token_losses
 from attnviz.train.recipe import Optimiser
 from attnviz.train.records import CurvePoint
+from attnviz.train.trainer import (
+    fresh_decoder,
+    learning_rate,
+    make_optimiser,
+    take_step,
+    token_losses,
+)
 
 __all__ = ["HeadsTraining", "SweepPlan", "few_threads"]
 
@@ -121,7 +125,7 @@ class HeadsTraining:
     def __init__(self, plan: SweepPlan, heads: int, seed: int, device: torch.device) -> None:
         self.heads, self.seed = heads, seed
         self.points: list[CurvePoint] = []
-        self.model = _fresh(plan.config(heads), seed).to(device)
+        self.model = fresh_decoder(plan.config(heads), seed).to(device)
         self._plan, self._device = plan, device
         self._optimiser = make_optimiser(self.model, plan.optimiser)
         self._step_seconds: list[float] = []
@@ -139,7 +143,16 @@ class HeadsTraining:
             samples = plan.drawn(self.seed, step)
             rate = learning_rate(plan.optimiser, step / plan.steps, step)
             began = time.perf_counter()
-            losses.append(self._learn(samples, rate))
+            loss = take_step(
+                self.model,
+                self._optimiser,
+                torch.from_numpy(samples.ids),
+                torch.from_numpy(samples.counted.astype(np.float32)),
+                rate=rate,
+                clip=plan.optimiser.clip,
+                autocast=None,
+            )
+            losses.append(loss)
             due = step == 0 or (step + 1) % every == 0 or step + 1 == plan.steps
             # Reading the losses waits for the device, which is part of the steps' time.
             mean = float(torch.stack(losses).mean()) if due else 0.0
@@ -175,17 +188,6 @@ class HeadsTraining:
             patterns=best_heads(self.model, self._plan.task.patterns, samples),
         )
 
-    def _learn(self, samples: Samples, rate: float) -> Tensor:
-        return take_step(
-            self.model,
-            self._optimiser,
-            torch.from_numpy(samples.ids).to(self._device),
-            torch.from_numpy(samples.counted.astype(np.float32)).to(self._device),
-            rate=rate,
-            clip=self._plan.optimiser.clip,
-            autocast=None,
-        )
-
     @torch.inference_mode()
     def _held_out(self, samples: Samples) -> tuple[float, float]:
         """Mean loss and share of right answers over the predictions that count."""
@@ -212,16 +214,6 @@ def few_threads(plan: SweepPlan) -> Iterator[int]:
         yield threads
     finally:
         torch.set_num_threads(before)
-
-
-def _fresh(config: DecoderConfig, seed: int) -> TorchDecoder:
-    """Weights that are the same for every number of heads: all shapes are.
-
-    Drawn on the CPU whatever the device is, so that a seed means the same everywhere.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return TorchDecoder(config)
 
 
 def _divisors(d_model: int) -> str:

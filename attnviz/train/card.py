@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from attnviz import __version__
-from attnviz.draw.labels import visible
-from attnviz.train.corpus import Corpus
-from attnviz.train.kinds import KIND_WORDS
+from attnviz.draw.document import Column, Row, Say, Table
+from attnviz.draw.markdown import part_markdown
+from attnviz.draw.provenance import counted
+from attnviz.train.document import scores_table
 from attnviz.train.recipe import Card, Recipe
-from attnviz.train.records import Estimate, ModelScores, ScoredHeads, TrainedModel
+from attnviz.train.records import TrainedModel
+from attnviz.train.sequences import KIND_WORDS
+from attnviz.train.tables import table_text
+from attnviz.train.texts import Corpus
 
-__all__ = ["card_text", "recipe_text", "results"]
+__all__ = ["card_text"]
 
 _MEANINGS = {
     "previous": "weight on the token before",
@@ -26,84 +29,12 @@ _MEANINGS = {
 }
 
 
-def results(result: TrainedModel) -> Iterator[str]:
-    """The paragraphs and tables of the section, Markdown."""
-    scores = result.scores
-    known = result.valid_perplexity
-    perplexity = "" if known is None else f" (perplexity {known:.1f})"
-    yield (
-        f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
-        f"**{result.valid_loss:.3f} nats per token**{perplexity}, "
-        f"**{result.valid_bits_per_byte:.3f} bits per byte**."
-    )
-    yield (
-        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
-        f"twice (seed {scores.seed}, not drawn in training): first copy "
-        f"{_pm(scores.first_copy)} nats per token, second copy **{_pm(scores.second_copy)}**, from "
-        "its second token on: its first cannot be told."
-    )
-    yield (
-        "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
-        "standard error; *even* is the same measure of attention spread evenly over what each "
-        f"token sees; the highest of a column is bold. On {_probe_words(scores, 'text')}:"
-    )
-    for probe in dict.fromkeys(scored.probe for scored in scores.scores):
-        if probe == "random":
-            yield f"On {_probe_words(scores, probe)}:"
-        yield _score_table([one for one in scores.scores if one.probe == probe])
-    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
-        "; on random tokens over the second copy's tokens only"
-    )
+_LOOK = """```sh
+attnviz heads --model THIS_DIRECTORY "The cat sat on the mat because the cat was tired."
+attnviz patterns --model THIS_DIRECTORY
+```
 
-
-def _probe_words(scores: ModelScores, probe: str) -> str:
-    if probe == "text":
-        return f"{scores.windows} windows of {scores.window_tokens} tokens of validation text"
-    return f"the {scores.copies} sequences of random tokens"
-
-
-def _score_table(scored: Sequence[ScoredHeads]) -> str:
-    names = [one.name for one in scored]
-    lines = [f"| head | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
-    for layer, row in enumerate(scored[0].heads):
-        for head in range(len(row)):
-            cells = [_cell(one, layer, head) for one in scored]
-            lines.append(f"| L{layer}H{head} | {' | '.join(cells)} |")
-    lines.append(f"| *even* | {' | '.join(f'{one.even:.3f}' for one in scored)} |")
-    return "\n".join(lines)
-
-
-def _cell(scored: ScoredHeads, layer: int, head: int) -> str:
-    """The highest of a column is bold."""
-    text = _pm(scored.heads[layer][head])
-    return f"**{text}**" if scored.best[:2] == (layer, head) else text
-
-
-def _pm(estimate: Estimate) -> str:
-    error = "" if estimate.error is None else f" ± {estimate.error:.3f}"
-    return f"{estimate.mean:.3f}{error}"
-
-
-def recipe_text(recipe: Recipe) -> str:
-    """The whole recipe, what was left to defaults included."""
-    values = recipe.values()
-    phases = values.pop("phases")
-    tables = {name: value for name, value in values.items() if isinstance(value, dict)}
-    lines = list(_pairs({name: value for name, value in values.items() if name not in tables}))
-    for name, table in tables.items():
-        if pairs := list(_pairs(table)):
-            lines += ["", f"[{name}]", *pairs]
-    for phase in phases:
-        lines += ["", "[[phase]]", *_pairs(phase)]
-    return "\n".join(lines) + "\n"
-
-
-def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
-    """What says nothing is left out: TOML has no null, and an empty text is the default."""
-    for name, value in values.items():
-        if value is not None and value != "":
-            # JSON's numbers, texts and lists are TOML's.
-            yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
+transformers reads the same files: `LlamaForCausalLM.from_pretrained("THIS_DIRECTORY")`."""
 
 
 def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
@@ -114,13 +45,13 @@ def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus
         f"# {_plain(name)}",
         _what(result),
         "## Look at it",
-        _look(),
+        _LOOK,
         "## Data",
         *_data(recipe, result, train, valid),
         "## Recipe",
         *_recipe(result, recipe),
         "## Results",
-        *results(result),
+        *_results(result),
         "## Limits",
         *_limits(result, recipe),
     ]
@@ -137,6 +68,7 @@ def _front(result: TrainedModel, recipe: Recipe, name: str) -> str:
     if (perplexity := result.valid_perplexity) is not None:
         on_text.append(("perplexity", perplexity, "validation perplexity per token"))
     on_random = [("loss", scores.second_copy.mean, "second copy, nats per token")]
+    text = "held-out tenth of the text" if result.valid.held_out else "validation text"
     lines = ["---"]
     lines += [f"license: {json.dumps(card.license)}"] if card.license else []
     lines += [f"language: {json.dumps(card.language)}"] if card.language else []
@@ -147,7 +79,7 @@ def _front(result: TrainedModel, recipe: Recipe, name: str) -> str:
         "model-index:",
         f"- name: {json.dumps(name)}",
         "  results:",
-        *_measured(_text_name(result), "text", on_text),
+        *_measured(text, "text", on_text),
         *_measured("random tokens that repeat", "synthetic", on_random),
     ]
     return "\n".join([*lines, "---"])
@@ -174,21 +106,11 @@ def _what(result: TrainedModel) -> str:
     )
 
 
-def _look() -> str:
-    return (
-        "```sh\nattnviz heads --model THIS_DIRECTORY "
-        '"The cat sat on the mat because the cat was tired."\n'
-        "attnviz patterns --model THIS_DIRECTORY\n```\n\n"
-        "transformers reads the same files: "
-        '`LlamaForCausalLM.from_pretrained("THIS_DIRECTORY")`.'
-    )
-
-
 def _data(recipe: Recipe, result: TrainedModel, train: Corpus, valid: Corpus) -> Iterator[str]:
-    yield from map(_plain, _paragraphs(recipe.card.data))
+    yield from _paragraphs(recipe.card.data)
     whole = "" if not valid.held_out else ", without the last tenth of the text"
     yield (
-        f"Trained on {_files(train)}{whole}: {train.bytes:,} bytes, "
+        f"Trained on {counted(len(train.names), 'file')}{whole}: {train.bytes:,} bytes, "
         f"{result.train.tokens:,} tokens (digest `{train.digest}`)."
     )
     yield _file_table(train)
@@ -199,19 +121,16 @@ def _data(recipe: Recipe, result: TrainedModel, train: Corpus, valid: Corpus) ->
         )
         return
     yield (
-        f"Validated on {_files(valid)} that it never saw: {valid.bytes:,} bytes, "
-        f"{result.valid.tokens:,} tokens (digest `{valid.digest}`)."
+        f"Validated on {counted(len(valid.names), 'file')} that it never saw: {valid.bytes:,} "
+        f"bytes, {result.valid.tokens:,} tokens (digest `{valid.digest}`)."
     )
     yield _file_table(valid)
 
 
-def _files(corpus: Corpus) -> str:
-    return f"{len(corpus.names):,} file{'s' * (len(corpus.names) != 1)}"
-
-
 def _file_table(corpus: Corpus) -> str:
-    rows = [f"| {_plain(name)} | {size:,} | `{digest}` |" for name, size, digest in corpus.files]
-    return "\n".join(["| file | bytes | SHA-256 begins |", "|---|---:|---|", *rows])
+    titles = {"file": False, "bytes": True, "SHA-256 begins": False}
+    rows = [Row([name, f"{size:,}", digest]) for name, size, digest in corpus.files]
+    return part_markdown(Table([Column(*title) for title in titles.items()], rows))
 
 
 def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
@@ -226,7 +145,7 @@ def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
     if not result.finished:
         yield "The budget was not used up: these are the weights at the point of the last save."
     bare = replace(recipe, card=Card())  # its words stand elsewhere in this card
-    yield f"The recipe, to be given with `--config`:\n\n```toml\n{recipe_text(bare)}```"
+    yield f"The recipe, to be given with `--config`:\n\n```toml\n{table_text(bare)}```"
     yield (
         "To train it again: `attnviz train FILES --valid FILES --config recipe.toml --out DIR` "
         "with the files above"
@@ -240,8 +159,37 @@ def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
     )
 
 
+def _results(result: TrainedModel) -> Iterator[str]:
+    scores = result.scores
+    known = result.valid_perplexity
+    perplexity = "" if known is None else f" (perplexity {known:.1f})"
+    yield (
+        f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
+        f"**{result.valid_loss:.3f} nats per token**{perplexity}, "
+        f"**{result.valid_bits_per_byte:.3f} bits per byte**."
+    )
+    yield (
+        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
+        f"twice (seed {scores.seed}, not drawn in training): first copy "
+        f"{scores.first_copy} nats per token, second copy **{scores.second_copy}**, from "
+        "its second token on: its first cannot be told."
+    )
+    yield (
+        "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
+        "standard error; *even* is the same measure of attention spread evenly over what each "
+        f"token sees; the highest of a column is bold. On {scores.windows} windows of "
+        f"{scores.window_tokens} tokens of validation text:"
+    )
+    yield part_markdown(scores_table(scores.of("text")))
+    yield f"On the {scores.copies} sequences of random tokens:"
+    yield part_markdown(scores_table(scores.of("random")))
+    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
+        "; on random tokens over the second copy's tokens only"
+    )
+
+
 def _limits(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
-    yield from map(_plain, _paragraphs(recipe.card.limits))
+    yield from _paragraphs(recipe.card.limits)
     longest = max(phase.length for phase in recipe.phases)
     yield (
         f"A toy: {result.parameters:,} parameters and {result.points[-1].tokens:,} tokens make "
@@ -252,19 +200,14 @@ def _limits(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
     )
 
 
-def _text_name(result: TrainedModel) -> str:
-    return "held-out tenth of the text" if result.valid.held_out else "validation text"
-
-
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.1f} minutes"
 
 
-def _paragraphs(text: str | None) -> list[str]:
-    return [part for part in re.split(r"\n\s*\n", text or "") if part.strip()]
+def _paragraphs(text: str) -> list[str]:
+    """Those of a person, in which nothing acts as Markdown or HTML."""
+    return [_plain(part) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 
 def _plain(text: str) -> str:
-    """A text of a stranger in which nothing acts as Markdown or HTML."""
-    shown = visible(" ".join(text.split()))
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#" else sign for sign in shown)
+    return part_markdown(Say(text))

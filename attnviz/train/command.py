@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
 
 from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import Device, Output, saved
+from attnviz.cli.options import Device, Output
+from attnviz.errors import UsageError
 
-__all__ = ["EXAMPLES", "Budget", "ListOptions", "TrainOutput", "Trained", "spread_lists", "train"]
+if TYPE_CHECKING:  # heavier than the options
+    from attnviz.train.recipe import Recipe
+    from attnviz.train.texts import Corpus
+
+__all__ = ["Duration", "ListOptions", "Trained", "spread_lists", "train"]
 
 _LISTS = ("--valid",)
 
@@ -67,7 +72,7 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 
 @dataclass(frozen=True)
 class Trained(Options, panel="What is trained"):
-    """What is trained on which texts."""
+    """What is trained on which texts; None where the recipe decides."""
 
     files: tuple[Path, ...] = argument(
         "FILES",
@@ -99,28 +104,80 @@ class Trained(Options, panel="What is trained"):
         min=0,
     )
 
+    def check_kept(self, saves: Sequence[Path]) -> None:
+        """Raise UsageError where a file to be written is one that is read."""
+        read = [*self.files, *self.valid, *([self.config] if self.config else [])]
+        files = [file for one in read for file in (one.glob("*.txt") if one.is_dir() else [one])]
+        for path in filter(Path.exists, saves):
+            if any(path.samefile(file) for file in files if file.exists()):
+                raise UsageError(f"--save {str(path)!r} is a file that is read: name another one")
+
+    def texts(self) -> tuple[Corpus, Corpus]:
+        """The text to train on and the text to validate on.
+
+        Raises LoadError and UsageError as ``read_corpus`` does, UsageError where a text is in both,
+        or none is named.
+        """
+        from attnviz.train.texts import hold_out, read_corpus
+
+        if not self.files:
+            raise UsageError(
+                "no text to learn from: name FILES, before --valid, which takes all that follow it"
+            )
+        train = read_corpus(self.files)
+        if not self.valid:
+            return hold_out(train)
+        valid = read_corpus(self.valid)
+        known = dict(zip(train.texts, train.names, strict=True))
+        for name, text in zip(valid.names, valid.texts, strict=True):
+            if text in known:
+                same = "" if known[text] == name else f" (as {known[text]!r})"
+                raise UsageError(
+                    f"{name!r} is among the texts to train on{same} and to validate on: a model "
+                    "must be measured on text that it never saw"
+                )
+        return train, valid
+
+    def recipe(self, duration: Duration) -> Recipe:
+        """The config's recipe, or the default one, with what the options say instead.
+
+        Raises LoadError and UsageError as ``read_recipe`` does.
+        """
+        from attnviz.train.recipe import Budget, Recipe, read_recipe
+
+        recipe = Recipe() if self.config is None else read_recipe(self.config)
+        if duration.minutes is not None or duration.tokens is not None:
+            recipe = replace(recipe, budget=Budget(duration.tokens, duration.minutes))
+        if self.vocabulary is not None:
+            recipe = replace(recipe, vocabulary=self.vocabulary)
+        return recipe if self.seed is None else replace(recipe, seed=self.seed)
+
 
 @dataclass(frozen=True)
-class Budget(Options, panel="How long"):
-    """How long it may take."""
+class Duration(Options, panel="How long"):
+    """How long it may take; the recipe decides where nothing is said."""
 
     minutes: float | None = option("M", "Train for so many minutes.")
     tokens: int | None = option("N", "Train on so many tokens; the same on every run.", min=1)
     resume: bool = flag("Go on with the run in --out that was interrupted.")
 
-
-@dataclass(frozen=True)
-class TrainOutput(Output):
-    """The options of the same names."""
-
-    save: tuple[Path, ...] = saved(".json .csv .txt")
+    def __post_init__(self) -> None:
+        if self.minutes is not None and self.tokens is not None:
+            raise UsageError("--minutes and --tokens are two budgets: give one of them")
 
 
 @command(EXAMPLES, ListOptions)
-def train(trained: Trained, budget: Budget, device: Device, output: TrainOutput) -> None:
+def train(trained: Trained, duration: Duration, device: Device, output: Output) -> None:
     """Train a small language model of the library's own attention on your texts."""
-    from attnviz.train.request import TrainWish
-    from attnviz.train.show import show_train
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.models.placement import find_device
+    from attnviz.train.directory import check_directory
+    from attnviz.train.session import train_and_show
 
-    wish = TrainWish(**vars(trained), **vars(budget), **vars(device), explain=output.explain)
-    show_train(wish, output)
+    outlet = open_outlet(output)
+    trained.check_kept(output.save)
+    recipe = trained.recipe(duration)
+    check_directory(trained.out, duration.resume)
+    place = find_device(device.device)
+    texts = trained.texts()
+    train_and_show(*texts, recipe, trained.out, place, outlet, resume=duration.resume)

@@ -5,26 +5,48 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from math import inf
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from attnviz.attention.checkpoint import StoredType
 from attnviz.attention.decoder_config import GROWING, DecoderConfig, require_growth
 from attnviz.errors import UsageError
+from attnviz.train.tables import Rule, Table, choice, demand, listed, read_table, value
 
-__all__ = ["Budget", "Card", "Optimiser", "Phase", "Recipe", "Shape", "Validation"]
+__all__ = [
+    "Budget",
+    "Card",
+    "Optimiser",
+    "Phase",
+    "Recipe",
+    "Shape",
+    "Validation",
+    "read_recipe",
+]
+
+_POSITIVE = Rule("above 0, and finite", lambda given: 0 < given < inf)
+_NOT_NEGATIVE = Rule("0 or more, and finite", lambda given: 0 <= given < inf)
+_SHARE = Rule("in [0, 1]", lambda given: 0 <= given <= 1)
+_SOME_SHARE = Rule("in (0, 1]", lambda given: 0 < given <= 1)
+_MEMORY = Rule("in [0, 1)", lambda given: 0 <= given < 1)
+_COUNT = Rule("1 or more", lambda given: given >= 1)
+
+_LARGEST_VOCABULARY = 1_000_000
+_LEAST_VOCABULARY = 258
+"""Every byte, the token that begins a text, and one merge."""
+
+_VOCABULARY = Rule(
+    f"from {_LEAST_VOCABULARY} (the 256 bytes and the token that begins a text are in it) to "
+    f"{_LARGEST_VOCABULARY:,}",
+    lambda given: _LEAST_VOCABULARY <= given <= _LARGEST_VOCABULARY,
+)
 
 
 def _given(**values: float | None) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _demand(holds: bool, rule: str, value: object) -> None:
-    if not holds:
-        raise UsageError(f"{rule}, got {value!r}")
+    return {name: one for name, one in values.items() if one is not None}
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(Table):
     """The decoder: Llama's architecture, as ``DecoderConfig`` describes it.
 
     initializer_range: standard deviation of fresh weights. Llama's 0.02 suits widths of thousands;
@@ -38,15 +60,11 @@ class Shape:
     d_model: int = 128
     d_ff: int = 344
     context: int = 1024
-    initializer_range: float = 0.02
+    initializer_range: float = value(0.02, _POSITIVE)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.decoder(vocabulary=1, beginning=0)  # refuses what does not fit together
-        _demand(
-            0 < self.initializer_range < inf,
-            "initializer_range must be above 0, and finite",
-            self.initializer_range,
-        )
 
     def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
         """The decoder of this shape, its embedding tied; UsageError where the sizes do not fit."""
@@ -56,7 +74,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Optimiser:
+class Optimiser(Table):
     """AdamW (Loshchilov & Hutter 2019) with warm-up and cosine decay.
 
     learning_rate: the peak, reached after ``warmup_steps`` of each phase. final_share: the share
@@ -64,34 +82,17 @@ class Optimiser:
     matrices; norms have none.
     """
 
-    learning_rate: float = 3e-3
-    final_share: float = 0.05
-    warmup_steps: int = 50
-    beta1: float = 0.9
-    beta2: float = 0.98
-    weight_decay: float = 0.1
-    clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        _demand(
-            0 < self.learning_rate < inf,
-            "learning_rate must be above 0, and finite",
-            self.learning_rate,
-        )
-        _demand(0 <= self.final_share <= 1, "final_share must be in [0, 1]", self.final_share)
-        _demand(self.warmup_steps >= 0, "warmup_steps must be 0 or more", self.warmup_steps)
-        for name in ("beta1", "beta2"):
-            _demand(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1)", getattr(self, name))
-        _demand(
-            0 <= self.weight_decay < inf,
-            "weight_decay must be 0 or more, and finite",
-            self.weight_decay,
-        )
-        _demand(0 < self.clip < inf, "clip must be above 0, and finite", self.clip)
+    learning_rate: float = value(3e-3, _POSITIVE)
+    final_share: float = value(0.05, _SHARE)
+    warmup_steps: int = value(50, Rule("0 or more", lambda given: given >= 0))
+    beta1: float = value(0.9, _MEMORY)
+    beta2: float = value(0.98, _MEMORY)
+    weight_decay: float = value(0.1, _NOT_NEGATIVE)
+    clip: float = value(1.0, _POSITIVE)
 
 
 @dataclass(frozen=True)
-class Phase:
+class Phase(Table):
     """A stretch of the training with batches of one make.
 
     until: share of the budget that is used up when it ends, in (0, 1].
@@ -111,38 +112,30 @@ class Phase:
     surprise: weight of the loss on random tokens before they repeat, which nothing predicts.
     """
 
-    name: str = "text"
-    until: float = 1.0
-    tokens: int | None = None
-    rate: float = 1.0
-    beta2: float | None = None
-    weight_decay: float | None = None
+    name: str = value("text", Rule("text that can be printed", str.isprintable))
+    until: float = value(1.0, _SOME_SHARE)
+    tokens: int | None = value(None, _COUNT)
+    rate: float = value(1.0, _SOME_SHARE)
+    beta2: float | None = value(None, _MEMORY)
+    weight_decay: float | None = value(None, _NOT_NEGATIVE)
     layers: int | None = None
     d_model: int | None = None
     head_dim: int | None = None
     d_ff: int | None = None
-    length: int = 256
-    batch: int = 16
-    repeated_tokens: float = 0.1
-    repeated_passages: float = 0.05
-    recalled_pairs: float = 0.0
+    length: int = value(256, Rule("2 or more", lambda given: given >= 2))
+    batch: int = value(16, _COUNT)
+    repeated_tokens: float = value(0.1, _SHARE)
+    repeated_passages: float = value(0.05, _SHARE)
+    recalled_pairs: float = value(0.0, _SHARE)
     period: tuple[int, int] = (4, 127)
-    surprise: float = 0.0
+    surprise: float = value(0.0, _SHARE)
 
     def __post_init__(self) -> None:
-        _demand(self.name.isprintable(), "name must be text that can be printed", self.name)
-        _demand(0 < self.until <= 1, "until must be in (0, 1]", self.until)
-        _demand(self.tokens is None or self.tokens >= 1, "tokens must be 1 or more", self.tokens)
-        _demand(0 < self.rate <= 1, "rate must be in (0, 1]", self.rate)
-        self.optimiser(Optimiser())  # refuses what makes no sense
-        _demand(self.length >= 2, "length must be 2 or more", self.length)
-        _demand(self.batch >= 1, "batch must be 1 or more", self.batch)
-        for name in ("repeated_tokens", "repeated_passages", "recalled_pairs", "surprise"):
-            _demand(0 <= getattr(self, name) <= 1, f"{name} must be in [0, 1]", getattr(self, name))
-        _demand(self.synthetic <= 1 + 1e-9, "the shares of the sequences exceed 1", self.synthetic)
+        super().__post_init__()
+        demand(self.synthetic <= 1 + 1e-9, "the shares of the sequences exceed 1", self.synthetic)
         least, largest = self.period
-        _demand(1 <= least <= largest, "period must be [least, largest]", list(self.period))
-        _demand(
+        demand(1 <= least <= largest, "period must be [least, largest]", list(self.period))
+        demand(
             not self.synthetic or largest < self.length - 1,
             f"period must end below the length {self.length} − 1, so that something repeats",
             list(self.period),
@@ -159,21 +152,16 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Table):
     """How long training goes on: a number of tokens or of minutes, never both."""
 
-    tokens: int | None = None
-    minutes: float | None = None
+    tokens: int | None = value(None, _COUNT)
+    minutes: float | None = value(None, _POSITIVE)
 
     def __post_init__(self) -> None:
         if (self.tokens is None) == (self.minutes is None):
             raise UsageError("a budget is a number of tokens or of minutes: give one of them")
-        _demand(self.tokens is None or self.tokens >= 1, "tokens must be 1 or more", self.tokens)
-        _demand(
-            self.minutes is None or 0 < self.minutes < inf,
-            "minutes must be above 0, and finite",
-            self.minutes,
-        )
+        super().__post_init__()
 
     def used(self, tokens: int, seconds: float) -> float:
         """The share that is used up, from 0; 1 or more ends the run."""
@@ -189,7 +177,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Validation:
+class Validation(Table):
     """How often the validation text is read (in shares of the budget), and how much of it then.
 
     length: of the windows that the curve is measured over, and the heads are scored over, None for
@@ -198,18 +186,13 @@ class Validation:
     budget of minutes it is read less often where it would take more than a share of them.
     """
 
-    every: float = 0.05
-    tokens: int = 16_384
-    length: int | None = None
-
-    def __post_init__(self) -> None:
-        _demand(0 < self.every <= 1, "every must be in (0, 1]", self.every)
-        _demand(self.tokens >= 1, "tokens must be 1 or more", self.tokens)
-        _demand(self.length is None or self.length >= 1, "length must be 1 or more", self.length)
+    every: float = value(0.05, _SOME_SHARE)
+    tokens: int = value(16_384, _COUNT)
+    length: int | None = value(None, _COUNT)
 
 
 @dataclass(frozen=True)
-class Card:
+class Card(Table):
     """What only a person can say of a model, for its card; empty where nothing is said.
 
     name: of the model. license: an identifier as Hugging Face lists them, such as ``mit``.
@@ -223,8 +206,6 @@ class Card:
     data: str = ""
     limits: str = ""
 
-
-_LARGEST_VOCABULARY = 1_000_000
 
 # Short sequences of random tokens first, which only looking back predicts: an induction head forms
 # in 250 to 400 such steps, and in no run of minutes that mixes them with text from the start. Then
@@ -245,7 +226,7 @@ _QUICK = (
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Table):
     """Everything that decides what is trained, but for the texts, and what is said of it.
 
     vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer where the text is short.
@@ -256,43 +237,26 @@ class Recipe:
     Raises UsageError, naming the field, where a value makes no sense.
     """
 
-    vocabulary: int | None = None
-    seed: int = 0
-    autocast: str = "auto"
-    stored: StoredType = "float32"
+    vocabulary: int | None = value(None, _VOCABULARY)
+    seed: int = value(0, Rule("from 0 to 2^63 - 1", lambda given: 0 <= given < 2**63))
+    autocast: str = choice("auto", "auto", "bfloat16", "float32")
+    stored: Literal["float16", "float32"] = choice("float32", "float16", "float32")
     model: Shape = field(default_factory=Shape)
     optimiser: Optimiser = field(default_factory=Optimiser)
-    phases: tuple[Phase, ...] = _QUICK
+    phases: tuple[Phase, ...] = listed(_QUICK, "phase")
     budget: Budget = Budget(minutes=1.7)
     validation: Validation = field(default_factory=Validation)
     card: Card = field(default_factory=Card)
 
     def __post_init__(self) -> None:
-        least = 258  # every byte, the token that begins a text, and one merge
-        _demand(
-            self.vocabulary is None or least <= self.vocabulary <= _LARGEST_VOCABULARY,
-            f"vocabulary must be from {least} (the 256 bytes and the token that begins a text are "
-            f"in it) to {_LARGEST_VOCABULARY:,}",
-            self.vocabulary,
-        )
-        _demand(0 <= self.seed < 2**63, "seed must be from 0 to 2^63 - 1", self.seed)
-        _demand(
-            self.autocast in ("auto", "bfloat16", "float32"),
-            "autocast must be auto, bfloat16 or float32",
-            self.autocast,
-        )
-        _demand(
-            self.stored in ("float16", "float32"),
-            "stored must be float16 or float32",
-            self.stored,
-        )
+        super().__post_init__()
         ends = [phase.until for phase in self.phases]
-        _demand(
+        demand(
             bool(ends) and ends == sorted(set(ends)) and ends[-1] == 1,
             "the phases' until must rise, the last one to 1",
             ends,
         )
-        _demand(
+        demand(
             self.phases[-1].tokens is None,
             "the last phase goes on to the end: leave out its tokens",
             self.phases[-1].tokens,
@@ -306,7 +270,7 @@ class Recipe:
             )
         lengths = [(f"[[phase]] {phase.name!r}:", phase.length) for phase in self.phases]
         for place, length in (*lengths, ("[validation]", self.window)):
-            _demand(
+            demand(
                 length <= self.model.context,
                 f"{place} length must be at most the model's context, {self.model.context}",
                 length,
@@ -334,6 +298,14 @@ class Recipe:
             index, read = index + 1, 0
         return index
 
-    def values(self) -> dict[str, Any]:
-        """The recipe as JSON values."""
-        return asdict(self)
+    def identity(self) -> dict[str, Any]:
+        """What a run that goes on must have in common with the one before, as JSON values."""
+        values = asdict(self)
+        del values["card"]  # words about the model change nothing of it
+        values["phases"] = [{**phase, "period": [*phase["period"]]} for phase in values["phases"]]
+        return values
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a TOML file, see ``read_table``; what it leaves out is as in ``Recipe()``."""
+    return read_table(Recipe, path, "a recipe")

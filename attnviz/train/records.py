@@ -63,6 +63,10 @@ class Estimate:
     mean: float
     error: float | None
 
+    def __str__(self) -> str:
+        error = "" if self.error is None else f" ± {self.error:.3f}"
+        return f"{self.mean:.3f}{error}"
+
 
 @dataclass(frozen=True)
 class ScoredHeads:
@@ -104,6 +108,10 @@ class ModelScores:
     seed: int
     first_copy: Estimate
     second_copy: Estimate
+
+    def of(self, probe: str) -> tuple[ScoredHeads, ...]:
+        """What was measured on ``text`` or on ``random`` tokens."""
+        return tuple(scored for scored in self.scores if scored.probe == probe)
 
     def score(self, name: str, probe: str) -> ScoredHeads:
         """KeyError where it was not measured."""

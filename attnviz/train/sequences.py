@@ -7,6 +7,7 @@ else to predict from, so their loss counts only where an earlier copy says what 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,9 +17,17 @@ from numpy.typing import NDArray
 from attnviz.errors import UsageError
 from attnviz.train.recipe import Phase
 
-__all__ = ["Batch", "Sampler", "SequenceKind"]
+__all__ = ["KIND_WORDS", "Batch", "Sampler", "SequenceKind", "text_too_short"]
 
 SequenceKind = Literal["text", "repeated_tokens", "repeated_passages", "recalled_pairs"]
+
+KIND_WORDS: Mapping[str, str] = {
+    "text": "text",
+    "repeated_tokens": "uniform random tokens that repeat",
+    "repeated_passages": "passages of the text that repeat",
+    "recalled_pairs": "pairs of uniform random tokens that come again in another order",
+}
+"""What a model learns from, in words, by the names that recipes have for it."""
 
 _WINDOWS, _SEQUENCES = 1, 2
 """What a stream of random numbers is for, so that two purposes never share one."""
@@ -145,7 +154,12 @@ class Sampler:
 
     def _demand(self, length: int) -> None:
         if len(self._tokens) < length:
-            raise UsageError(
-                f"the training text has {len(self._tokens):,} tokens, a sequence needs {length:,}: "
-                "give more text, or a config with a smaller length"
-            )
+            raise text_too_short(len(self._tokens), length)
+
+
+def text_too_short(tokens: int, needed: int) -> UsageError:
+    """For a training text of fewer tokens than a sequence."""
+    return UsageError(
+        f"the training text has {tokens:,} tokens, a sequence needs {needed:,}: give more text, "
+        "or a config with a smaller length"
+    )

@@ -1,4 +1,4 @@
-"""The training loop: batches in, curve points out, its state at hand at any moment."""
+"""Training by a recipe: one step of AdamW, the loop over the phases, the loss that is left."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
-from attnviz.train.evaluation import validation_loss
-from attnviz.train.optimisation import (
-    change_optimiser,
-    learning_rate,
-    make_optimiser,
-    take_step,
-)
-from attnviz.train.precision import with_known_precision
+from attnviz.models.seeded import drawing
 from attnviz.train.recipe import Optimiser, Phase, Recipe
 from attnviz.train.records import CurvePoint
-from attnviz.train.sequences import Batch, Sampler
+from attnviz.train.sequences import Sampler
 
-__all__ = ["Trainer"]
+__all__ = [
+    "Trainer",
+    "change_optimiser",
+    "fresh_decoder",
+    "learning_rate",
+    "make_optimiser",
+    "take_step",
+    "token_losses",
+    "validation_loss",
+]
 
 _POINTS = 200
 """Of the curve of a whole run."""
@@ -37,9 +39,124 @@ _POINTS = 200
 _VALIDATION_SHARE = 0.15
 """Of a budget in minutes, what may go into reading the validation text on the way."""
 
+_TOKENS_AT_ONCE = 8192
+"""Of the validation text, in one forward pass."""
+
+
+def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
+    """Drawn on the CPU, so that a seed means the same weights on every device."""
+    with drawing(torch.float32, seed):
+        return TorchDecoder(config)
+
+
+def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
+    """AdamW over a model's parameters; those with one dimension, norms and biases, do not decay."""
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    groups = [
+        [one for one in parameters if one.ndim > 1],
+        [one for one in parameters if one.ndim < 2],
+    ]
+    optimiser = torch.optim.AdamW(
+        [{"params": group} for group in groups if group], lr=wanted.learning_rate, fused=True
+    )
+    change_optimiser(optimiser, wanted)
+    return optimiser
+
+
+def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> None:
+    """Go on with other betas and another decay, and what was learned of the gradients."""
+    for group in optimiser.param_groups:
+        group["betas"] = wanted.beta1, wanted.beta2
+        group["weight_decay"] = wanted.weight_decay if group["params"][0].ndim > 1 else 0.0
+
+
+def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
+    """The rate of the next step: a linear warm-up in each phase, a cosine over the budget.
+
+    used: share of the budget that is used up. steps_in_phase: done since the phase began.
+    """
+    warm = min(1.0, (steps_in_phase + 1) / (wanted.warmup_steps + 1))
+    cosine = 0.5 * (1 + math.cos(math.pi * min(used, 1.0)))
+    return wanted.learning_rate * warm * (wanted.final_share + (1 - wanted.final_share) * cosine)
+
+
+def token_losses(logits: Tensor, ids: Tensor) -> Tensor:
+    """Cross-entropy in nats: logits (..., token, vocabulary) and next ids (..., token) to each."""
+    flat = functional.cross_entropy(logits.flatten(0, -2).float(), ids.flatten(), reduction="none")
+    return flat.view(ids.shape)
+
+
+def take_step(
+    forward: Callable[[Tensor], Tensor],
+    optimiser: torch.optim.Optimizer,
+    ids: Tensor,
+    weights: Tensor,
+    *,
+    rate: float,
+    clip: float,
+    autocast: torch.dtype | None,
+) -> Tensor:
+    """Learn from one batch; its loss, a scalar still on the device.
+
+    forward: ids (sequence, token) to logits (sequence, token, vocabulary).
+    ids, weights: of the batch, on any device; weights (sequence, token − 1) of each prediction in
+    the mean.
+    autocast: the type of matrix products, None for the parameters' own.
+    """
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+    device = optimiser.param_groups[0]["params"][0].device
+    ids, weights = _moved(ids, device), _moved(weights, device)
+    with torch.autocast(device.type, autocast, enabled=autocast is not None):
+        logits = forward(ids[:, :-1])
+    loss = (token_losses(logits, ids[:, 1:]) * weights).sum() / weights.sum()
+    optimiser.zero_grad()
+    torch.autograd.backward(loss)
+    nn.utils.clip_grad_norm_(
+        [one for group in optimiser.param_groups for one in group["params"]], clip
+    )
+    optimiser.step()
+    return loss.detach()
+
+
+def _moved(batch: Tensor, device: torch.device) -> Tensor:
+    """On the device, without waiting for what is computed there."""
+    pinned = batch.pin_memory() if device.type == "cuda" and not batch.is_cuda else batch
+    return pinned.to(device, non_blocking=True)
+
+
+@torch.inference_mode()
+def validation_loss(
+    forward: Callable[[Tensor], Tensor],
+    tokens: NDArray[np.int32],
+    length: int,
+    beginning: int,
+    device: torch.device,
+) -> float:
+    """Mean cross-entropy over all tokens, nats per token, in the type of the parameters.
+
+    forward: ids (sequence, token) to logits (sequence, token, vocabulary).
+    tokens: (token,), at least one. length: predicted tokens of a window; the last one is shorter.
+    beginning: the id that each window begins with.
+    """
+    whole = len(tokens) // length * length
+    windows = list(tokens[:whole].reshape(-1, length))
+    batch = max(1, _TOKENS_AT_ONCE // length)
+    groups = [windows[start : start + batch] for start in range(0, len(windows), batch)]
+    if whole < len(tokens):
+        groups.append([tokens[whole:]])
+    total = 0.0
+    for group in groups:
+        rows = np.stack(group).astype(np.int64)
+        ids = np.concatenate([np.full((len(rows), 1), beginning), rows], axis=1)
+        on_device = torch.from_numpy(ids).to(device)
+        losses = token_losses(forward(on_device[:, :-1]), on_device[:, 1:])
+        total += float(losses.double().sum())
+    return total / len(tokens)
+
 
 class Trainer:
-    """Trains a model by a recipe; ``run`` goes on until the budget is used up.
+    """Trains a model by a recipe; ``steps`` go on until the budget is used up.
 
     train, valid: token ids, (token,). vocabulary: ids are below it. beginning: the id that begins
     every sequence. device: where the model is.
@@ -59,7 +176,7 @@ class Trainer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.device = device
-        self.recipe = recipe = with_known_precision(recipe, device)
+        self.recipe = recipe
         self.points: list[CurvePoint] = []
         self.sequences: Counter[str] = Counter()
         self._valid, self._beginning, self._clock = valid, beginning, clock
@@ -67,7 +184,7 @@ class Trainer:
             recipe.shape(index).decoder(vocabulary, beginning)
             for index in range(len(recipe.phases))
         ]
-        self._take(_fresh(self._configs[0], recipe.seed), 0)
+        self._take(fresh_decoder(self._configs[0], recipe.seed), 0)
         self._sampler = Sampler(train, vocabulary, beginning, recipe.seed)
         self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
         self._step = self._tokens = 0
@@ -91,10 +208,6 @@ class Trainer:
         """Name of the recipe's phase that the last step belongs to."""
         return self.recipe.phases[self._phase].name
 
-    def run(self) -> Iterator[CurvePoint]:
-        """Train to the end of the budget, a point of the curve at a time; see ``steps``."""
-        return (point for point in self.steps() if point is not None)
-
     def steps(self) -> Iterator[CurvePoint | None]:
         """Train to the end of the budget, a step at a time; may be left and entered again.
 
@@ -112,7 +225,16 @@ class Trainer:
             rate = phase.rate * learning_rate(
                 self.recipe.optimiser, used, self._step - self._phase_step
             )
-            self._losses.append(self._learn(batch, rate))
+            loss = take_step(
+                self.model,
+                self._optimiser,
+                torch.from_numpy(batch.ids),
+                torch.from_numpy(batch.weights),
+                rate=rate,
+                clip=self.recipe.optimiser.clip,
+                autocast=self._autocast,
+            )
+            self._losses.append(loss)
             self._step += 1
             self._tokens += batch.weights.size
             self.sequences.update({kind: n * phase.length for kind, n in batch.kinds.items()})
@@ -176,7 +298,7 @@ class Trainer:
         self._phase, self._phase_step, self._phase_tokens = phase, self._step, self._tokens
         config = self._configs[phase]
         if config != self.model.config:
-            with _seeded(self.recipe.seed + phase):
+            with drawing(torch.float32, self.recipe.seed + phase):
                 self._take(grown(self.model, config), phase)
             self.model.train()
         else:
@@ -188,20 +310,6 @@ class Trainer:
 
     def _wanted(self, phase: int) -> Optimiser:
         return self.recipe.phases[phase].optimiser(self.recipe.optimiser)
-
-    def _learn(self, batch: Batch, rate: float) -> Tensor:
-        ids, weights = torch.from_numpy(batch.ids), torch.from_numpy(batch.weights)
-        if self.device.type == "cuda":
-            ids, weights = ids.pin_memory(), weights.pin_memory()
-        return take_step(
-            self.model,
-            self._optimiser,
-            ids.to(self.device, non_blocking=True),
-            weights.to(self.device, non_blocking=True),
-            rate=rate,
-            clip=self.recipe.optimiser.clip,
-            autocast=self._autocast,
-        )
 
     def _point_is_due(self) -> bool:
         if not self.points or self.used >= 1:
@@ -247,19 +355,6 @@ class Trainer:
 
     def _used_at(self, point: CurvePoint) -> float:
         return self.recipe.budget.used(point.tokens, point.seconds)
-
-
-def _fresh(config: DecoderConfig, seed: int) -> TorchDecoder:
-    with _seeded(seed):
-        return TorchDecoder(config)
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Weights are drawn on the CPU, so that a seed means the same ones on every device."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 def _not_finite(step: int) -> UsageError:

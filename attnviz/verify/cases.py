@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import attention_scores, project, repeat_kv_heads, split_heads
 from attnviz.verify.records import Sizes
 
-__all__ = ["Case", "attention_cases"]
+__all__ = ["Answer", "Case", "attention_cases"]
+
+Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
+"""Output (text, query, width) and weights (text, head, query, key), or None without these."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.options import (
@@ -14,8 +18,20 @@ from attnviz.cli.options import (
     complete_model,
     load_options,
 )
+from attnviz.errors import AttnvizError, UsageError
 
-__all__ = ["EXAMPLES", "ModelText", "Own", "Verified", "verify"]
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+    from rich.console import Console
+
+    from attnviz.cli.outlet import Outlet
+    from attnviz.draw.document import Document
+    from attnviz.models.model import Model
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.records import Tokens
+    from attnviz.verify.records import Sizes, Verification
+
+__all__ = ["EXAMPLES", "Examined", "ModelText", "Own", "Proof", "verify"]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -30,6 +46,14 @@ attnviz verify --model tiny
 
 attnviz verify "A text of your own." --model ./my-checkpoint --json
 """
+
+_SENTENCE = "The cat sat on the mat because it was tired."
+_BATCH = 2
+_MORE_KEYS = 4
+"""Keys of cross-attention beyond the queries."""
+
+_COPIES = 12
+"""Arrays of weights that the comparisons of one case hold at once."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +86,39 @@ class Own(OwnShape, panel="The library's own attention"):
         "", "Compare with Keras's layers (if installed).", name="--keras/--no-keras"
     )
 
+    def sizes(self, seed: int) -> Sizes:
+        """The sizes with the usual ones where none are given, small for steps.
+
+        Raises UsageError for heads that do not divide, or what the memory does not hold.
+        """
+        from attnviz.models.memory import require_room
+        from attnviz.models.own import check_sizes
+        from attnviz.verify.records import Sizes
+
+        usual = (4, 2, 3) if self.steps else (64, 8, 7)
+        given = (self.d_model, self.heads, self.seq)
+        d_model, heads, tokens = (
+            default if one is None else one for one, default in zip(given, usual, strict=True)
+        )
+        check_sizes(d_model, heads, self.kv_heads, None)
+        kv_heads = _shared(heads) if self.kv_heads is None else self.kv_heads
+        keys = tokens + _MORE_KEYS
+        require_room(
+            "these sizes take about",
+            8 * (_COPIES * _BATCH * heads * tokens * keys + 12 * d_model * d_model),
+            "choose a smaller --seq or --d-model",
+        )
+        return Sizes(d_model, heads, kv_heads, tokens, keys, _BATCH, seed)
+
+
+def _shared(heads: int) -> int | None:
+    """Key/value heads for the grouped case: the fewest above one where that is possible."""
+    parts = [part for part in range(1, heads) if heads % part == 0]
+    return next((part for part in parts if part > 1), parts[0] if parts else None)
+
 
 @dataclass(frozen=True)
-class Verified(Options, panel="Model"):
+class Examined(Options, panel="Model"):
     """The model that is verified; none for the own attention."""
 
     model: str | None = option(
@@ -82,20 +136,211 @@ def verify(
     text: ModelText,
     truncation: Truncation,
     own: Own,
-    model: Verified,
+    model: Examined,
     loading: Loading,
     output: Output,
 ) -> None:
     """Prove that attention is computed right: against other libraries, or in a model."""
-    from attnviz.models.resolve import LoadOptions
-    from attnviz.verify.request import ModelWish, OwnWish, refuse_idle
-    from attnviz.verify.run import show_model_proof, show_own_proof
-
-    proof = OwnWish(**vars(own), dtype=loading.dtype, seed=model.seed)
-    wish = ModelWish(**vars(text), **vars(truncation))
-    refuse_idle(model.model, proof, wish, LoadOptions(**vars(loading), seed=model.seed))
     if model.model is None:
-        show_own_proof(proof, output.explain, output)
+        _refuse_model_options(text, truncation, own, loading)
+        _verify_own(own, loading.dtype, model.seed, output)
         return
+    _refuse_own_options(own, model.model)
     options = load_options(model.model, loading, model.seed, own)
-    show_model_proof(model.model, options, wish, output.explain, output)
+    _verify_model(model.model, options, text, truncation.truncate, output)
+
+
+def _refuse_model_options(
+    text: ModelText, truncation: Truncation, own: Own, loading: Loading
+) -> None:
+    """Raise UsageError for options that say nothing about the own attention."""
+    if text.text is not None or text.file is not None:
+        raise UsageError("a text is for a model to read: add --model tiny, or leave the text out")
+    # The dtype is that of the own attention as well.
+    for name in (*replace(loading, dtype="auto").given(), *text.given(), *truncation.given()):
+        raise UsageError(f"{name} is for a model: add --model NAME, or leave it out")
+    if own.causal is not None and not own.steps:
+        raise UsageError(
+            "all cases are compared, with and without a mask: --causal is for --steps or "
+            "--model mha"
+        )
+
+
+def _refuse_own_options(own: Own, model: str) -> None:
+    """Raise UsageError for options that say nothing about a model."""
+    given = {
+        "--steps": own.steps,
+        "--seq": own.seq is not None,
+        "--keras": own.keras is True,
+        "--no-keras": own.keras is False,
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        raise UsageError(f"{name} is about the library's own attention: leave out --model {model}")
+
+
+def _verify_own(own: Own, dtype: str, seed: int, output: Output) -> None:
+    """Compare the library's own attention. Raises AttnvizError, once all is shown, on a FAIL."""
+    from attnviz.cli.outlet import open_outlet
+
+    outlet = open_outlet(output)
+    sizes = own.sizes(seed)
+    if dtype not in ("auto", "float32", "float64"):
+        raise UsageError(
+            f"the library's own attention is verified in float32 or float64, got --dtype {dtype}"
+        )
+    with _telling(outlet.notices) as tell:
+        found = _own_proof(own, sizes, "float32" if dtype == "auto" else dtype, tell)
+    hints = (
+        ("next: --seed 1 draws other numbers", "--explain reads it for you")
+        if own.steps
+        else (
+            "next: --steps shows every step with its numbers",
+            "--dtype float64 a finer ruler",
+            "--model tiny verifies a model",
+            "--explain reads it for you",
+        )
+    )
+    _show(Proof(found, output.explain, () if output.quiet else hints), outlet)
+
+
+def _own_proof(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) -> Verification:
+    # torch takes seconds; what can be refused was refused before.
+    import numpy as np
+
+    from attnviz.verify.own import own_checks
+    from attnviz.verify.records import Step, Verification
+    from attnviz.verify.steps import attention_steps, steps_check
+
+    cases: dict[str, str] = {}
+
+    def on_case(name: str, words: str) -> None:
+        cases[name] = words
+        tell(f"comparing: {name}")
+
+    checks = own_checks(sizes, dtype, own.keras, lambda case: on_case(case.name, case.words))
+    steps: tuple[Step, ...] = ()
+    causal = own.causal is not False
+    if own.steps:
+        plain = replace(sizes, kv_heads=own.kv_heads)
+        steps = attention_steps(plain, dtype, causal)
+        checks = (steps_check(plain, dtype, causal, steps), *checks)
+        cases = {"steps": "the last numbers of the steps against one call"} | cases
+    libraries = ["numpy", "torch"]
+    if any(check.against.startswith("keras.") and check.measures for check in checks):
+        libraries.append("keras")
+    return Verification(
+        dtype=dtype,
+        rounds_in=dtype,
+        epsilon=float(np.finfo(dtype).eps),
+        checks=checks,
+        sizes=sizes,
+        cases=cases,
+        steps=steps,
+        causal=causal,
+        versions={name: version(name) for name in libraries},
+    )
+
+
+def _verify_model(
+    name: str, options: LoadOptions, text: ModelText, truncate: bool, output: Output
+) -> None:
+    """Prove a model's properties. Raises AttnvizError, once all is shown, on a FAIL."""
+    from attnviz.cli.inputs import read_text
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.progress import loading
+    from attnviz.models.resolve import load
+
+    outlet = open_outlet(output)
+    asked = text.text is not None or text.file is not None
+    source = read_text(text.text, text.file, "verify") if asked else _SENTENCE
+    with loading(name, outlet.notices) as progress:
+        model = load(name, replace(options, progress=progress))
+    tokens, target = _read(model, source, text.target, truncate or not asked)
+    with _telling(outlet.notices) as tell:
+        found = _model_proof(model, name, options, (tokens, target), tell)
+    said = None if target is None else source if text.target is None else text.target
+    hints = () if output.quiet or output.explain else ("next: --explain reads it for you",)
+    _show(Proof(replace(found, text=source, target=said), output.explain, hints), outlet)
+
+
+def _read(
+    model: Model, text: str, target: str | None, truncate: bool
+) -> tuple[Tokens, Tokens | None]:
+    """The tokens, and what a decoder reads: a given text, else the same one."""
+    from attnviz.engine.over_text import Choice, encoded, require_maps, target_tokens
+    from attnviz.models.model import TwoStackModel
+
+    tokens = encoded(model, text, truncate)
+    heads = model.info.layers * model.info.heads
+    require_maps(heads, len(tokens), len(tokens), "shorten the text, or add --truncate")
+    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
+        if target is not None:
+            raise UsageError(f"--target is a decoder's text: {model.info.name!r} has one stack")
+        return tokens, None
+    said = text if target is None else target
+    return tokens, target_tokens(model, tokens, Choice(target=said, truncate=truncate))
+
+
+def _model_proof(
+    model: Model,
+    name: str,
+    options: LoadOptions,
+    read: tuple[Tokens, Tokens | None],
+    tell: Callable[[str], None],
+) -> Verification:
+    from attnviz.verify.model import count_check, open_examinee
+    from attnviz.verify.properties import EPSILON, model_checks
+    from attnviz.verify.records import Verification
+
+    examinee = open_examinee(model, *read)
+    checks = tuple(model_checks(examinee, lambda check: tell(f"proving: {check}")))
+    return Verification(
+        dtype=model.info.dtype,
+        rounds_in=examinee.rounds_in,
+        epsilon=EPSILON[examinee.rounds_in],
+        checks=(*checks, count_check(examinee, model, name, options)),
+        model=model.info,
+        tokens=tuple(len(tokens) for tokens in read if tokens is not None),
+    )
+
+
+@contextmanager
+def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
+    """A spinner that says what is being done; nothing where no terminal listens."""
+    if notices.quiet or not notices.is_terminal or notices.is_dumb_terminal:
+        yield lambda words: None
+        return
+    with notices.status("starting") as status:
+        yield lambda words: status.update(words)
+
+
+def _show(proof: Proof, outlet: Outlet) -> None:
+    from attnviz.verify.document import failure_words
+
+    outlet.show(proof)
+    if proof.found.failed:
+        raise AttnvizError(failure_words(proof.found))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was found, and how it is to be seen."""
+
+    found: Verification
+    explained: bool
+    hints: tuple[str, ...]
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.verify.data import write_verification_json
+
+        write_verification_json(self.found, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.verify.data import verification_rows
+
+        return verification_rows(self.found)
+
+    def document(self) -> Document:
+        from attnviz.verify.document import verification_document
+
+        return verification_document(self.found, self.hints, self.explained)

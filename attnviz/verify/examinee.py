@@ -1,19 +1,42 @@
-"""What every kind of model offers to be verified, whatever runs it."""
+"""What every kind of model offers to be verified, whatever runs it, and how far runs are apart."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import Passage
 from attnviz.records import Kind, ModelInfo
-from attnviz.verify.maps import Maps
 
-__all__ = ["Examinee", "HeadSum", "Outputs", "Padded", "Reference", "Side"]
+__all__ = [
+    "PADDED",
+    "Difference",
+    "Examinee",
+    "HeadSum",
+    "KeepAll",
+    "Maps",
+    "Outputs",
+    "Padded",
+    "Reference",
+    "Side",
+    "apart",
+    "furthest",
+    "padded_ids",
+    "score_spread",
+]
+
+Maps: TypeAlias = Mapping[tuple[Kind, int], NDArray[np.floating]]
+"""The weights (head, query, key) of each layer of each kind of attention."""
+
+Difference: TypeAlias = tuple[float, str]
+"""A largest absolute difference, and the head where it was found."""
 
 Side = Literal["right", "left"]
 
@@ -21,17 +44,76 @@ Outputs: TypeAlias = NDArray[np.float64]
 """The last hidden states or logits of one text: (token, width)."""
 
 
+_Found = TypeVar("_Found")
+
+PADDED = 3
+"""Tokens of padding that a text is tried with."""
+
+
+class KeepAll:
+    """An observer that keeps every layer of every kind, of the first text of a batch."""
+
+    def __init__(self) -> None:
+        self.maps: dict[tuple[Kind, int], NDArray[np.floating]] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return True
+
+    def observe(self, kind: Kind, layer: int, weights: Any) -> None:
+        # A copy: what a model computes in place later must not change what was seen.
+        self.maps[kind, layer] = np.array(to_numpy(weights[0]))
+
+
+def apart(one: Maps, other: Maps) -> Difference:
+    """The largest difference of two runs; infinite where they have other layers or shapes."""
+    if set(one) != set(other):
+        return math.inf, "other layers"
+    return furthest((place, _difference(one[place], other[place])) for place in one)
+
+
+def _difference(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
+    if one.shape != other.shape:
+        return np.full(1, math.inf)
+    difference: NDArray[np.float64] = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    return difference
+
+
+def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Difference:
+    """The largest of absolute numbers whose first axis is the head; a NaN is larger than all."""
+    worst, where = 0.0, ""
+    for (kind, layer), numbers in found:
+        by_head = numbers.reshape(len(numbers), -1)
+        if not by_head.size:
+            continue
+        peaks = by_head.max(-1)
+        head = int(np.argmax(np.where(np.isnan(peaks), np.inf, peaks)))
+        if math.isnan(peaks[head]) or peaks[head] > worst:
+            worst = float(peaks[head])
+            where = f"L{layer}H{head}" + ("" if kind == "self" else f" {kind}")
+            if math.isnan(worst):
+                break
+    return worst, where
+
+
+def score_spread(maps: Maps) -> float:
+    """How far scores are apart, as the smallest weight above zero tells: -ln of it, at least one.
+
+    An error of a score becomes a relative error of its weight, and scores round as they are large.
+    """
+    least = [float(w[w > 0].min()) for w in maps.values() if bool((w > 0).any())]
+    return max(1.0, -math.log(min(least, default=1.0)))
+
+
 @dataclass(frozen=True, eq=False)
-class Reference:
-    """The same run made another way.
+class Reference(Generic[_Found]):
+    """The weights or outputs of the same run made another way.
 
     name: of that way. exact: whether it makes the same operations, so that no bit may differ.
     """
 
     name: str
     exact: bool
-    maps: Maps | None = None
-    outputs: Outputs | None = None
+    found: _Found
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +136,37 @@ class HeadSum:
 class Padded:
     """A run over a text with padding, cut down to what is no padding.
 
-    maps, outputs: of the real tokens. on_padding: the largest weight of a real token on padding.
+    maps, outputs: of the real tokens.
+    on_padding: the largest weight of a real token on padding, and its head.
     """
 
     side: Side
     maps: Maps
     outputs: Outputs
-    on_padding: float
-    where: str
+    on_padding: Difference
+
+    @classmethod
+    def of_run(cls, side: Side, maps: Maps, outputs: Outputs, real: slice) -> Padded:
+        """Cut the maps of a padded run down to its ``real`` tokens; its outputs are."""
+        # The text that is padded has the queries of these kinds; a decoder's own text is not.
+        queries = {kind: real if kind in ("self", "encoder") else slice(None) for kind, _ in maps}
+        padded = {place: weights for place, weights in maps.items() if place[0] != "decoder"}
+        beside = furthest(
+            (place, weights[:, queries[place[0]], side])
+            for place, weights in padded.items()
+            for side in (slice(None, real.start), slice(real.stop, None))
+        )
+        cut = {place: weights[:, queries[place[0]], real] for place, weights in padded.items()}
+        return cls(side, {**maps, **cut}, outputs, beside)
+
+
+def padded_ids(
+    ids: tuple[int, ...], padding: tuple[int, ...], side: Side
+) -> tuple[tuple[int, ...], slice]:
+    """Token ids with padding on one side, and where the real ones are."""
+    if side == "right":
+        return (*ids, *padding), slice(0, len(ids))
+    return (*padding, *ids), slice(len(padding), len(padding) + len(ids))
 
 
 class Examinee(Protocol):
@@ -71,6 +176,7 @@ class Examinee(Protocol):
     rounds_in: the dtype of the least exact of its steps, from which tolerances are reasoned.
     causal: the kinds of attention that must not see the future.
     dropout: the largest probability of dropout in training.
+    parameters: how many numbers it has learned, tied ones once.
     """
 
     @property
@@ -91,6 +197,9 @@ class Examinee(Protocol):
     @property
     def dropout(self) -> float: ...
 
+    @property
+    def parameters(self) -> int: ...
+
     def capture(self, passage: Passage) -> Maps:
         """The weights of a run, by the library's own way of observing."""
         ...
@@ -99,11 +208,11 @@ class Examinee(Protocol):
         """The outputs of a run while it is observed."""
         ...
 
-    def references(self) -> tuple[Reference, ...]:
+    def references(self) -> tuple[Reference[Maps], ...]:
         """The weights of the same run made otherwise."""
         ...
 
-    def unobserved(self) -> tuple[Reference, ...]:
+    def unobserved(self) -> tuple[Reference[Outputs], ...]:
         """The outputs of the same run while nobody observes."""
         ...
 

@@ -1,101 +1,235 @@
-"""What must be true of a model's attention: one function a property."""
+"""What must be true of a model's attention, and of observing it: one function a property."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.engine.patchable import Passage
-from attnviz.records import Kind
-from attnviz.verify.examinee import Examinee, Outputs
-from attnviz.verify.maps import Maps, apart, furthest
-from attnviz.verify.records import Check, Measure
-from attnviz.verify.rounding import Rounding, exact
+from attnviz.records import ModelInfo
+from attnviz.verify.examinee import (
+    Examinee,
+    Maps,
+    Outputs,
+    Reference,
+    apart,
+    furthest,
+    score_spread,
+)
+from attnviz.verify.records import Check, Measure, Tolerance
 
-__all__ = ["causality", "heads_sum", "rows_sum"]
+__all__ = ["EPSILON", "PROPERTIES", "Property", "Rounding", "Run", "exact", "model_checks"]
+
+EPSILON = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
+"""The machine epsilon of each dtype: the gap from 1 to the next number."""
+
+_STORED = 12
+"""Results that a layer stores one after another: norms, projections, scores, weights, sums …"""
+
+_PLACES = 4
+"""From how many places on a text is changed, to see whether anything before moves."""
+
+_HIDDEN = "hidden means none at all"
 
 
-def rows_sum(examinee: Examinee, maps: Maps, rounding: Rounding) -> Check:
+def exact(name: str, difference: float, where: str = "", reason: str = "") -> Measure:
+    """A measure of what must be equal bit for bit."""
+    words = reason or "bit for bit: the same operations on the same numbers"
+    return Measure(name, difference, Tolerance(0.0, 0, 0.0), words, where)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How far rounding alone may move the numbers of a model over texts of at most ``keys`` tokens.
+
+    dtype: in which the least exact of its steps is computed.
+    stacks: 2 of an encoder–decoder, whose output went through both.
+
+    Half-precision types sum in float32, so there only what is stored is rounded to them; in the
+    wider types every term of a sum counts.
+    """
+
+    info: ModelInfo
+    keys: int
+    dtype: str
+    stacks: int = 1
+
+    @property
+    def _half(self) -> bool:
+        return self.dtype in ("float16", "bfloat16")
+
+    def of_sum(self, terms: int, largest: float) -> tuple[Tolerance, str]:
+        """Of one sum of products, and why."""
+        if self._half:
+            return self._told(2, largest, "2 results stored, sums in float32")
+        return self._told(terms, largest, f"a sum of {terms:,} terms")
+
+    def of_model(self, largest: float) -> tuple[Tolerance, str]:
+        """Of a number that went through all layers, and why."""
+        layers, width = self.info.layers * self.stacks, self.info.heads * self.info.head_dim
+        per_layer = _STORED
+        if not self._half:
+            # Projections in and out and a feed-forward part four times as wide.
+            per_layer += 6 * width + self.info.head_dim + self.keys
+        words = f"{layers} layer{'s' * (layers != 1)} × {per_layer:,} roundings"
+        return self._told(layers * per_layer, largest, words)
+
+    def of_weights(self, maps: Maps) -> tuple[Tolerance, str]:
+        """Of the weights of a whole run, and why."""
+        tolerance, words = self.of_model(score_spread(maps))
+        return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
+
+    def of_outputs(self, outputs: NDArray[np.float64]) -> tuple[Tolerance, str]:
+        """Of the outputs of a whole run, and why."""
+        tolerance, words = self.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
+        return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"
+
+    def _told(self, roundings: int, largest: float, words: str) -> tuple[Tolerance, str]:
+        return Tolerance(EPSILON[self.dtype], roundings, largest), words
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A first run of a model under observation.
+
+    maps, outputs: what it gave. state: digests of the model as it was before.
+    """
+
+    examinee: Examinee
+    maps: Maps
+    outputs: Outputs
+    rounding: Rounding
+    state: Mapping[str, str]
+
+    @classmethod
+    def of(cls, examinee: Examinee) -> Run:
+        """Run it. Raises UnsupportedError where its attention cannot be observed."""
+        state = examinee.state()
+        maps, outputs = examinee.capture(examinee.passage), examinee.outputs(examinee.passage)
+        keys = max(weights.shape[-1] for weights in maps.values())
+        stacks = 2 if len(examinee.kinds) > 1 else 1
+        rounding = Rounding(examinee.info, keys, examinee.rounds_in, stacks)
+        return cls(examinee, maps, outputs, rounding, state)
+
+    @property
+    def of_weights(self) -> tuple[Tolerance, str]:
+        return self.rounding.of_weights(self.maps)
+
+    @property
+    def of_outputs(self) -> tuple[Tolerance, str]:
+        return self.rounding.of_outputs(self.outputs)
+
+
+_Proof: TypeAlias = tuple[list[Measure], list[str]]
+"""What was measured, and what else was seen."""
+
+
+class Property(NamedTuple):
+    """What must be true of a model.
+
+    name, claim: as ``Check`` has them.
+    prove: measures it of a run, or says why it does not apply.
+    """
+
+    name: str
+    claim: str
+    prove: Callable[[Run], _Proof | str]
+
+    def check(self, run: Run) -> Check:
+        proof = self.prove(run)
+        if isinstance(proof, str):
+            return Check("", self.name, claim=self.claim, skipped=proof)
+        measures, notes = proof
+        return Check("", self.name, claim=self.claim, measures=tuple(measures), notes=tuple(notes))
+
+
+def model_checks(
+    examinee: Examinee, on_check: Callable[[str], None] = lambda name: None
+) -> Iterator[Check]:
+    """Every property of a model, in the order in which they are shown.
+
+    on_check: called with the name of each before it is proven.
+    Raises UnsupportedError where the architecture's attention cannot be observed.
+    """
+    on_check("a first run")
+    run = Run.of(examinee)
+    for one in PROPERTIES:
+        on_check(one.name)
+        yield one.check(run)
+
+
+def _rows_sum(run: Run) -> _Proof:
     """Weights are shares: from zero on, each row one, or one less what a learned sink takes."""
-    sinks = examinee.sinks()
+    sinks = run.examinee.sinks()
     sums = {
         place: weights.sum(-1, dtype=np.float64)
         + (sinks[place][..., 0].astype(np.float64) if place in sinks else 0.0)
-        for place, weights in maps.items()
+        for place, weights in run.maps.items()
     }
     off, where = furthest((place, np.abs(total - 1)) for place, total in sums.items())
-    terms = max(weights.shape[-1] for weights in maps.values()) + bool(sinks)
-    least = min(float(weights.min()) for weights in maps.values())
+    terms = max(weights.shape[-1] for weights in run.maps.values()) + bool(sinks)
+    least = min(float(weights.min()) for weights in run.maps.values())
     negative = math.nan if math.isnan(least) else max(0.0, -least)
-    name = "row and sink, off one by" if sinks else "rows, off one by"
-    measures = (
-        Measure(name, off, *rounding.of_sum(terms, 1.0), where),
+    measures = [
+        Measure(
+            "row and sink, off one by" if sinks else "rows, off one by",
+            off,
+            *run.rounding.of_sum(terms, 1.0),
+            where,
+        ),
         exact("below zero by", negative, reason="a share is never negative"),
-    )
-    return Check("", "rows sum to one", claim=_ROWS, measures=measures, notes=_sink_notes(sinks))
-
-
-_ROWS = "the weights of each query are shares of one"
-
-
-def _sink_notes(sinks: Maps) -> tuple[str, ...]:
+    ]
     if not sinks:
-        return ()
+        return measures, []
     shares = np.concatenate([taken.ravel() for taken in sinks.values()])
-    return (
-        f"a learned sink takes {shares.min():.3f} to {shares.max():.3f} of a row; tokens get the "
-        "rest",
-    )
+    taken = f"{shares.min():.3f} to {shares.max():.3f}"
+    return measures, [f"a learned sink takes {taken} of a row; tokens get the rest"]
 
 
-def causality(examinee: Examinee, maps: Maps, outputs: Outputs, rounding: Rounding) -> Check:
+def _causality(run: Run) -> _Proof | str:
     """Later tokens change nothing of what came before; tried by changing them."""
-    name, claim = "causality", "other tokens from a place on change nothing before it"
-    kinds = examinee.causal
+    examinee, kinds = run.examinee, run.examinee.causal
     if not kinds:
-        return Check("", name, claim=claim, skipped="its tokens see later ones by design")
+        return "its tokens see later ones by design"
     length = len(examinee.passage.predicted)
     if length < 2:
-        return Check("", name, claim=claim, skipped="one token has no later one")
-    causal = {place: weights for place, weights in maps.items() if place[0] in kinds}
+        return "one token has no later one"
+
+    def until(maps: Maps, place: int) -> Maps:
+        """The rows of the queries before ``place``."""
+        return {key: weights[:, :place] for key, weights in maps.items() if key[0] in kinds}
+
+    causal = until(run.maps, length)
     ahead = furthest((place, np.triu(weights, 1)) for place, weights in causal.items())
     seen, moved = (0.0, ""), 0.0
     places = sorted({int(place) for place in np.linspace(1, length - 1, _PLACES).round()})
     for place in places:
         changed = _changed(examinee, place)
-        after = examinee.capture(changed)
-        earlier = apart(_until(causal, place), _until(after, place, kinds))
-        seen = max(seen, earlier, key=_size)
-        before = np.abs(examinee.outputs(changed)[:place] - outputs[:place]).max()
+        earlier = apart(until(causal, place), until(examinee.capture(changed), place))
+        seen = max(seen, earlier, key=lambda difference: _number(difference[0]))
+        before = np.abs(examinee.outputs(changed)[:place] - run.outputs[:place]).max()
         moved = max(moved, float(before), key=_number)
-    measures = (
-        exact("weights on later tokens", ahead[0], ahead[1], "hidden means none at all"),
-        Measure("earlier weights move by", seen[0], *rounding.of_weights(maps), seen[1]),
-        Measure("earlier outputs move by", moved, *rounding.of_outputs(outputs)),
-    )
+    measures = [
+        exact("weights on later tokens", *ahead, _HIDDEN),
+        Measure("earlier weights move by", seen[0], *run.of_weights, seen[1]),
+        Measure("earlier outputs move by", moved, *run.of_outputs),
+    ]
     tried = ", ".join(map(str, places))
-    notes = (f"changed from token {tried} on, of tokens 0 … {length - 1}",)
-    return Check("", name, claim=claim, measures=measures, notes=notes)
-
-
-_PLACES = 4
-
-
-def _size(difference: tuple[float, str]) -> float:
-    return _number(difference[0])
+    return measures, [f"changed from token {tried} on, of tokens 0 … {length - 1}"]
 
 
 def _number(value: float) -> float:
     return math.inf if math.isnan(value) else value
-
-
-def _until(maps: Maps, place: int, kinds: tuple[Kind, ...] | None = None) -> Maps:
-    """The rows of the queries before ``place``."""
-    return {
-        key: weights[:, :place] for key, weights in maps.items() if kinds is None or key[0] in kinds
-    }
 
 
 def _changed(examinee: Examinee, place: int) -> Passage:
@@ -113,18 +247,17 @@ def _changed(examinee: Examinee, place: int) -> Passage:
     return replace(passage, target=changed)
 
 
-def heads_sum(examinee: Examinee, rounding: Rounding) -> Check:
+def _heads_sum(run: Run) -> _Proof | str:
     """A module's output is what its heads put out, each through its part of W_O, and b_O."""
-    name, claim = "heads sum to the output", "Σ_h z_h W_O^h + b_O is what the module puts out"
-    sums, reason = examinee.head_sums()
+    sums, reason = run.examinee.head_sums()
     if not sums:
-        return Check("", name, claim=claim, skipped=reason)
+        return reason
 
     def off(entry: int) -> float:
         return _number(float(np.abs(sums[entry].summed - sums[entry].output).max()))
 
     # Modules differ in size: the one nearest to its tolerance tells, or far beyond it.
-    bounds = [rounding.of_sum(one.terms, one.largest) for one in sums]
+    bounds = [run.rounding.of_sum(one.terms, one.largest) for one in sums]
 
     def beyond(entry: int) -> float:
         allowed = bounds[entry][0].value
@@ -135,6 +268,99 @@ def heads_sum(examinee: Examinee, rounding: Rounding) -> Check:
     place = sums[worst]
     where = f"L{place.layer}" + ("" if place.kind == "self" else f" {place.kind}")
     measure = Measure("outputs, apart by", off(worst), *bounds[worst], where)
-    said = (f"{len(sums)} module{'s' * (len(sums) != 1)} added up", reason)
-    notes = tuple(words for words in said if words)
-    return Check("", name, claim=claim, measures=(measure,), notes=notes)
+    said = f"{len(sums)} module{'s' * (len(sums) != 1)} added up"
+    return [measure], [said, reason] if reason else [said]
+
+
+def _eager_weights(run: Run) -> _Proof:
+    """What was captured is what the same model computes when it is asked plainly."""
+    return [
+        _held(reference, *apart(run.maps, reference.found), run.of_weights)
+        for reference in run.examinee.references()
+    ], []
+
+
+def _outputs_kept(run: Run) -> _Proof:
+    """Observing changes no output."""
+    measures = []
+    for reference in run.examinee.unobserved():
+        shown = reference.found[-len(run.outputs) :]
+        same = shown.shape == run.outputs.shape
+        difference = float(np.abs(shown - run.outputs).max()) if same else math.inf
+        measures.append(_held(reference, difference, "", run.of_outputs))
+    return measures, []
+
+
+def _held(
+    reference: Reference[Maps] | Reference[Outputs],
+    difference: float,
+    where: str,
+    bound: tuple[Tolerance, str],
+) -> Measure:
+    if reference.exact:
+        return exact(reference.name, difference, where)
+    return Measure(reference.name, difference, *bound, where)
+
+
+def _dropout_off(run: Run) -> _Proof:
+    """Nothing is drawn at random while a model is observed, whatever mode it is in."""
+    examinee = run.examinee
+    again = apart(run.maps, examinee.capture(examinee.passage))
+    measures = [exact("captured twice", *again, "nothing is drawn: bit for bit")]
+    if not examinee.dropout:
+        return measures, ["this model has no dropout to switch off"]
+    with examinee.training():
+        trained = apart(run.maps, examinee.capture(examinee.passage))
+    measures.append(exact("captured in training mode", *trained, "dropout is off: bit for bit"))
+    return measures, [f"dropout of up to {examinee.dropout:g} while training"]
+
+
+def _padding_ignored(run: Run) -> _Proof | str:
+    """Padding gets no weight, and moves nothing of the real tokens."""
+    runs, reason = run.examinee.padded()
+    if not runs:
+        return reason
+    measures = []
+    for one in runs:
+        wanted = {place: run.maps[place] for place in run.maps if place in one.maps}
+        difference, where = apart(wanted, one.maps)
+        # An encoder–decoder's decoder is not padded, so its rows stay in place as well.
+        moved = float(np.abs(one.outputs - run.outputs).max())
+        measures += [
+            exact(f"weight on padding, {one.side}", *one.on_padding, _HIDDEN),
+            Measure(f"weights move by, {one.side}", difference, *run.of_weights, where),
+            Measure(f"outputs move by, {one.side}", moved, *run.of_outputs),
+        ]
+    return measures, [reason] if reason else []
+
+
+def _unchanged(run: Run) -> _Proof:
+    """Everything that was done left the model as it was found."""
+    before, after = run.state, run.examinee.state()
+    parts = dict.fromkeys((*before, *after))
+    other = [part for part in parts if before.get(part) != after.get(part)]
+    measure = exact("parts that changed", len(other), ", ".join(other), "digests (SHA-256) agree")
+    return [measure], [f"compared: {', '.join(parts)}"]
+
+
+PROPERTIES = (
+    Property("rows sum to one", "the weights of each query are shares of one", _rows_sum),
+    Property("causality", "other tokens from a place on change nothing before it", _causality),
+    Property(
+        "heads sum to the output", "Σ_h z_h W_O^h + b_O is what the module puts out", _heads_sum
+    ),
+    Property(
+        "weights as computed plainly",
+        "the captured weights are those of a plain run",
+        _eager_weights,
+    ),
+    Property("outputs kept", "outputs under capture are the outputs without", _outputs_kept),
+    Property("dropout off", "captures agree, also of a model in training mode", _dropout_off),
+    Property("padding ignored", "padding gets no weight and moves no real token", _padding_ignored),
+    Property(
+        "model left unchanged",
+        "after all of these runs the model is as it was before",
+        _unchanged,
+    ),
+)
+"""In the order in which they are shown; the last is proven when all the others have run."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from attnviz.records import ModelInfo
 
 __all__ = [
+    "MOST",
     "Check",
     "Matrix",
     "Measure",
@@ -30,6 +31,8 @@ __all__ = [
 Verdict = Literal["pass", "fail", "skipped"]
 
 _WALK = 4
+MOST = 8
+"""Tokens, and numbers of a token, up to which paper can follow the steps."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,13 @@ class Tolerance:
     def value(self) -> float:
         return _WALK * self.epsilon * math.sqrt(self.roundings) * self.largest
 
+    @property
+    def words(self) -> str:
+        """How it comes about, such as ``4ε·√152·6.3``."""
+        if not self.value:
+            return "exactly 0"
+        return f"4ε·√{self.roundings:,}·{self.largest:.3g}"
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -73,6 +83,11 @@ class Measure:
     @property
     def passed(self) -> bool:
         return self.difference <= self.tolerance.value
+
+    @property
+    def words(self) -> str:
+        """How its tolerance comes about, and why."""
+        return f"{self.tolerance.words}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -104,6 +119,13 @@ class Check:
         if self.skipped is not None:
             return "skipped"
         return "pass" if all(measure.passed for measure in self.measures) else "fail"
+
+    @property
+    def word(self) -> str:
+        """The verdict in four letters: SKIP of what is missing, N/A of what cannot be."""
+        if self.skipped is not None:
+            return "N/A" if self.claim else "SKIP"
+        return self.verdict.upper()
 
 
 @dataclass(frozen=True)
@@ -197,6 +219,11 @@ class Verification:
     def count(self, verdict: Verdict) -> int:
         """How many checks ended so."""
         return sum(check.verdict == verdict for check in self.checks)
+
+    @property
+    def numbers_shown(self) -> bool:
+        """Whether the steps are small enough for their numbers."""
+        return self.sizes is not None and max(self.sizes.tokens, self.sizes.d_model) <= MOST
 
     @property
     def failed(self) -> tuple[Check, ...]:

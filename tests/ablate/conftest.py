@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attnviz.ablate.view import AblationView
-from attnviz.engine.effects import METRICS, AblationReport, Effect, Variant
+from attnviz.ablate.document import ablation_document
+from attnviz.ablate.records import AblationReport, Effect
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import Metric, Variant
 from attnviz.measures.traits import head_scores, telling_heads
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
@@ -19,12 +22,7 @@ PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " s
 LAYERS, HEADS = 3, 5
 
 
-@dataclass(frozen=True)
-class Scan:
-    """A report and what is to be shown of it."""
-
-    report: AblationReport
-    view: AblationView
+ASIDE: tuple[Metric, ...] = ("kl", "flip_rate", "output_mse", "output_cosine")
 
 
 def tokens_of(texts: Sequence[str]) -> Tokens:
@@ -50,21 +48,21 @@ def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: in
     """Made-up costs; the loss delta is the mean of those by token, so that screens agree."""
     by_token = np.concatenate([[np.nan], rng.normal(0.05, 0.3, tokens - 1) ** 3])
     delta = float(by_token[1:].mean())
-    values = dict(zip(METRICS[1:5], rng.uniform(0, (0.5, 1, 0.3, 0.1)).tolist(), strict=True))
-    interval = {"loss_delta": delta - 0.004, "kl": values["kl"] - 0.01}
-    upper = {"loss_delta": delta + 0.003, "kl": values["kl"] + 0.02}
+    values = dict(zip(ASIDE, rng.uniform(0, (0.5, 1, 0.3, 0.1)).tolist(), strict=True))
+    intervals: dict[Metric, tuple[float, float]] = {
+        "loss_delta": (delta - 0.004, delta + 0.003),
+        "kl": (values["kl"] - 0.01, values["kl"] + 0.02),
+    }
     return Effect(
         variant,
         texts,
-        loss_delta=delta,
-        **values,
-        ci_low=interval if texts >= 5 else {},
-        ci_high=upper if texts >= 5 else {},
+        {"loss_delta": delta, **values},
+        intervals if texts >= 5 else {},
         token_losses=(by_token,) * texts,
     )
 
 
-def make_scan(
+def make_report(
     *,
     layers: int = LAYERS,
     heads: int = HEADS,
@@ -73,10 +71,9 @@ def make_scan(
     variants: Sequence[Variant] | None = None,
     kv_heads: int | None = None,
     patterns: bool = True,
-    view: dict[str, Any] | None = None,
-    **report: Any,
-) -> Scan:
-    """A scan of every head, or of ``variants``; the other names are fields of the records."""
+    **fields: Any,
+) -> AblationReport:
+    """A scan of every head, or of ``variants``; the other names are fields of the report."""
     rng = np.random.default_rng(11)
     info = ModelInfo(
         "made", "0123456789abcdef", "None", "float32", layers, heads, kv_heads or heads, 8
@@ -86,15 +83,30 @@ def make_scan(
         variants = [Variant(((layer, head),)) for layer in range(layers) for head in range(heads)]
     effects = tuple(effect_of(variant, rng, texts, len(tokens)) for variant in variants)
     made = AblationReport(
-        info, "self", (tokens,) * texts, effects, baseline={"loss": 3.25}, seconds=0.0
+        info,
+        "self",
+        (tokens,) * texts,
+        effects,
+        baseline={"loss": 3.25},
+        text=TEXT,
+        texts_wanted=texts,
+        patterns=attention(info, tokens) if patterns else None,
     )
-    shown = AblationView(
-        TEXT, texts_wanted=texts, patterns=attention(info, tokens) if patterns else None
-    )
-    return Scan(replace(made, **report), replace(shown, **(view or {})))
+    return replace(made, **fields)
 
 
 @pytest.fixture(scope="session")
-def scans() -> Callable[..., Scan]:
-    """Makes scans of made-up numbers."""
-    return make_scan
+def scans() -> Callable[..., AblationReport]:
+    """Makes reports of made-up numbers."""
+    return make_report
+
+
+def drawn(report: AblationReport, theme: Theme, room: int, explain: bool = False) -> str:
+    """The screen of a report, without its colours."""
+    return terminal_block(ablation_document(report, explain), theme, room).plain
+
+
+@pytest.fixture(scope="session")
+def screen() -> Callable[..., str]:
+    """``screen(report, theme, room, explain=False)``: what a terminal shows."""
+    return drawn

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnviz.ablate.effect_map import EffectGrid, effect_map
-from attnviz.ablate.numbers import NumberScale
+from attnviz.ablate.number_scale import NumberScale
 from attnviz.draw.diverging import diverging_steps, sign_glyph
 from attnviz.draw.labels import width
 from attnviz.draw.palette import DIVERGING, colour_table
@@ -19,10 +19,11 @@ COLOUR, PLAIN = Theme("viridis"), Theme("viridis", colour=False)
 VALUES = np.array([[0.8, -0.8, 0.0], [0.2, np.nan, -0.05]])
 
 
-def grid_of(values: np.ndarray, signed: bool = True) -> EffectGrid:
+def grid_of(values: np.ndarray, signed: bool = True, unit: str = "nats") -> EffectGrid:
     rows = [f"L{row}" for row in range(values.shape[0])]
     columns = [f"H{column}" for column in range(values.shape[1])]
-    return EffectGrid(values, rows, columns, NumberScale(float(np.nanmax(np.abs(values))), signed))
+    scale = NumberScale(float(np.nanmax(np.abs(values))), signed)
+    return EffectGrid(values, rows, columns, scale, unit)
 
 
 def luminance(colour: tuple[int, int, int]) -> float:
@@ -63,7 +64,7 @@ def test_no_value_has_no_step() -> None:
 
 def test_cells_have_the_colour_and_the_value(look: Callable[..., Any]) -> None:
     grid = grid_of(VALUES)
-    shown = look(effect_map(grid, COLOUR, 60, "nats"), 60, palette=DIVERGING)
+    shown = look(effect_map(grid, COLOUR, 60), 60, palette=DIVERGING)
     for row, name in enumerate(grid.rows):
         y, _ = shown.find(name)
         for column, value in enumerate(grid.values[row]):
@@ -87,16 +88,16 @@ def test_signs_are_told_without_colour(ascii_only: bool) -> None:
     assert len(helps) == len(harms) == 3
     assert not helps & harms
     narrow = grid_of(np.tile([[1.0, -1.0, 0.3, -0.3, 0.0]], (2, 8)))
-    drawn = effect_map(narrow, theme, 90, "nats").plain.splitlines()[1]
+    drawn = effect_map(narrow, theme, 90).plain.splitlines()[1]
     cells = drawn.split()[1:]
     assert cells == [sign_glyph(value, 1.0, ascii_only) for value in narrow.values[0]]
 
 
 def test_values_stand_where_they_fit() -> None:
     grid = grid_of(np.full((2, 12), -0.123))
-    assert effect_map(grid, PLAIN, 120, "nats").plain.count("-0.123") == 24
-    assert effect_map(grid, PLAIN, 80, "nats").plain.count("-.12") == 24
-    assert "-.1" not in effect_map(grid, PLAIN, 44, "nats").plain
+    assert effect_map(grid, PLAIN, 120).plain.count("-0.123") == 24
+    assert effect_map(grid, PLAIN, 80).plain.count("-.12") == 24
+    assert "-.1" not in effect_map(grid, PLAIN, 44).plain
 
 
 @pytest.mark.parametrize("room", [20, 40, 79, 133])
@@ -104,25 +105,25 @@ def test_values_stand_where_they_fit() -> None:
 def test_it_keeps_within_its_room(room: int, heads: int) -> None:
     values = np.random.default_rng(heads).normal(size=(3, heads))
     for theme in (COLOUR, PLAIN):
-        drawn = effect_map(grid_of(values), theme, room, "nats per token")
+        drawn = effect_map(grid_of(values), theme, room)
         assert max(map(width, drawn.plain.splitlines())) <= room
 
 
 def test_every_head_is_there_where_a_layer_takes_several_lines() -> None:
     values = np.ones((2, 64))
-    drawn = effect_map(grid_of(values), PLAIN, 50, "nats").plain
+    drawn = effect_map(grid_of(values), PLAIN, 50).plain
     assert drawn.replace("██", "").count("█") == 128
 
 
 def test_the_legend_has_the_same_range_both_ways() -> None:
-    legend = effect_map(grid_of(VALUES), COLOUR, 120, "nats per token").plain.splitlines()[-1]
+    legend = effect_map(grid_of(VALUES), COLOUR, 120).plain.splitlines()[-1]
     assert legend.index("-0.800") < legend.index("+0.800")
     assert "same range both ways" in legend
-    unsigned = effect_map(grid_of(abs(VALUES), signed=False), COLOUR, 120, "nats").plain
+    unsigned = effect_map(grid_of(abs(VALUES), signed=False), COLOUR, 120).plain
     assert "-0.8" not in unsigned
     assert "both ways" not in unsigned
 
 
 def test_a_grid_has_a_name_for_each_row_and_column() -> None:
     with pytest.raises(ValueError, match="expected values of shape"):
-        EffectGrid(np.zeros((2, 2)), ["L0"], ["H0", "H1"], NumberScale(1.0))
+        EffectGrid(np.zeros((2, 2)), ["L0"], ["H0", "H1"], NumberScale(1.0), "nats")

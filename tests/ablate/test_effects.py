@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.ablate.effects import (
+    ablation_effects,
     mean_baseline,
     mean_interval,
-    removal_effects,
     spearman,
 )
 from attnviz.engine.effects import Scores, Variant
@@ -31,31 +31,33 @@ def piece(text: int, variants: tuple[int, ...], losses: list[float], clean: floa
 
 
 def test_one_text_is_itself() -> None:
-    (effect,) = removal_effects([piece(0, (1,), [0.25])], VARIANTS, 0)
+    (effect,) = ablation_effects([piece(0, (1,), [0.25])], VARIANTS, 0)
     assert effect.variant == VARIANTS[1]
-    assert (effect.texts, effect.loss_delta, effect.kl) == (1, 0.25, 2.5)
-    assert (effect.output_mse, effect.ci_low, effect.ci_high) == (None, {}, {})
+    assert (effect.texts, effect.values) == (1, {"loss_delta": 0.25, "kl": 2.5})
+    assert effect.intervals == {}
 
 
 def test_the_mean_over_texts_in_any_pieces() -> None:
     pieces = [piece(1, (2, 0), [0.5, 0.1]), piece(0, (0,), [0.3]), piece(0, (2,), [1.5])]
-    first, last = removal_effects(pieces, VARIANTS, 0)
+    first, last = ablation_effects(pieces, VARIANTS, 0)
     assert (first.variant, last.variant) == (VARIANTS[0], VARIANTS[2])
-    assert first.loss_delta == pytest.approx(0.2)
-    assert last.loss_delta == pytest.approx(1.0)
+    assert first.values["loss_delta"] == pytest.approx(0.2)
+    assert last.values["loss_delta"] == pytest.approx(1.0)
     assert first.texts == last.texts == 2
-    assert (first.ci_low, first.ci_high) == ({}, {})
+    assert first.intervals == {}
 
 
 def test_five_texts_or_more_have_an_interval_of_each_metric() -> None:
     deltas = [0.1, 0.4, 0.2, 0.3, 0.9]
     pieces = [piece(text, (0, 1), [delta, -delta]) for text, delta in enumerate(deltas)]
-    first, second = removal_effects(pieces, VARIANTS, 3)
+    first, second = ablation_effects(pieces, VARIANTS, 3)
     low, high = mean_interval(np.array(deltas)[:, None], 3)
-    assert first.ci_low == pytest.approx({"loss_delta": low[0], "kl": 10 * low[0]})
-    assert second.ci_low["loss_delta"] < -high[0] * 0.8 < second.ci_high["loss_delta"]
-    (four,) = removal_effects(pieces[1:], VARIANTS[:2], 3)[:1]
-    assert (four.texts, four.ci_low) == (4, {})
+    assert first.intervals["loss_delta"] == pytest.approx((low[0], high[0]))
+    assert first.intervals["kl"] == pytest.approx((10 * low[0], 10 * high[0]))
+    below, above = second.intervals["loss_delta"]
+    assert below < -high[0] * 0.8 < above
+    (four,) = ablation_effects(pieces[1:], VARIANTS[:2], 3)[:1]
+    assert (four.texts, four.intervals) == (4, {})
     with pytest.raises(ValueError, match="at least 5 texts, got 4"):
         mean_interval(np.ones((4, 1)), 0)
 
@@ -65,7 +67,7 @@ def test_token_losses_stand_in_the_order_of_the_texts() -> None:
         Scores(text, (0,), {}, {}, token_losses=np.array([[np.nan, float(text)]]))
         for text in (2, 0, 1)
     ]
-    (effect,) = removal_effects(pieces, VARIANTS, 0)
+    (effect,) = ablation_effects(pieces, VARIANTS, 0)
     assert [losses[1] for losses in effect.token_losses] == [0.0, 1.0, 2.0]
 
 
@@ -74,7 +76,7 @@ def test_standard_errors_of_a_mean() -> None:
         Scores(text, (0,), {"kl": np.array([1.0])}, {}, {"kl": np.array([error])})
         for text, error in enumerate((0.3, 0.4))
     ]
-    (effect,) = removal_effects(pieces, VARIANTS, 0)
+    (effect,) = ablation_effects(pieces, VARIANTS, 0)
     assert effect.errors["kl"] == pytest.approx(0.25)  # sqrt(0.09 + 0.16) / 2
 
 

@@ -22,9 +22,8 @@ from transformers.utils import logging
 from attnviz.attention.checkpoint import save_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.train.optimisation import make_optimiser, take_step
-from attnviz.train.recipe import Optimiser
-from attnviz.train.recipe_file import read_recipe
+from attnviz.train.recipe import Optimiser, read_recipe
+from attnviz.train.trainer import make_optimiser, take_step
 
 TOKENIZER = '{"added_tokens": []}'
 TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"

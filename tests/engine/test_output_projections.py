@@ -10,7 +10,7 @@ import torch
 from attnviz.engine.output_projections import find_output_projections
 from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.prune.masked_outputs import difference_from_masked
+from attnviz.prune.store import difference_from_masked
 
 from .architectures import inputs_of, small_model
 

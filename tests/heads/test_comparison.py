@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-
 from attnviz.draw.kind_words import kind_reading, kind_words, variant_names
-from attnviz.draw.theme import Theme
-from attnviz.engine.run import capture
 from attnviz.heads.compared import compare_heads
 from attnviz.heads.comparison_screen import compared_heads, comparison_screen
-from attnviz.heads.report import heads_report
 from attnviz.heads.screen import View
+
+from attnviz.draw.theme import Theme
+from attnviz.engine.run import capture
+from attnviz.heads.report import heads_report
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport
 

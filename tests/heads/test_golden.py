@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 
 import pytest
+from attnviz.heads.screen import View, heads_screen
+from attnviz.heads.token_view import Word
 from rich.cells import cell_len
 
 from attnviz.draw.theme import Theme
 from attnviz.engine.run import capture
-from attnviz.heads.screen import View, heads_screen
-from attnviz.heads.token_view import Word
 from attnviz.measures.traits import head_scores, telling_heads
 from attnviz.measures.words import word_spans
 from attnviz.models.bundled import Bundled

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from attnviz.heads.explain import explain
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
@@ -15,7 +16,6 @@ from attnviz.draw.legend import legend, trait_legend
 from attnviz.draw.provenance import head_title, provenance, share, trait_text, wrapped
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
-from attnviz.heads.explain import explain
 from attnviz.measures.meanings import MEANINGS
 from attnviz.measures.traits import TRAITS
 from attnviz.records import HeadsReport, Trait

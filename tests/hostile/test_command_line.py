@@ -230,7 +230,7 @@ def test_a_target_of_many_words(run: Any) -> None:
 def test_a_word_of_a_megabyte_trains_no_tokenizer_for_minutes() -> None:
     import random
 
-    from attnviz.train.vocabulary import make_tokenizer
+    from attnviz.train.texts import make_tokenizer
 
     word = "".join(random.Random(1).choices("abcdefghij", k=200_000))
     tokenizer = make_tokenizer([word], 400)

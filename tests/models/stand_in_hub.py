@@ -46,7 +46,7 @@ LOAD = _SCRIPT.format(
     found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
 )
 DESIGN = _SCRIPT.format(
-    imports="from attnviz.params.find_design import find_design",
+    imports="from attnviz.params.find_spec import find_design",
     call="""options = json.loads(sys.argv[2])
     design = find_design(sys.argv[1], **options)
     heavy = {"torch", "transformers", "numpy"} & set(sys.modules)

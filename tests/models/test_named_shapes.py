@@ -8,12 +8,11 @@ import pytest
 
 from attnviz.errors import LoadError
 from attnviz.models.shapes import find_shape, read_shape_file, shape_names
-from attnviz.params.accounts.account import Account
-from attnviz.params.counting.account import account
-from attnviz.params.find_design import design_of_shape, find_design
+from attnviz.params.counting.cost import CostReport, count_cost
+from attnviz.params.find_spec import find_spec, spec_of_shape
 from attnviz.params.meta_count import count_on_meta
-from attnviz.params.shape_design import design_from_shape
-from attnviz.params.specs import Design
+from attnviz.params.shapes import spec_from_shape
+from attnviz.params.specs import ModelSpec
 
 PUBLISHED = {
     "gpt2": 124_439_808,
@@ -50,14 +49,14 @@ CACHE_PER_TOKEN = {
 }
 
 
-def design(name: str) -> Design:
-    found = design_of_shape(name).design
+def spec(name: str) -> ModelSpec:
+    found = spec_of_shape(name).spec
     assert found is not None
     return found
 
 
-def counted(name: str) -> Account:
-    return account(design(name))
+def counted(name: str) -> CostReport:
+    return count_cost(spec(name))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -85,7 +84,7 @@ def test_every_shape_that_is_promised_is_there() -> None:
         shape = find_shape(name)
         assert shape.name == name
         assert shape.source.startswith("https://")
-        assert design(name).source == shape.source
+        assert spec(name).source == shape.source
 
 
 def test_gpt_3_is_gpt_2_grown() -> None:
@@ -115,15 +114,15 @@ def test_the_original_transformer() -> None:
 
 def test_the_towers_of_openvla() -> None:
     count = counted("openvla-7b")
-    names = [stack.design.name for stack in count.parameters.stacks]
+    names = [stack.spec.name for stack in count.parameters.stacks]
     assert names == ["vision: DINOv2 ViT-L/14", "vision: SigLIP SO400M/14", "decoder"]
     assert [stack.total for stack in count.parameters.stacks] == [
         303_230_976,
         427_680_704,
         6_738_939_904,
     ]
-    assert sum(term.count for term in count.parameters.terms) == 71_385_600  # the projector
-    assert [stack.depth for stack in count.design.stacks] == [24, 27, 32]
+    assert sum(term.number for term in count.parameters.terms) == 71_385_600  # the projector
+    assert [stack.depth for stack in count.spec.stacks] == [24, 27, 32]
     assert count.cache.bytes_per_token == 524_288  # the towers that see keep nothing
 
 
@@ -132,7 +131,7 @@ def test_the_textbook_s_model_is_its_two_parts() -> None:
     pooler = 1024 * 1024 + 1024
     seeing = counted("vit-large").parameters.total - pooler
     assert total == seeing + PUBLISHED["llama-2-7b"]
-    assert [stack.depth for stack in design("textbook-vla").stacks] == [24, 32]
+    assert [stack.depth for stack in spec("textbook-vla").stacks] == [24, 32]
 
 
 def test_active_parameters_of_mixtures() -> None:
@@ -142,28 +141,28 @@ def test_active_parameters_of_mixtures() -> None:
 
 
 def test_what_tutorials_get_wrong_about_llama_2() -> None:
-    large = design("llama-2-70b").stacks[0].groups[0].layer.attentions[0]
+    large = spec("llama-2-70b").stacks[0].groups[0].layer.attentions[0]
     assert (large.heads, large.kv_heads) == (64, 8)
     small = counted("llama-2-7b").parameters
     assert round(1000 * small.shares.feed_forward / small.total) == 642
 
 
 def test_layers_that_differ() -> None:
-    gemma = design("gemma-2-2b").stacks[0].groups
+    gemma = spec("gemma-2-2b").stacks[0].groups
     assert [(group.repeat, group.layer.attentions[0].window) for group in gemma] == [
         (13, 4096),
         (13, None),
     ]
-    assert [group.repeat for group in design("deepseek-v3").stacks[0].groups] == [3, 58]
-    assert [group.repeat for group in design("t5-base").stacks[1].groups] == [1, 11]
+    assert [group.repeat for group in spec("deepseek-v3").stacks[0].groups] == [3, 58]
+    assert [group.repeat for group in spec("t5-base").stacks[1].groups] == [1, 11]
 
 
 def test_names_and_the_hub() -> None:
-    assert find_design("gpt2", shapes_first=True).design == design("gpt2")
-    assert find_design("configs/gpt2").config["n_embd"] == 768
-    assert find_design("llama-2-7b").name == "llama-2-7b"
+    assert find_spec("gpt2", shapes_first=True).spec == spec("gpt2")
+    assert find_spec("configs/gpt2").config["n_embd"] == 768
+    assert find_spec("llama-2-7b").name == "llama-2-7b"
     with pytest.raises(LoadError, match="no shape 'nothing' among the named ones"):
-        design_of_shape("nothing")
+        spec_of_shape("nothing")
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -174,7 +173,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def refused(tmp_path: Path, text: str) -> str:
     with pytest.raises(LoadError) as caught:
-        design_from_shape(read_shape_file(written(tmp_path, text)))
+        spec_from_shape(read_shape_file(written(tmp_path, text)))
     assert caught.value.exit_code == 3
     message = str(caught.value)
     assert "\n" not in message
@@ -183,14 +182,14 @@ def refused(tmp_path: Path, text: str) -> str:
 
 def test_an_own_shape(tmp_path: Path) -> None:
     path = written(tmp_path, "[shape]\nd-model = 12\nheads = 4\nkv_heads = 2\nbias = true\n")
-    found = find_design(str(path)).design
+    found = find_spec(str(path)).spec
     assert found is not None
-    assert account(found).parameters.total == 2 * 144 + 2 * 72 + 12 + 6 + 6 + 12
+    assert count_cost(found).parameters.total == 2 * 144 + 2 * 72 + 12 + 6 + 6 + 12
 
 
 def test_an_own_config(tmp_path: Path) -> None:
     text = '[config]\nmodel_type = "gpt2"\narchitectures = ["GPT2Model"]\nn_layer = 2\nn_head = 3\n'
-    found = find_design(str(written(tmp_path, text))).design
+    found = find_spec(str(written(tmp_path, text))).spec
     assert found is not None
     assert found.stacks[0].depth == 2
     assert found.stacks[0].head is None

@@ -56,7 +56,7 @@ SHAPE = ("--d-model", "64", "--heads", "8")
         (("gpt2", "--compare", "heads=1,2"), "changes a shape, and 'gpt2' has its own: compare"),
         (("gpt2", "t5-base", "--compare", "tokens=1,2"), "--compare takes one design"),
         (("gpt2", "--d-model", "6", "--compare", "tokens=1,2"), "give one of the two"),
-        ((*SHAPE, "--save", "x.pdf"), "end it in one of .json, .csv, .md, .svg, .html, .txt"),
+        ((*SHAPE, "--save", "x.npz"), "end it in one of .json, .csv, .md, .txt, .html, .svg"),
         ((*SHAPE, "--width", "5"), "--width is 5 columns"),
         ((*SHAPE, "--wide"), "--wide"),
     ],

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attnviz.heads.rollout_screen import rollout_screen
 
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
-from attnviz.heads.rollout_screen import rollout_screen
 from attnviz.measures.records import Probe
 from attnviz.patterns.screen import patterns_screen
 from attnviz.patterns.view import PatternView

@@ -46,7 +46,7 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         loss_name="loss",
         method="exact",
         rerank=False,
-        wish="--fraction 0.3",
+        asked="--fraction 0.3",
         uniform=False,
         empty_layers=False,
         baseline=2.0,

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pytest
 
-from attnviz.prune.order import Bounds, Goal, Importance, prune, random_losses
+from attnviz.prune.options import Importance
+from attnviz.prune.order import Bounds, Goal, prune, random_losses
 from attnviz.prune.records import PruneStep
 
 Head = tuple[int, int]

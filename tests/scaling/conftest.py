@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from attnviz.models.own import OwnAttention
-from attnviz.scaling.model_scores import model_scaling
-from attnviz.scaling.random_scores import random_scaling
+from attnviz.scaling.measure import model_scaling, random_scaling
 from attnviz.scaling.records import ScalingReport
 
 TEXT = "The cat sat on the mat because the cat was tired of the [red]mat[/] ."

@@ -11,16 +11,16 @@ from attnviz.scaling.records import (
     BIN_EDGES,
     MEASURES,
     Estimate,
+    ScaledSoftmax,
     ScalingCase,
     ScalingReport,
-    Softened,
 )
 
 COUNTS = (3, *([0] * (len(BIN_EDGES) - 3)), 1)
 
 
-def side(scale: float = 1.0) -> Softened:
-    return Softened(scale, {name: Estimate(0.5) for name in MEASURES}, COUNTS, 8.0)
+def side(scale: float = 1.0) -> ScaledSoftmax:
+    return ScaledSoftmax(scale, {name: Estimate(0.5) for name in MEASURES}, COUNTS, 8.0)
 
 
 def case(d_k: int = 8, **changes: int) -> ScalingCase:

@@ -126,7 +126,7 @@ def test_ascii_where_the_stream_has_no_blocks(run: Any) -> None:
 
 
 def test_saving(run: Any, tmp_path: Path) -> None:
-    endings = ("json", "csv", "svg", "html", "png", "txt")
+    endings = ("json", "csv", "md", "txt", "html", "svg", "png", "pdf")
     options = [word for ending in endings for word in ("--save", f"a.{ending}")]
     result = run("scaling", "--d-k", "3,8", *options)
     assert result.code == 0
@@ -173,7 +173,6 @@ def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> 
 
 
 def test_a_text_that_memory_cannot_hold(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setattr(memory, "free_memory", lambda: 1000)
     line = refused(2, "scaling", "--from-model")
     assert "1.00 kB are free: shorten the text" in line

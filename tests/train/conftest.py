@@ -1,4 +1,4 @@
-"""A text and recipes that train in a second."""
+"""A text and recipes that train in a second, and a run whose numbers are simple."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnviz.train.corpus import Corpus, hold_out, read_corpus
+from attnviz.records import ModelInfo
 from attnviz.train.recipe import Budget, Phase, Recipe, Shape, Validation
+from attnviz.train.records import (
+    CorpusFacts,
+    CurvePoint,
+    Estimate,
+    ModelScores,
+    ScoredHeads,
+    TrainedModel,
+)
 from attnviz.train.run import TrainingRun
+from attnviz.train.texts import Corpus, hold_out, read_corpus
 
 SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
 PHASES = (
@@ -22,6 +31,11 @@ PHASES = (
 )
 
 WORDS = "the cat sat on the mat and the dog sat on the log while it rained all day"
+
+
+def points_of(run: TrainingRun) -> list[CurvePoint]:
+    """The curve of a run that is trained to the end of its budget."""
+    return [point for point in run.trainer.steps() if point is not None]
 
 
 @pytest.fixture(scope="session")
@@ -62,20 +76,83 @@ def resumed_alike(
     def check(recipe: Recipe, stops: Sequence[int]) -> None:
         device = torch.device("cpu")
         whole = TrainingRun(*texts, recipe, tmp_path / "whole", device)
-        for _ in whole.steps():
-            pass
+        points_of(whole)
         for stop in stops:
             directory = tmp_path / f"stopped-{stop}"
             stopped = TrainingRun(*texts, recipe, directory, device)
-            for _ in islice(stopped.steps(), stop):
+            for _ in islice(stopped.trainer.steps(), stop):
                 pass
             stopped.save_state()
             resumed = TrainingRun(*texts, recipe, directory, device, resume=True)
-            assert resumed.config == stopped.config
+            assert resumed.trainer.model.config == stopped.trainer.model.config
             assert resumed.trainer.phase == stopped.trainer.phase
-            for _ in resumed.steps():
-                pass
-            pairs = zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
+            points_of(resumed)
+            pairs = zip(
+                resumed.trainer.model.parameters(), whole.trainer.model.parameters(), strict=True
+            )
             assert all(torch.equal(one, other) for one, other in pairs)
 
     return check
+
+
+def _scored(name: str, probe: str, best: float) -> ScoredHeads:
+    """Head L1H2 has ``best``, every other one a tenth of it."""
+    heads = tuple(
+        tuple(Estimate(best if (layer, head) == (1, 2) else best / 10, 0.001) for head in range(3))
+        for layer in range(2)
+    )
+    return ScoredHeads(name, probe, heads, 0.05)
+
+
+@pytest.fixture
+def made() -> TrainedModel:
+    """100 points; the loss falls from 6 to 0 in one phase and from 8 to 4 in the next."""
+    points = tuple(
+        CurvePoint(
+            step=10 * number,
+            tokens=10_000 * number,
+            seconds=1.5 * number,
+            learning_rate=1e-3,
+            loss=6 - number / 4 if number <= 20 else 8 - (number - 20) / 20,
+            valid_loss=9 - number / 20 if number % 20 == 0 or number == 1 else None,
+            phase="repetition" if number <= 20 else "text",
+        )
+        for number in range(1, 101)
+    )
+    names = ("previous", "first", "duplicate", "induction")
+    scores = ModelScores(
+        tuple(
+            _scored(name, probe, 0.9 - 0.2 * place)
+            for probe in ("text", "random")
+            for place, name in enumerate(names)
+        ),
+        windows=32,
+        window_tokens=256,
+        copies=32,
+        copy_tokens=60,
+        seed=0,
+        first_copy=Estimate(9.5, 0.01),
+        second_copy=Estimate(0.25, 0.02),
+    )
+    return TrainedModel(
+        directory="a \x1b[31mmodel",
+        model=ModelInfo(
+            "a \x1b[31mmodel", "0123456789ab", "LlamaForCausalLM", "float32", 2, 3, 3, 16, seed=7
+        ),
+        parameters=1_234_567,
+        vocabulary=4096,
+        d_model=128,
+        train=CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
+        valid=CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
+        points=points,
+        shares={"text": 0.7, "repeated_tokens": 0.25, "repeated_passages": 0.05},
+        valid_loss=4.0,
+        valid_windows=256,
+        curve_windows=256,
+        dtype="bfloat16",
+        stored="float16",
+        seed=7,
+        budget="1,000,000 tokens",
+        finished=True,
+        scores=scores,
+    )

@@ -13,12 +13,13 @@ import yaml
 from tokenizers import Tokenizer
 
 from attnviz.train.card import card_text
-from attnviz.train.corpus import Corpus, encode
-from attnviz.train.head_scores import head_scores, open_decoder, text_windows
-from attnviz.train.recipe import Budget, Card, Recipe
-from attnviz.train.recipe_file import read_recipe
+from attnviz.train.recipe import Budget, Card, Recipe, read_recipe
 from attnviz.train.records import TrainedModel
 from attnviz.train.run import TrainingRun
+from attnviz.train.scores import head_scores, open_decoder, text_windows
+from attnviz.train.texts import Corpus, encode
+
+from .conftest import points_of
 
 Texts = tuple[Corpus, Corpus]
 CARD = Card(
@@ -30,7 +31,7 @@ CARD = Card(
 def result(texts: Texts, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     directory = tmp_path_factory.mktemp("trained") / "m"
     run = TrainingRun(*texts, replace(recipe, card=CARD), directory, torch.device("cpu"))
-    list(run.points())
+    points_of(run)
     return run.finish()
 
 

@@ -10,10 +10,8 @@ import torch
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError
-from attnviz.train import memory, precision
-from attnviz.train.memory import needed_memory, require_training_memory
-from attnviz.train.precision import with_known_precision
 from attnviz.train.recipe import Recipe
+from attnviz.train.run import needed_memory, require_training_memory, with_known_precision
 
 CPU = torch.device("cpu")
 
@@ -42,7 +40,6 @@ def test_a_processor_decides_by_its_instructions(
 def test_an_older_torch_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert with_known_precision(Recipe(), CPU).autocast == "float32"
-    assert precision.__all__ == ["with_known_precision"]
 
 
 def config(recipe: Recipe, vocabulary: int = 301) -> DecoderConfig:
@@ -62,9 +59,9 @@ def test_weights_and_logits_are_counted(recipe: Recipe) -> None:
 def test_what_does_not_fit_is_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = needed_memory(config(recipe), recipe)
     for free in (None, needed):
-        monkeypatch.setattr(memory, "free_memory", lambda device, free=free: free)
+        monkeypatch.setattr("attnviz.train.run.free_memory", lambda device, free=free: free)
         require_training_memory(config(recipe), recipe, CPU)
-    monkeypatch.setattr(memory, "free_memory", lambda device: needed - 1)
+    monkeypatch.setattr("attnviz.train.run.free_memory", lambda device: needed - 1)
     with pytest.raises(LoadError, match="are free on cpu: make the model, its vocabulary, the"):
         require_training_memory(config(recipe), recipe, CPU)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.train.card import recipe_text
-from attnviz.train.recipe import Budget, Optimiser, Phase, Recipe, Shape
-from attnviz.train.recipe_file import read_recipe
+from attnviz.train.recipe import Budget, Optimiser, Phase, Recipe, Shape, read_recipe
+from attnviz.train.tables import table_text
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -69,7 +68,7 @@ def test_the_bundled_recipe_is_one() -> None:
 @pytest.mark.parametrize("path", [None, ROOT / "configs" / "tiny.toml"])
 def test_a_recipe_is_written_as_it_is_read(tmp_path: Path, path: Path | None) -> None:
     recipe = Recipe() if path is None else read_recipe(path)
-    assert read_recipe(written(tmp_path, recipe_text(recipe))) == recipe
+    assert read_recipe(written(tmp_path, table_text(recipe))) == recipe
 
 
 @pytest.mark.parametrize(
@@ -85,7 +84,7 @@ def test_a_recipe_is_written_as_it_is_read(tmp_path: Path, path: Path | None) ->
         ("autocast = 16", "autocast must be a text in quotes"),
         ('stored = "float64"', "stored must be float16 or float32"),
         ("learning_rate = 1", r"no field 'learning_rate'; it belongs in \[optimiser\]"),
-        ("length = 9", r"'length'; it belongs in \[validation\] or \[\[phase\]\]"),
+        ("length = 9", r"'length'; it belongs in \[\[phase\]\] or \[validation\]"),
         ("lr = 9", r"no field 'lr'; known: vocabulary, seed, .*, \[\[phase\]\], "),
         ('[[phase]]\nname = "a\\u001b[31m"', "name must be text that can be printed, got"),
         ("[model]\ninitializer_range = -1.0", "initializer_range must be above 0, and finite"),

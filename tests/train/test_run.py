@@ -20,12 +20,12 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
-from attnviz.train.corpus import Corpus, encode
+from attnviz.train.directory import STATE_FILE
 from attnviz.train.recipe import Budget, Card, Optimiser, Recipe, Validation
 from attnviz.train.run import TrainingRun
-from attnviz.train.sequences import Batch
-from attnviz.train.state import STATE_FILE
-from attnviz.train.vocabulary import BEGINNING
+from attnviz.train.texts import BEGINNING, Corpus, encode
+
+from .conftest import points_of
 
 CPU = torch.device("cpu")
 Texts = tuple[Corpus, Corpus]
@@ -36,7 +36,7 @@ def run(texts: Texts, recipe: Recipe, directory: Path, *, resume: bool = False) 
 
 
 def weights(trained: TrainingRun) -> list[np.ndarray[Any, Any]]:
-    return [one.detach().numpy().copy() for one in trained.model.parameters()]
+    return [one.detach().numpy().copy() for one in trained.trainer.model.parameters()]
 
 
 def same(one: list[np.ndarray[Any, Any]], two: list[np.ndarray[Any, Any]]) -> bool:
@@ -47,7 +47,7 @@ def test_attnviz_and_transformers_read_what_it_leaves(
     texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
     trained = run(texts, recipe, tmp_path / "m")
-    points = list(trained.points())
+    points = points_of(trained)
     result = trained.finish()
     theirs, report = LlamaForCausalLM.from_pretrained(
         tmp_path / "m", output_loading_info=True, attn_implementation="eager"
@@ -73,7 +73,7 @@ def test_attnviz_and_transformers_read_what_it_leaves(
 
 def test_its_numbers_add_up(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
     trained = run(texts, recipe, tmp_path / "m")
-    points = list(trained.points())
+    points = points_of(trained)
     result = trained.finish()
     assert sum(result.shares.values()) == pytest.approx(1)
     assert 5000 <= points[-1].tokens < 5000 + 5 * 23
@@ -101,7 +101,7 @@ def test_the_loss_of_a_finished_model_is_that_of_its_stored_weights(
     texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
     trained = run(texts, replace(recipe, stored="float16"), tmp_path / "m")
-    list(trained.points())
+    points_of(trained)
     result = trained.finish()
     model = LlamaForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
     ids = trained.tokenizer.encode(texts[1].texts[0], add_special_tokens=False).ids
@@ -120,7 +120,7 @@ def test_the_curve_may_be_measured_in_windows_of_its_own(
 ) -> None:
     measured = replace(recipe, validation=replace(recipe.validation, tokens=210, length=7))
     trained = run(texts, measured, tmp_path / "m")
-    last = list(trained.points())[-1]
+    last = points_of(trained)[-1]
     result = trained.finish()
     assert (result.curve_windows, result.scores.window_tokens) == (7, 7)
     assert result.valid_windows == recipe.phases[-1].length
@@ -139,13 +139,13 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(
     texts: Texts, recipe: Recipe, tmp_path: Path, stop: int
 ) -> None:
     whole = run(texts, recipe, tmp_path / "whole")
-    points = list(whole.points())
+    points = points_of(whole)
     begun = run(texts, recipe, tmp_path / "m")
-    list(itertools.islice(begun.steps(), stop))
+    list(itertools.islice(begun.trainer.steps(), stop))
     begun.save_state()
     resumed = run(texts, recipe, tmp_path / "m", resume=True)
     assert same(weights(begun), weights(resumed))
-    list(resumed.points())
+    points_of(resumed)
     assert same(weights(whole), weights(resumed))
     assert whole.trainer.sequences == resumed.trainer.sequences
     for one, two in zip(points, resumed.trainer.points, strict=True):
@@ -247,14 +247,14 @@ def test_of_minutes_only_a_share_goes_into_validation(
         now[0] += 4
         return 5.0
 
-    def learn(batch: Batch, rate: float) -> torch.Tensor:
+    def learn(*given: Any, **named: Any) -> torch.Tensor:
         now[0] += 1
         return torch.tensor(5.0)
 
     monkeypatch.setattr(trainer, "_clock", lambda: now[0])
     monkeypatch.setattr(trainer, "validate", validate)
-    monkeypatch.setattr(trainer, "_learn", learn)
-    points = [point for point in trained.points() if point.valid_loss is not None]
+    monkeypatch.setattr("attnviz.train.trainer.take_step", learn)
+    points = [point for point in points_of(trained) if point.valid_loss is not None]
     assert most - 3 <= len(points) <= most + 1
     assert points[0].step == 1
     assert points[-1] is trainer.points[-1]
@@ -274,7 +274,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(
     trained.save_state()
     good = (tmp_path / STATE_FILE).read_bytes()
     with pytest.raises(UsageError, match="no longer finite after step"):
-        list(trained.points())
+        points_of(trained)
     with pytest.raises(UsageError, match="no longer finite"):
         trained.save_state()
     assert (tmp_path / STATE_FILE).read_bytes() == good
@@ -287,7 +287,7 @@ def test_a_full_disk_leaves_the_state_and_says_how_to_go_on(
     trained = run(texts, recipe, tmp_path)
     trained.save_state()
     good = (tmp_path / STATE_FILE).read_bytes()
-    next(trained.steps())
+    next(trained.trainer.steps())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
@@ -319,7 +319,7 @@ import torch
 from attnviz.train.run import TrainingRun
 texts, recipe, directory, resume = pickle.loads(sys.stdin.buffer.read())
 trained = TrainingRun(*texts, recipe, Path(directory), torch.device("cpu"), resume=resume)
-for number, _ in enumerate(trained.steps()):
+for number, _ in enumerate(trained.trainer.steps()):
     if number % 3 == 0:
         trained.save_state()
         print(number, flush=True)

@@ -175,7 +175,7 @@ def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> 
         (2, "minutes must be above 0", ("books", *QUICK, "--minutes", "0")),
         (2, "did you mean 'optimiser'", ("books", "--config", "wrong.toml", "--out", "m")),
         (3, "cannot be read as a recipe", ("books", "--config", "no.toml", "--out", "m")),
-        (2, "end it in one of .json, .csv, .txt", ("books", *QUICK, "--save", "x.png")),
+        (2, "end it in one of .json, .csv, .md, .txt", ("books", *QUICK, "--save", "x.xls")),
         (2, "is there and no directory", ("books", "--out", "a file")),
         (2, "holds files already", ("books", "--out", "books")),
         (3, "nothing to resume", ("books", *QUICK, "--resume")),

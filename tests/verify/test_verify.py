@@ -18,6 +18,7 @@ import torch
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.engine.attention_call import AttentionCall
 from attnviz.verify.command import EXAMPLES
+from attnviz.verify.native import OwnExaminee
 
 CASES = ["self", "cross", "causal", "padding", "grouped"]
 
@@ -262,7 +263,7 @@ def test_a_damaged_model_fails_with_exit_1(
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_wrong_count_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.verify.count.parameter_count", lambda model: 5)
+    monkeypatch.setattr(OwnExaminee, "parameters", 5)
     result = run("verify", "--model", "mha", "--causal")
     assert result.code == 1
     assert "FAIL  parameter count" in result.out
@@ -346,7 +347,7 @@ def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> 
 
 
 def test_keras_that_is_missing(run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.verify.keras_answers._NAME", "keras_that_nobody_has_installed")
+    monkeypatch.setattr("attnviz.verify.others._KERAS", "keras_that_nobody_has_installed")
     result = run("verify", "--d-model", "4", "--heads", "2")
     assert result.code == 0
     assert "SKIP  keras.layers.MultiHeadAttention: not installed, skipped" in result.out

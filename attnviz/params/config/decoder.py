@@ -1,56 +1,205 @@
-"""A decoder of the table into a design: rotary positions, and a norm before each part."""
+"""Decoders that differ in spellings and switches only: rotary positions, a norm before each part.
+
+A row of ``decoder_rows`` says how a family differs.
+"""
 
 from __future__ import annotations
 
-from attnviz.params.config.fields import Fields, UnclaimedError
-from attnviz.params.config.row import ExpertsRow, NormKind, Row
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from attnviz.params.config.adapter import (
+    MOST_LAYERS,
+    Adapter,
+    Fields,
+    UnclaimedError,
+    head,
+    model,
+)
 from attnviz.params.specs import (
-    AttentionDesign,
+    AttentionSpec,
     Buffer,
     Dense,
-    Design,
-    ExpertsDesign,
-    FeedForwardDesign,
-    LatentDesign,
-    LayerDesign,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LatentSpec,
     LayerGroup,
+    LayerSpec,
+    ModelSpec,
     Norm,
     Part,
-    StackDesign,
+    StackSpec,
     Table,
     group_layers,
 )
 
-__all__ = ["decoder", "feed_forward", "head_dim", "sparse_layers", "windows"]
+__all__ = ["ExpertsRow", "NormKind", "Row", "Slides", "decoder_adapter"]
+
+NormKind = Literal["rms", "layer", "scale", "none"]
+"""RMS norm; layer norm; layer norm without bias; layer norm without parameters."""
+
+Slides = Literal["", "every", "pattern", "late", "early even", "unrotated"]
+"""Which layers slide where a config does not list them: none; all (Mistral); all but every n-th
+(Gemma 2 and 3, OLMo 3, Cohere 2); from one on (Qwen 2 and 3); every second one up to one (Qwen 2
+with experts); those without rotary positions (SmolLM 3)."""
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
-def feed_forward(fields: Fields, row: Row, sparse: bool) -> FeedForwardDesign | ExpertsDesign:
-    """The feed-forward part of a layer with or without experts."""
-    bias = fields.flag(row.ffn_bias)
-    width = fields.whole("hidden_size")
-    if not sparse or row.experts is None:
-        inner = fields.whole("intermediate_size")
-        return FeedForwardDesign(width, inner, row.gated, bias, bias)
-    return _mixture(fields, row, row.experts, bias)
+class ExpertsRow(NamedTuple):
+    """How a family spells its mixture of experts.
+
+    experts, active, width: fields of the experts, of those a token passes, and of their width.
+    shared: field of how many shared experts of that width there are; ``shared_width`` of the
+        width of a single one, which has a gate where ``shared_gate``.
+    bias, router_bias: whether experts and router have biases.
+    corrected: whether the router stores a correction for each expert that is not trained.
+    every: field of which layers have experts: ``first_k_dense_replace`` or
+        ``decoder_sparse_step`` with ``mlp_only_layers``; empty for all.
+    """
+
+    experts: str = "num_local_experts"
+    active: str = "num_experts_per_tok"
+    width: str = "intermediate_size"
+    shared: str = ""
+    shared_width: str = ""
+    shared_gate: bool = False
+    bias: bool = False
+    router_bias: bool = False
+    corrected: bool = False
+    every: Literal["", "first_k_dense_replace", "decoder_sparse_step"] = ""
 
 
-def sparse_layers(fields: Fields, row: Row, layers: int) -> list[bool] | bool:
+class Row(NamedTuple):
+    """One family of decoders.
+
+    prefix: of its classes: ``<prefix>Model`` and ``<prefix>ForCausalLM``.
+    defaults: the fields that its config class fills in.
+    norm, layer_norms: the kind of its norms, and how many stand in a layer.
+    qkv_bias, output_bias, ffn_bias, head_bias: fixed, or the field that says so.
+    gated: a gated feed-forward part.
+    query_norm: field that switches norms of queries and keys on, or fixed; with what they span:
+        ``head`` (a head's width), ``all`` (all heads together), ``each`` (each head its own).
+    query_norm_kind: their kind.
+    slides: which layers do where they are not listed.
+    slides_switched: they slide only where ``use_sliding_window`` says so.
+    own_head_dim: a field may tell the width of a head.
+    sinks: a learned sink per head.
+    latent: latent attention.
+    experts: its mixture of experts.
+    """
+
+    prefix: str
+    defaults: Mapping[str, Any]
+    norm: NormKind = "rms"
+    layer_norms: int | Literal["parallel"] = 2
+    qkv_bias: bool | str = False
+    output_bias: bool | str = False
+    ffn_bias: bool | str = False
+    head_bias: bool | str = False
+    gated: bool = True
+    query_norm: bool | str = False
+    query_norm_span: Literal["head", "all", "each"] = "head"
+    query_norm_kind: NormKind = "rms"
+    slides: Slides = ""
+    slides_switched: bool = False
+    own_head_dim: bool = True
+    sinks: bool = False
+    latent: bool = False
+    experts: ExpertsRow | None = None
+
+
+def decoder_adapter(row: Row) -> Adapter:
+    """What reads the configs of a family: the bare class, and the one that predicts tokens."""
+    bare, causal = f"{row.prefix}Model", f"{row.prefix}ForCausalLM"
+    if row.prefix == "Gemma3":
+        bare = "Gemma3TextModel"
+    classes = {
+        bare: partial(_decoder, row=row, with_head=False),
+        causal: partial(_decoder, row=row, with_head=True),
+    }
+    spellings = {
+        "num_experts": ("num_local_experts",),
+        "num_local_experts": ("num_experts",),
+        "sliding_window_pattern": ("_sliding_window_pattern",),
+    }
+    return Adapter(classes, causal, row.defaults, spellings)
+
+
+def _decoder(fields: Fields, row: Row, *, with_head: bool) -> ModelSpec:
+    width, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
+    stack = StackSpec(
+        name="decoder",
+        groups=_groups(fields, row),
+        embeddings=(Table("token embedding", vocab, width),),
+        norms=(_norm("final norm", width, row.norm),),
+        head=head(fields, width, row.head_bias) if with_head else None,
+        max_positions=fields.optional("max_position_embeddings"),
+    )
+    return model(fields, stack)
+
+
+def _groups(fields: Fields, row: Row) -> tuple[LayerGroup, ...]:
+    layers = fields.whole("num_hidden_layers")
+    windows, sparse = _windows(fields, row, layers), _sparse(fields, row, layers)
+    if windows is None and isinstance(sparse, bool):
+        return (LayerGroup(_layer(fields, row, None, sparse), layers),)
+    every = [sparse] * layers if isinstance(sparse, bool) else sparse
+    kinds = list(zip(windows or [None] * layers, every, strict=True))
+    made = {kind: _layer(fields, row, *kind) for kind in dict.fromkeys(kinds)}
+    return group_layers([made[kind] for kind in kinds])
+
+
+def _windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
+    """The window of each layer, None for all keys; None as a whole where no layer slides."""
+    if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
+        return None
+    window = fields.optional("sliding_window", least=0)
+    if not window:
+        return None
+    _bounded(layers)
+    types = fields.listed("layer_types", layers)
+    if types is None:
+        return [window if _slides(fields, row.slides, layer) else None for layer in range(layers)]
+    if set(types) - {_FULL, _SLIDING}:
+        raise UnclaimedError
+    return [window if kind == _SLIDING else None for kind in types]
+
+
+def _slides(fields: Fields, slides: Slides, layer: int) -> bool:
+    match slides:
+        case "pattern":
+            return (layer + 1) % fields.whole("sliding_window_pattern") != 0
+        case "late":
+            return layer >= fields.whole("max_window_layers", least=0)
+        case "early even":
+            return layer % 2 == 0 and layer < fields.whole("max_window_layers", least=0)
+        case "unrotated":
+            listed = fields.listed("no_rope_layers", layer + 1)
+            if listed is not None:
+                return not listed[layer]
+            return (layer + 1) % fields.whole("no_rope_layer_interval") == 0
+    return slides == "every"
+
+
+def _sparse(fields: Fields, row: Row, layers: int) -> list[bool] | bool:
     """Whether each layer has experts; one answer where it is the same for all."""
-    spec = row.experts
-    if spec is None:
+    mixture = row.experts
+    if mixture is None:
         return False
-    if spec.every == "first_k_dense_replace":
-        if fields.get(spec.count) is None:
+    if mixture.every == "first_k_dense_replace":
+        if fields.get(mixture.experts) is None:
             return False
-        dense = fields.whole(spec.every, least=0)
+        dense = fields.whole(mixture.every, least=0)
         if dense in (0, layers) or dense > layers:
             return dense == 0
         _bounded(layers)
         return [layer >= dense for layer in range(layers)]
-    if spec.every == "decoder_sparse_step":
-        step = fields.whole(spec.every)
+    if mixture.every == "decoder_sparse_step":
+        step = fields.whole(mixture.every)
         left_out = fields.get("mlp_only_layers") or []
-        if fields.get(spec.count) == 0:
+        if fields.get(mixture.experts) == 0:
             return False
         if step == 1 and not left_out:
             return True
@@ -60,112 +209,39 @@ def sparse_layers(fields: Fields, row: Row, layers: int) -> list[bool] | bool:
 
 
 def _bounded(layers: int) -> None:
-    if layers > _MOST_LAYERS:
+    if layers > MOST_LAYERS:
         raise UnclaimedError
 
 
-def _mixture(fields: Fields, row: Row, spec: ExpertsRow, bias: bool) -> ExpertsDesign:
-    width, inner = fields.whole("hidden_size"), fields.whole(spec.width)
-    experts = fields.whole(spec.count)
-    shared = None
-    if spec.shared and fields.get(spec.shared) is not None:
-        together = fields.whole(spec.shared, least=0) * inner
-        shared = FeedForwardDesign(width, together, row.gated, bias, bias) if together else None
-    if spec.shared_width:
-        shared = FeedForwardDesign(width, fields.whole(spec.shared_width), row.gated)
-    gate = Dense("shared expert gate", width, 1)
-    corrections = Buffer("router correction", experts)
-    return ExpertsDesign(
-        expert=FeedForwardDesign(width, inner, row.gated, spec.bias, spec.bias),
-        experts=experts,
-        active=min(fields.whole(spec.active), experts),
-        shared=shared,
-        router_bias=spec.router_bias,
-        parts=(gate,) if spec.shared_gate else (),
-        buffers=(corrections,) if spec.corrected else (),
-    )
-
-
-_FULL, _SLIDING = "full_attention", "sliding_attention"
-_MOST_LAYERS = 100_000
-
-
-def windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
-    """The window of each layer, None for all keys; None as a whole where no layer slides."""
-    if row.windows is None or (row.windows_switched and not fields.flag("use_sliding_window")):
-        return None
-    window = fields.optional("sliding_window", least=0)
-    if not window:
-        return None
-    if layers > _MOST_LAYERS:
-        raise UnclaimedError
-    types = fields.listed("layer_types", layers)
-    if types is None:
-        return [window if row.windows(layer, fields) else None for layer in range(layers)]
-    if set(types) - {_FULL, _SLIDING}:
-        raise UnclaimedError
-    return [window if kind == _SLIDING else None for kind in types]
-
-
-def decoder(fields: Fields, row: Row, *, with_head: bool) -> Design:
-    """The design of a decoder; ``with_head`` for the class that predicts tokens."""
-    width, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
-    stack = StackDesign(
-        name="decoder",
-        groups=_groups(fields, row),
-        embeddings=(Table("token embedding", vocab, width),),
-        norms=(_norm("final norm", width, row.norm),),
-        head=_head(fields, row, width, vocab) if with_head else None,
-        max_positions=fields.optional("max_position_embeddings"),
-    )
-    return Design(name=fields.name, source="", stacks=(stack,))
-
-
-def head_dim(fields: Fields, width: int, heads: int) -> int:
-    """The width of a head: its own field, else the model's width divided by the heads."""
-    own = fields.optional("head_dim")
-    if own is None and width % heads:
-        raise UnclaimedError  # the library may round, or refuse
-    return own or width // heads
-
-
-def _groups(fields: Fields, row: Row) -> tuple[LayerGroup, ...]:
-    layers = fields.whole("num_hidden_layers")
-    slide, sparse = windows(fields, row, layers), sparse_layers(fields, row, layers)
-    if slide is None and isinstance(sparse, bool):
-        return (LayerGroup(_layer(fields, row, None, sparse), layers),)
-    every = [sparse] * layers if isinstance(sparse, bool) else sparse
-    each = slide or [None] * layers
-    kinds = {
-        kind: _layer(fields, row, *kind) for kind in dict.fromkeys(zip(each, every, strict=True))
-    }
-    return group_layers([kinds[kind] for kind in zip(each, every, strict=True)])
-
-
-def _layer(fields: Fields, row: Row, window: int | None, sparse: bool) -> LayerDesign:
+def _layer(fields: Fields, row: Row, window: int | None, sparse: bool) -> LayerSpec:
     width = fields.whole("hidden_size")
-    count = row.layer_norms
-    if count == "parallel":
-        count = 1 if fields.flag("use_parallel_residual") else 2
+    norms = row.layer_norms
+    if norms == "parallel":
+        norms = 1 if fields.flag("use_parallel_residual") else 2
     labels = ("attention norm", "feed-forward norm", "after attention", "after feed-forward")
-    return LayerDesign(
+    return LayerSpec(
         attentions=(_latent(fields) if row.latent else _attention(fields, row, window),),
-        feed_forward=feed_forward(fields, row, sparse),
-        norms=tuple(_norm(label, width, row.norm) for label in labels[:count]),
+        feed_forward=_feed_forward(fields, row, row.experts if sparse else None),
+        norms=tuple(_norm(label, width, row.norm) for label in labels[:norms]),
     )
 
 
-def _attention(fields: Fields, row: Row, window: int | None) -> AttentionDesign:
+def _attention(fields: Fields, row: Row, window: int | None) -> AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
-    dim = head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
+    dim = _head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
     bias = fields.flag(row.qkv_bias)
     parts: list[Part] = []
     if fields.flag(row.query_norm):
-        parts += _query_norms(row, heads, kv_heads, dim)
+        spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, kv_heads * dim))
+        labels = ("query norm", "key norm")
+        parts += [
+            _norm(label, span, row.query_norm_kind)
+            for label, span in zip(labels, spans, strict=True)
+        ]
     if row.sinks:
         parts.append(Table("sinks", 1, heads))
-    return AttentionDesign(
+    return AttentionSpec(
         d_model=width,
         heads=heads,
         kv_heads=kv_heads,
@@ -180,18 +256,18 @@ def _attention(fields: Fields, row: Row, window: int | None) -> AttentionDesign:
     )
 
 
-def _query_norms(row: Row, heads: int, kv_heads: int, dim: int) -> list[Part]:
-    spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, kv_heads * dim))
-    labels = ("query norm", "key norm")
-    return [
-        _norm(label, span, row.query_norm_kind) for label, span in zip(labels, spans, strict=True)
-    ]
+def _head_dim(fields: Fields, width: int, heads: int) -> int:
+    """The width of a head: its own field, else the model's width divided by the heads."""
+    own = fields.optional("head_dim")
+    if own is None and width % heads:
+        raise UnclaimedError  # the library may round, or refuse
+    return own or width // heads
 
 
-def _latent(fields: Fields) -> AttentionDesign:
+def _latent(fields: Fields) -> AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     bias = fields.flag("attention_bias")
-    latent = LatentDesign(
+    latent = LatentSpec(
         kv_lora=fields.whole("kv_lora_rank"),
         rope_dim=fields.whole("qk_rope_head_dim", least=0),
         nope_dim=fields.whole("qk_nope_head_dim", least=0),
@@ -201,7 +277,7 @@ def _latent(fields: Fields) -> AttentionDesign:
     norms = [Norm("key and value norm", latent.kv_lora)]
     if latent.q_lora is not None:
         norms.append(Norm("query norm", latent.q_lora))
-    return AttentionDesign(
+    return AttentionSpec(
         d_model=width,
         heads=heads,
         kv_heads=heads,
@@ -213,9 +289,32 @@ def _latent(fields: Fields) -> AttentionDesign:
     )
 
 
-def _head(fields: Fields, row: Row, width: int, vocab: int) -> Dense:
-    tied = fields.flag("tie_word_embeddings")
-    return Dense("head", width, vocab, bias=fields.flag(row.head_bias), tied=tied)
+def _feed_forward(
+    fields: Fields, row: Row, mixture: ExpertsRow | None
+) -> FeedForwardSpec | ExpertsSpec:
+    """The feed-forward part of a layer with or without experts."""
+    width, bias = fields.whole("hidden_size"), fields.flag(row.ffn_bias)
+    if mixture is None:
+        inner = fields.whole("intermediate_size")
+        return FeedForwardSpec(width, inner, row.gated, bias, bias)
+    inner, experts = fields.whole(mixture.width), fields.whole(mixture.experts)
+    shared = None
+    if mixture.shared and fields.get(mixture.shared) is not None:
+        together = fields.whole(mixture.shared, least=0) * inner
+        shared = FeedForwardSpec(width, together, row.gated, bias, bias) if together else None
+    if mixture.shared_width:
+        shared = FeedForwardSpec(width, fields.whole(mixture.shared_width), row.gated)
+    gate = Dense("shared expert gate", width, 1)
+    corrections = Buffer("router correction", experts)
+    return ExpertsSpec(
+        expert=FeedForwardSpec(width, inner, row.gated, mixture.bias, mixture.bias),
+        experts=experts,
+        active=min(fields.whole(mixture.active), experts),
+        shared=shared,
+        router_bias=mixture.router_bias,
+        parts=(gate,) if mixture.shared_gate else (),
+        buffers=(corrections,) if mixture.corrected else (),
+    )
 
 
 def _norm(label: str, width: int, kind: NormKind) -> Norm:

@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from attnviz.params.config.families import FAMILIES
-from attnviz.params.config.fields import Fields, UnclaimedError
-from attnviz.params.specs import Design
+from attnviz.params.config.adapter import Adapter, Fields, UnclaimedError
+from attnviz.params.config.decoder import decoder_adapter
+from attnviz.params.config.decoder_rows import DECODER_ROWS
+from attnviz.params.config.encoders import ENCODER_ADAPTERS, VISION_ADAPTERS
+from attnviz.params.config.gpt import GPT_ADAPTERS
+from attnviz.params.config.pairs import PAIR_ADAPTERS
+from attnviz.params.specs import ModelSpec
 
-__all__ = ["claimed_classes", "design_from_config", "misspelt_field", "stored_dtype"]
+__all__ = ["claimed_classes", "misspelt_field", "spec_from_config", "stored_dtype"]
+
+_ADAPTERS: dict[str, Adapter] = {
+    **{name: decoder_adapter(row) for name, row in DECODER_ROWS.items()},
+    **GPT_ADAPTERS,
+    **ENCODER_ADAPTERS,
+    **PAIR_ADAPTERS,
+    **VISION_ADAPTERS,
+}
+"""By the model types that the arithmetic claims."""
 
 
 def claimed_classes() -> dict[str, tuple[str, ...]]:
     """The model classes that the arithmetic claims, by model type."""
-    return {name: tuple(family.classes) for name, family in FAMILIES.items()}
+    return {name: tuple(adapter.classes) for name, adapter in _ADAPTERS.items()}
 
 
-def design_from_config(
+def spec_from_config(
     config: Mapping[str, Any],
     *,
     name: str = "",
     source: str = "",
     architecture: str | None = None,
-) -> Design | None:
+) -> ModelSpec | None:
     """The design of a Hugging Face config; None where the arithmetic does not claim it.
 
     architecture: the class to count; None for the config's own, or the usual one where it names
@@ -36,8 +48,8 @@ def design_from_config(
     read = _read(config, name, architecture)
     if read is None:
         return None
-    design, _ = read
-    return replace(design, source=source, dtype=stored_dtype(config))
+    spec, _ = read
+    return spec._replace(source=source, dtype=stored_dtype(config))
 
 
 def stored_dtype(config: Mapping[str, Any]) -> str:
@@ -54,21 +66,21 @@ def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def _read(
     config: Mapping[str, Any], name: str, architecture: str | None
-) -> tuple[Design, Fields] | None:
-    family = FAMILIES.get(str(config.get("model_type")))
-    if family is None:
+) -> tuple[ModelSpec, Fields] | None:
+    adapter = _ADAPTERS.get(str(config.get("model_type")))
+    if adapter is None:
         return None
-    named = config.get("architectures") or [family.assumed]
+    named = config.get("architectures") or [adapter.assumed]
     wanted = architecture or str(named[0])
-    if wanted not in family.classes:
+    if wanted not in adapter.classes:
         return None
-    fields = Fields(config, name, family.defaults, family.spellings)
+    fields = Fields(config, name, adapter.defaults, adapter.spellings)
     try:
-        design = family.classes[wanted](fields)
+        spec = adapter.classes[wanted](fields)
     except UnclaimedError:
         return None
     notes = () if config.get("architectures") or architecture else (_assumed(wanted),)
-    return replace(design, architecture=wanted, notes=notes), fields
+    return spec._replace(architecture=wanted, notes=notes), fields
 
 
 def _assumed(wanted: str) -> str:

@@ -1,236 +1,144 @@
-"""The parameters of a design: attention, feed-forward part, norms and tables, term by term."""
+"""The parameters of an architecture, from one layer up to the whole, as exact integers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from attnviz.params.accounts.parameters import (
+from attnviz.params.counting.blocks import (
     AttentionCount,
     FeedForwardCount,
-    GroupCount,
-    LayerCount,
-    ParameterCount,
-    PerHead,
-    Shares,
-    StackCount,
+    Term,
+    count_attention,
+    count_feed_forward,
+    of_part,
+    total,
 )
-from attnviz.params.accounts.terms import Term
-from attnviz.params.counting.terms import of_part, product, total
-from attnviz.params.specs import (
-    AttentionDesign,
-    Design,
-    ExpertsDesign,
-    FeedForwardDesign,
-    LatentDesign,
-    LayerDesign,
-    LayerGroup,
-    StackDesign,
-)
+from attnviz.params.specs import LayerGroup, LayerSpec, ModelSpec, StackSpec
 
-__all__ = ["count_attention", "count_feed_forward", "count_layer", "count_parameters"]
+__all__ = [
+    "GroupCount",
+    "LayerCount",
+    "ParameterCount",
+    "Shares",
+    "StackCount",
+    "count_layer",
+    "count_parameters",
+]
 
 
-def count_attention(design: AttentionDesign) -> AttentionCount:
-    """Count one attention: d·(H·D) + d·(K·D) + d·(K·V) + (H·V)·d, biases and norms."""
-    matrices = _latent(design, design.latent) if design.latent else _projections(design)
-    biases = _biases(design)
-    parts = tuple(term for part in design.parts for term in of_part(part))
-    terms = (*matrices, *biases.values(), *parts)
-    query, key, value, output = (total(terms, role) for role in ("query", "key", "value", "output"))
-    return AttentionCount(
-        design=design,
-        query=query,
-        key=key,
-        value=value,
-        output=output,
-        latent=total(terms, "latent"),
-        bias=total(terms, "bias"),
-        query_bias=_count(biases.get("query")),
-        key_bias=_count(biases.get("key")),
-        value_bias=_count(biases.get("value")),
-        output_bias=_count(biases.get("output")),
-        norm=total(terms, "norm"),
-        other=total(terms, "other"),
-        total=total(terms),
-        per_head=PerHead(
-            query=query // design.heads if not _squeezed(design) else _own_query(design),
-            key=key // design.kv_heads,
-            value=value // design.kv_heads,
-            output=output // design.heads,
-        ),
-        terms=terms,
-    )
+class Shares(NamedTuple):
+    """A number of parameters by what they are for; the shares add up to ``total``.
+
+    attention: projections, biases and norms inside the attentions.
+    feed_forward: matrices, biases, routers, experts.
+    embedding: token, position and type tables, patch embeddings, special tokens.
+    norm: norms outside the attentions.
+    head: the matrix onto the vocabulary where it is not the token table, with what precedes it.
+    other: poolers, projectors, scales.
+    """
+
+    attention: int = 0
+    feed_forward: int = 0
+    embedding: int = 0
+    norm: int = 0
+    head: int = 0
+    other: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+    def times(self, copies: int) -> Shares:
+        """The shares of so many copies."""
+        return Shares(*(copies * number for number in self))
+
+    @classmethod
+    def summed(cls, shares: Iterable[Shares]) -> Shares:
+        """Each share added up."""
+        return cls(*map(sum, zip(*shares, strict=True)))
+
+    @classmethod
+    def outside(cls, terms: tuple[Term, ...]) -> Shares:
+        """Shares of lines that stand outside attention and feed-forward parts."""
+        embedding, norm, head = (total(terms, role) for role in ("embedding", "norm", "head"))
+        return cls(0, 0, embedding, norm, head, total(terms) - embedding - norm - head)
 
 
-def _projections(design: AttentionDesign) -> tuple[Term, ...]:
-    d, source = design.d_model, design.source_width or design.d_model
-    read = "d_model" if source == d else "d_source"
-    dim, value = ("head_dim", "v_head_dim")
-    value = dim if design.value_dim == design.head_dim else value
-    heads, groups = design.heads, design.kv_heads
-    shared = "heads" if groups == heads else "kv_heads"
-    return (
-        product(
-            "query", (d, heads * design.head_dim), role="query",
-            symbols=f"d_model × (heads × {dim})",
-        ),
-        product(
-            "key", (source, groups * design.head_dim), role="key",
-            symbols=f"{read} × ({shared} × {dim})",
-        ),
-        product(
-            "value", (source, groups * design.value_dim), role="value",
-            symbols=f"{read} × ({shared} × {value})",
-        ),
-        product(
-            "output", (heads * design.value_dim, d), role="output",
-            symbols=f"(heads × {value}) × d_model",
-        ),
-    )  # fmt: skip
+class LayerCount(NamedTuple):
+    """The parameters of one layer.
+
+    attentions: its attentions, a decoder's own one before the cross attention.
+    feed_forward: its feed-forward part, or None.
+    shares, total, active: its parameters, and those that one token passes through.
+    terms: the lines that belong to neither: norms, scales.
+    """
+
+    spec: LayerSpec
+    attentions: tuple[AttentionCount, ...]
+    feed_forward: FeedForwardCount | None
+    shares: Shares
+    total: int
+    active: int
+    terms: tuple[Term, ...]
 
 
-def _latent(design: AttentionDesign, latent: LatentDesign) -> tuple[Term, ...]:
-    """The matrices of latent attention: down, then up to the heads (DeepSeek-V2, section 2.1)."""
-    d, heads = design.d_model, design.heads
-    width = latent.nope_dim + latent.rope_dim
-    if latent.q_lora is None:
-        queries = [
-            product("query", (d, heads * width), role="query",
-                    symbols="d_model × (heads × (nope_dim + rope_dim))"),
-        ]  # fmt: skip
-    else:
-        queries = [
-            product("query down", (d, latent.q_lora), role="query", symbols="d_model × q_lora"),
-            product("query up", (latent.q_lora, heads * width), role="query",
-                    symbols="q_lora × (heads × (nope_dim + rope_dim))"),
-        ]  # fmt: skip
-    return (
-        *queries,
-        product("key and value down", (d, latent.kv_lora + latent.rope_dim), role="latent",
-                symbols="d_model × (kv_lora + rope_dim)"),
-        product("key up", (latent.kv_lora, heads * latent.nope_dim), role="key",
-                symbols="kv_lora × (heads × nope_dim)"),
-        product("value up", (latent.kv_lora, heads * design.value_dim), role="value",
-                symbols="kv_lora × (heads × v_head_dim)"),
-        product("output", (heads * design.value_dim, d), role="output",
-                symbols="(heads × v_head_dim) × d_model"),
-    )  # fmt: skip
+class GroupCount(NamedTuple):
+    """Layers that are alike: one of them, how often it runs, and how many copies are stored."""
+
+    layer: LayerCount
+    repeat: int
+    stored: int
+    indices: tuple[int, ...] | None
 
 
-def _biases(design: AttentionDesign) -> dict[str, Term]:
-    groups = design.kv_heads
-    widths = {
-        "query": (design.query_bias, design.heads * design.head_dim),
-        "key": (design.key_bias, groups * design.head_dim),
-        "value": (design.value_bias, groups * design.value_dim),
-        "output": (design.output_bias, design.d_model),
-    }
-    terms = {
-        name: product(f"{name} bias", (width,), role="bias")
-        for name, (present, width) in widths.items()
-        if present
-    }
-    latent = design.latent
-    if latent is not None and latent.down_bias:
-        terms["latent"] = product("down bias", (latent.kv_lora + latent.rope_dim,), role="bias")
-        if latent.q_lora is not None:
-            terms["query down"] = product("query down bias", (latent.q_lora,), role="bias")
-    return terms
+class StackCount(NamedTuple):
+    """The parameters of one stack.
+
+    groups: its layers, equal ones together.
+    shares, total, active: layers, embeddings, norms, parts and head together.
+    terms: the lines outside the layers.
+    """
+
+    spec: StackSpec
+    groups: tuple[GroupCount, ...]
+    shares: Shares
+    total: int
+    active: int
+    terms: tuple[Term, ...]
 
 
-def _squeezed(design: AttentionDesign) -> bool:
-    return design.latent is not None and design.latent.q_lora is not None
+class ParameterCount(NamedTuple):
+    """The parameters of an architecture.
+
+    stacks: its stacks.
+    shares, total: everything, tied tables once.
+    active: what one token passes through: without the experts that were not chosen. Tables count
+        whole, as is usual.
+    terms: the lines outside the stacks.
+    buffers: lines of numbers that are stored and not trained; not in the total.
+    buffer_total: their sum.
+    """
+
+    stacks: tuple[StackCount, ...]
+    shares: Shares
+    total: int
+    active: int
+    terms: tuple[Term, ...]
+    buffers: tuple[Term, ...]
+    buffer_total: int
 
 
-def _own_query(design: AttentionDesign) -> int:
-    """The rows of the query's way up that belong to one head; the way down is shared."""
-    assert design.latent is not None
-    return (design.latent.q_lora or 0) * (design.latent.nope_dim + design.latent.rope_dim)
-
-
-def _count(term: Term | None) -> int:
-    return term.count if term is not None else 0
-
-
-def count_feed_forward(design: FeedForwardDesign | ExpertsDesign) -> FeedForwardCount:
-    """Count 2·d·f, gated 3·d·f, with biases; of experts all of them and the router."""
-    if isinstance(design, FeedForwardDesign):
-        terms = _matrices(design)
-        return _sum(design, terms, active=total(terms), shared=0, per_expert=0)
-    expert = total(_matrices(design.expert))
-    shared = () if design.shared is None else _matrices(design.shared, prefix="shared expert ")
+def count_parameters(spec: ModelSpec) -> ParameterCount:
+    """Count every weight of an architecture once."""
+    stacks = tuple(_stack(stack) for stack in spec.stacks)
     terms = (
-        *_matrices(design.expert, copies=design.experts, prefix="experts "),
-        *_router(design),
-        *shared,
-        *(term for part in design.parts for term in of_part(part)),
+        *(term for part in spec.embeddings for term in of_part(part, "embedding")),
+        *(term for part in spec.parts for term in of_part(part)),
     )
-    idle = (design.experts - design.active) * expert
-    return _sum(design, terms, active=total(terms) - idle, shared=total(shared), per_expert=expert)
-
-
-def _sum(
-    design: FeedForwardDesign | ExpertsDesign,
-    terms: tuple[Term, ...],
-    *,
-    active: int,
-    shared: int,
-    per_expert: int,
-) -> FeedForwardCount:
-    return FeedForwardCount(
-        design=design,
-        up=total(terms, "up"),
-        gate=total(terms, "gate"),
-        down=total(terms, "down"),
-        bias=total(terms, "bias"),
-        router=total(terms, "router"),
-        shared=shared,
-        other=total(terms, "other", "norm"),
-        total=total(terms),
-        active=active,
-        per_expert=per_expert,
-        terms=terms,
-    )
-
-
-def _matrices(
-    design: FeedForwardDesign, *, copies: int | None = None, prefix: str = ""
-) -> tuple[Term, ...]:
-    d, f = design.d_model, design.d_ff
-    times, symbol = ((), "") if copies is None else ((copies,), "experts × ")
-    terms = [product(f"{prefix}up", (*times, d, f), role="up", symbols=f"{symbol}d_model × d_ff")]
-    if design.gated:
-        terms.append(
-            product(f"{prefix}gate", (*times, d, f), role="gate", symbols=f"{symbol}d_model × d_ff")
-        )
-    terms.append(
-        product(f"{prefix}down", (*times, f, d), role="down", symbols=f"{symbol}d_ff × d_model")
-    )
-    if design.up_bias:
-        wide = (*times, 2, f) if design.gated else (*times, f)
-        terms.append(product(f"{prefix}up bias", wide, role="bias"))
-    if design.down_bias:
-        terms.append(product(f"{prefix}down bias", (*times, d), role="bias"))
-    return tuple(terms)
-
-
-def _router(design: ExpertsDesign) -> tuple[Term, ...]:
-    d, experts = design.expert.d_model, design.experts
-    matrix = product("router", (d, experts), role="router", symbols="d_model × experts")
-    if not design.router_bias:
-        return (matrix,)
-    return (matrix, product("router bias", (experts,), role="bias"))
-
-
-def count_parameters(design: Design) -> ParameterCount:
-    """Count every weight of a design once."""
-    stacks = tuple(_stack(stack) for stack in design.stacks)
-    terms = (
-        *(term for part in design.embeddings for term in of_part(part, "embedding")),
-        *(term for part in design.parts for term in of_part(part)),
-    )
-    buffers = tuple(_buffers(design))
-    shares = sum((stack.shares for stack in stacks), Shares()) + _outside(terms)
+    buffers = tuple(_buffers(spec))
+    shares = Shares.summed([Shares.outside(terms), *(stack.shares for stack in stacks)])
     return ParameterCount(
         stacks=stacks,
         shares=shares,
@@ -242,60 +150,44 @@ def count_parameters(design: Design) -> ParameterCount:
     )
 
 
-def count_layer(design: LayerDesign) -> LayerCount:
-    """Count one layer."""
-    attentions = tuple(count_attention(attention) for attention in design.attentions)
-    feed_forward = None
-    if design.feed_forward is not None:
-        feed_forward = count_feed_forward(design.feed_forward)
-    terms = tuple(term for part in (*design.norms, *design.parts) for term in of_part(part))
-    wide = 0 if feed_forward is None else feed_forward.total
-    idle = 0 if feed_forward is None else feed_forward.total - feed_forward.active
-    shares = Shares(attention=sum(item.total for item in attentions), feed_forward=wide)
-    shares += _outside(terms)
-    return LayerCount(
-        design, attentions, feed_forward, shares, shares.total, shares.total - idle, terms
+def _stack(spec: StackSpec) -> StackCount:
+    groups = tuple(
+        GroupCount(count_layer(group.layer), group.repeat, _stored(group), group.indices)
+        for group in spec.groups
     )
-
-
-def _stack(design: StackDesign) -> StackCount:
-    groups = tuple(_group(group) for group in design.groups)
     terms = (
-        *(term for part in design.embeddings for term in of_part(part, "embedding")),
-        *(term for part in (*design.norms, *design.parts) for term in of_part(part)),
-        *(() if design.head is None else of_part(design.head, "head")),
+        *(term for part in spec.embeddings for term in of_part(part, "embedding")),
+        *(term for part in (*spec.norms, *spec.parts) for term in of_part(part)),
+        *(() if spec.head is None else of_part(spec.head, "head")),
     )
-    layers = sum((group.layer.shares * group.stored for group in groups), Shares())
-    shares = layers + _outside(terms)
+    layers = [group.layer.shares.times(group.stored) for group in groups]
+    shares = Shares.summed([Shares.outside(terms), *layers])
     active = sum(group.layer.active * group.stored for group in groups)
-    return StackCount(
-        design, groups, shares, shares.total, active + total(terms), layers.total, terms
-    )
+    return StackCount(spec, groups, shares, shares.total, active + total(terms), terms)
 
 
-def _group(group: LayerGroup) -> GroupCount:
-    stored = 1 if group.shared else group.repeat
-    return GroupCount(count_layer(group.layer), group.repeat, stored, group.indices)
+def _stored(group: LayerGroup) -> int:
+    return 1 if group.shared else group.repeat
 
 
-def _outside(terms: Iterable[Term]) -> Shares:
-    """Shares of lines that stand outside attention and feed-forward parts."""
-    lines = tuple(terms)
-    return Shares(
-        embedding=total(lines, "embedding"),
-        norm=total(lines, "norm"),
-        head=total(lines, "head"),
-        other=total(lines) - total(lines, "embedding", "norm", "head"),
-    )
+def count_layer(spec: LayerSpec) -> LayerCount:
+    """Count one layer."""
+    attentions = tuple(count_attention(attention) for attention in spec.attentions)
+    forward = None if spec.feed_forward is None else count_feed_forward(spec.feed_forward)
+    terms = tuple(term for part in (*spec.norms, *spec.parts) for term in of_part(part))
+    wide, idle = (0, 0) if forward is None else (forward.total, forward.total - forward.active)
+    inner = Shares(sum(attention.total for attention in attentions), wide)
+    shares = Shares.summed([inner, Shares.outside(terms)])
+    return LayerCount(spec, attentions, forward, shares, shares.total, shares.total - idle, terms)
 
 
-def _buffers(design: Design) -> Iterable[Term]:
-    for stack in design.stacks:
+def _buffers(spec: ModelSpec) -> Iterator[Term]:
+    for stack in spec.stacks:
         for buffer in stack.buffers:
-            yield Term(buffer.label, buffer.count, f"{buffer.count:,}")
+            yield Term(buffer.label, buffer.numbers, f"{buffer.numbers:,}")
         for group in stack.groups:
-            stored = 1 if group.shared else group.repeat
+            stored = _stored(group)
             held = (*group.layer.buffers, *getattr(group.layer.feed_forward, "buffers", ()))
             for buffer in held:
-                count = stored * buffer.count
-                yield Term(buffer.label, count, f"{stored} × {buffer.count} = {count:,}")
+                numbers = stored * buffer.numbers
+                yield Term(buffer.label, numbers, f"{stored} × {buffer.numbers} = {numbers:,}")

@@ -12,8 +12,8 @@ from attnviz.errors import UsageError
 from attnviz.sweep.records import Reference
 from attnviz.sweep.tasks.patterns import DUPLICATE, FIRST, INDUCTION, back
 from attnviz.sweep.tasks.task import BEGINNING, Samples, Task, evenly
-from attnviz.train.corpus import read_corpus
 from attnviz.train.records import CorpusFacts
+from attnviz.train.texts import read_corpus
 
 __all__ = ["Characters"]
 

@@ -9,25 +9,23 @@ import pytest
 import torch
 import transformers
 
-from attnviz.params.accounts.running import CacheCount
-from attnviz.params.config.read import design_from_config
-from attnviz.params.counting.cache import count_cache
-from attnviz.params.counting.lengths import Lengths
-from attnviz.params.specs import AttentionDesign, Design, LayerDesign, LayerGroup, StackDesign
+from attnviz.params.config.read import spec_from_config
+from attnviz.params.counting.cache import CacheCount, Lengths, count_cache
+from attnviz.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 
 TOKENS, SOURCE, BATCH = 13, 7, 3
 
 
 def cache(
-    *attentions: AttentionDesign, tokens: int, batch: int = 1, dtype: str = "bfloat16"
+    *attentions: AttentionSpec, tokens: int, batch: int = 1, dtype: str = "bfloat16"
 ) -> CacheCount:
-    groups = tuple(LayerGroup(LayerDesign((attention,)), 1) for attention in attentions)
-    design = Design("test", "", (StackDesign("decoder", groups),))
-    return count_cache(design, Lengths(tokens, SOURCE), batch=batch, dtype=dtype)
+    groups = tuple(LayerGroup(LayerSpec((attention,)), 1) for attention in attentions)
+    spec = ModelSpec("test", "", (StackSpec("decoder", groups),))
+    return count_cache(spec, Lengths(tokens, SOURCE), batch=batch, dtype=dtype)
 
 
 def test_grouped_heads_keep_their_groups() -> None:
-    grouped = AttentionDesign(12, 6, 2, 2, 3)
+    grouped = AttentionSpec(12, 6, 2, 2, 3)
     count = cache(grouped, grouped, tokens=5, batch=7)
     assert count.values_per_token == 2 * 2 * (2 + 3)
     assert count.bytes_per_token == count.bytes_per_token_late == 40
@@ -38,31 +36,31 @@ def test_grouped_heads_keep_their_groups() -> None:
 
 @pytest.mark.parametrize(("tokens", "held"), [(3, 3), (4, 4), (5, 4), (100, 4)])
 def test_a_sliding_layer_keeps_its_window(tokens: int, held: int) -> None:
-    sliding = AttentionDesign(8, 2, 1, 4, 4, window=4)
-    full = AttentionDesign(8, 2, 1, 4, 4)
+    sliding = AttentionSpec(8, 2, 1, 4, 4, window=4)
+    full = AttentionSpec(8, 2, 1, 4, 4)
     count = cache(sliding, full, tokens=tokens, dtype="int8")
     assert count.bytes == 8 * held + 8 * tokens
     assert (count.bytes_per_token, count.bytes_per_token_late) == (16, 8)
 
 
 def test_linear_attention_keeps_a_state_that_does_not_grow() -> None:
-    linear = AttentionDesign(8, 2, 2, 4, 3, linear=True)
+    linear = AttentionSpec(8, 2, 2, 4, 3, linear=True)
     short, long = (cache(linear, tokens=tokens, dtype="float32") for tokens in (1, 10**9))
     assert short.bytes == long.bytes == short.constant_bytes == 2 * 4 * 3 * 4
     assert short.bytes_per_token == 0
 
 
 def test_half_bytes_are_rounded_only_at_the_end() -> None:
-    odd = AttentionDesign(3, 1, 1, 1, 2)
+    odd = AttentionSpec(3, 1, 1, 1, 2)
     assert cache(odd, tokens=1, dtype="int4").bytes == 2
     assert cache(odd, tokens=2, dtype="int4").bytes == 3
     assert cache(odd, tokens=10**30, batch=3, dtype="int4").bytes == 45 * 10**29
 
 
 def test_an_encoder_keeps_nothing() -> None:
-    group = LayerGroup(LayerDesign((AttentionDesign(4, 2, 2, 2, 2),)), 3)
-    design = Design("test", "", (StackDesign("encoder", (group,), causal=False),))
-    count = count_cache(design, Lengths(5, 5), batch=1, dtype="float16")
+    group = LayerGroup(LayerSpec((AttentionSpec(4, 2, 2, 2, 2),)), 3)
+    spec = ModelSpec("test", "", (StackSpec("encoder", (group,), causal=False),))
+    count = count_cache(spec, Lengths(5, 5), batch=1, dtype="float16")
     assert (count.bytes, count.bytes_per_token, count.lines) == (0, 0, ())
 
 
@@ -141,9 +139,9 @@ def run(kind: str) -> Any:
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_library_keeps_as_many_bytes(kind: str) -> None:
     name, fields = MODELS[kind]
-    design = design_from_config({"model_type": kind, "architectures": [name], **fields})
-    assert design is not None
-    count = count_cache(design, Lengths(TOKENS, SOURCE), batch=BATCH, dtype="float32")
+    spec = spec_from_config({"model_type": kind, "architectures": [name], **fields})
+    assert spec is not None
+    count = count_cache(spec, Lengths(TOKENS, SOURCE), batch=BATCH, dtype="float32")
     past = run(kind)
     if kind == "t5":
         assert count.cross_bytes == kept(past.cross_attention_cache.layers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,17 +9,16 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnviz.params.accounts.account import Account
-from attnviz.params.config.read import design_from_config
-from attnviz.params.counting.account import account
+from attnviz.params.config.read import spec_from_config
+from attnviz.params.counting.cost import CostReport, count_cost
 from attnviz.params.specs import (
-    AttentionDesign,
+    AttentionSpec,
     Dense,
-    Design,
-    FeedForwardDesign,
-    LayerDesign,
+    FeedForwardSpec,
     LayerGroup,
-    StackDesign,
+    LayerSpec,
+    ModelSpec,
+    StackSpec,
     Table,
 )
 
@@ -28,16 +26,16 @@ BATCH, TOKENS, SOURCE = 2, 13, 7
 
 
 def decoder(
-    attention: AttentionDesign, layers: int = 1, causal: bool = True, **more: Any
-) -> Design:
-    group = LayerGroup(LayerDesign((attention,), **more), layers)
-    return Design("test", "", (StackDesign("decoder", (group,), causal=causal),))
+    attention: AttentionSpec, layers: int = 1, causal: bool = True, **more: Any
+) -> ModelSpec:
+    group = LayerGroup(LayerSpec((attention,), **more), layers)
+    return ModelSpec("test", "", (StackSpec("decoder", (group,), causal=causal),))
 
 
 def test_the_formulas_of_the_definitions() -> None:
     b, n, d, heads, groups, dim, layers = 3, 11, 14, 6, 2, 5, 4
-    design = decoder(AttentionDesign(d, heads, groups, dim, dim), layers)
-    flops = account(design, tokens=n, batch=b).flops
+    spec = decoder(AttentionSpec(d, heads, groups, dim, dim), layers)
+    flops = count_cost(spec, tokens=n, batch=b).flops
     assert flops.attention_projections == layers * 2 * b * n * d * (
         2 * heads * dim + 2 * groups * dim
     )
@@ -49,45 +47,44 @@ def test_the_formulas_of_the_definitions() -> None:
 
 
 def test_a_window_leaves_a_band() -> None:
-    attention = AttentionDesign(8, 2, 2, 4, 4, window=5)
-    flops = account(decoder(attention), tokens=11).flops
+    attention = AttentionSpec(8, 2, 2, 4, 4, window=5)
+    flops = count_cost(decoder(attention), tokens=11).flops
     pairs = (11**2 - 6**2) / 2  # the triangle, less the triangle that slid out of sight
     assert flops.attention_scores_visible == int(4 * 8 * pairs)
     assert flops.scores_per_token == 4 * 5 * 8
-    short = account(decoder(attention), tokens=5).flops
+    short = count_cost(decoder(attention), tokens=5).flops
     assert short.attention_scores_visible == short.attention_scores // 2
 
 
 def test_an_encoder_sees_all_pairs() -> None:
-    flops = account(decoder(AttentionDesign(8, 2, 2, 4, 4), causal=False), tokens=11).flops
+    flops = count_cost(decoder(AttentionSpec(8, 2, 2, 4, 4), causal=False), tokens=11).flops
     assert flops.attention_scores_visible == flops.attention_scores
 
 
 def test_linear_attention_grows_with_the_length_alone() -> None:
-    design = decoder(AttentionDesign(8, 2, 2, 4, 4, linear=True))
-    short, long = (account(design, tokens=tokens).flops for tokens in (10, 20))
+    spec = decoder(AttentionSpec(8, 2, 2, 4, 4, linear=True))
+    short, long = (count_cost(spec, tokens=tokens).flops for tokens in (10, 20))
     assert short.attention_scores == 4 * 10 * 2 * 16
     assert long.attention_scores == 2 * short.attention_scores
 
 
 def test_head_and_feed_forward() -> None:
-    design = decoder(AttentionDesign(6, 2, 2, 3, 3), feed_forward=FeedForwardDesign(6, 5, True))
-    stack = replace(
-        design.stacks[0],
+    spec = decoder(AttentionSpec(6, 2, 2, 3, 3), feed_forward=FeedForwardSpec(6, 5, True))
+    stack = spec.stacks[0]._replace(
         embeddings=(Table("token embedding", 11, 6), Dense("patches", 4, 6, places=3)),
         parts=(Dense("pooler", 6, 6, bias=True, places=1),),
         head=Dense("head", 6, 11, tied=True),
     )
-    flops = account(replace(design, stacks=(stack,)), tokens=7, batch=2).flops
+    flops = count_cost(spec._replace(stacks=(stack,)), tokens=7, batch=2).flops
     assert flops.ffn == 2 * 2 * 7 * 3 * 6 * 5
     assert flops.head == 2 * 2 * 7 * 6 * 11
     assert flops.other == 2 * (2 * 3 * 24 + 2 * 36)
-    assert sum(term.count for term in flops.terms) == flops.total
+    assert sum(term.number for term in flops.terms) == flops.total
 
 
 def test_absurd_lengths_stay_exact() -> None:
     n = 10**25 + 1
-    flops = account(decoder(AttentionDesign(6, 2, 2, 3, 3)), tokens=n).flops
+    flops = count_cost(decoder(AttentionSpec(6, 2, 2, 3, 3)), tokens=n).flops
     assert flops.attention_scores == 4 * n * n * 6
 
 
@@ -198,10 +195,10 @@ def inputs(kind: str) -> dict[str, torch.Tensor]:
     return {"input_ids": written}
 
 
-def counted(kind: str, name: str, fields: dict[str, Any]) -> Account:
-    design = design_from_config({"model_type": kind, "architectures": [name], **fields})
-    assert design is not None
-    return account(design, tokens=TOKENS, source_tokens=SOURCE, batch=BATCH)
+def counted(kind: str, name: str, fields: dict[str, Any]) -> CostReport:
+    spec = spec_from_config({"model_type": kind, "architectures": [name], **fields})
+    assert spec is not None
+    return count_cost(spec, tokens=TOKENS, source_tokens=SOURCE, batch=BATCH)
 
 
 @pytest.mark.parametrize(("kind", "name", "fields"), CASES)

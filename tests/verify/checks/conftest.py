@@ -13,7 +13,7 @@ from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
 from attnviz.verify.examinee import Examinee
-from attnviz.verify.model_checks import open_examinee
+from attnviz.verify.model import open_examinee
 
 _WORDS = {"vocab_size": 89, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _LLAMA = {

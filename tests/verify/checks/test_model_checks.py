@@ -12,18 +12,10 @@ from attnviz.engine import registered_attention, transformers_interface
 from attnviz.engine.attention_call import AttentionCall
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.verify import transformers_examinee
-from attnviz.verify.model_checks import (
-    model_checks,
-    open_examinee,
-    parameter_count,
-)
+from attnviz.verify import transformers
+from attnviz.verify.model import open_examinee
+from attnviz.verify.properties import PROPERTIES, model_checks
 from attnviz.verify.records import Check
-
-NAMES = (
-    *("rows sum to one", "causality", "heads sum to the output", "weights as computed plainly"),
-    *("outputs kept", "dropout off", "padding ignored", "model left unchanged"),
-)
 
 Made = Callable[..., tuple[Any, Any]]
 
@@ -50,7 +42,7 @@ def verdicts(checks: dict[str, Check]) -> dict[str, str]:
 )
 def test_every_property_of_a_small_model(examinee: Made, name: str, skipped: set[str]) -> None:
     checks = checks_of(examinee(name)[1])
-    assert tuple(checks) == NAMES
+    assert list(checks) == [one.name for one in PROPERTIES]
     assert verdicts(checks) == dict.fromkeys(skipped, "skipped")
 
 
@@ -90,10 +82,10 @@ def test_dropout_is_tried_where_there_is_any(examinee: Made) -> None:
 @pytest.mark.parametrize("kv_heads", [None, 2])
 def test_mha(causal: bool, kv_heads: int | None) -> None:
     model = OwnAttention(12, 6, kv_heads, causal=causal, seed=3)
-    checks = checks_of(open_examinee(model, model.encode("a b c a d")))
-    assert verdicts(checks) == ({} if causal else {"causality": "skipped"})
+    found = open_examinee(model, model.encode("a b c a d"))
+    assert verdicts(checks_of(found)) == ({} if causal else {"causality": "skipped"})
     shared = 12 if kv_heads is None else kv_heads * 2
-    assert parameter_count(model) == 2 * (12 * 12 + 12) + 2 * (12 * shared + shared)
+    assert found.parameters == 2 * (12 * 12 + 12) + 2 * (12 * shared + shared)
 
 
 def test_the_bundled_model_against_transformers_own_class() -> None:
@@ -138,7 +130,7 @@ def _no_mask(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
 
 
 def _not_put_back(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
-    right = transformers_examinee.observe_transformers
+    right = transformers.observe_transformers
 
     def observe(whole: Any, *given: Any, **options: Any) -> None:
         right(whole, *given, **options)
@@ -146,7 +138,7 @@ def _not_put_back(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
         with torch.no_grad():
             next(whole.parameters())[-1, -1] += 1e-3
 
-    monkeypatch.setattr(transformers_examinee, "observe_transformers", observe)
+    monkeypatch.setattr(transformers, "observe_transformers", observe)
 
 
 def _in_training_mode(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:

@@ -13,9 +13,9 @@ import torch
 
 from attnviz.attention import functional, module
 from attnviz.errors import UsageError
-from attnviz.verify import keras_answers, own_answers, own_checks
+from attnviz.verify import others, own
 from attnviz.verify.cases import attention_cases
-from attnviz.verify.own_checks import KERAS, NAIVE
+from attnviz.verify.own import KERAS, NAIVE
 from attnviz.verify.records import Check, Sizes
 
 SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
@@ -28,7 +28,7 @@ def failed(checks: tuple[Check, ...]) -> set[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_pair_of_every_case_passes(dtype: str) -> None:
-    checks = own_checks.own_checks(SIZES, dtype, keras=False)
+    checks = own.own_checks(SIZES, dtype, keras=False)
     assert not failed(checks)
     made = [check for check in checks if check.measures]
     assert {check.group for check in made} == set(CASES)
@@ -60,7 +60,7 @@ def test_no_rounding_ever_fails(
     for seed in range(3):
         sizes = Sizes(d_model, heads, kv_heads, tokens, tokens + 4, 2, seed)
         for dtype in ("float32", "float64"):
-            for check in own_checks.own_checks(sizes, dtype, keras=False):
+            for check in own.own_checks(sizes, dtype, keras=False):
                 for measure in check.measures:
                     assert measure.difference <= measure.tolerance.value / 3, (check, seed)
 
@@ -78,15 +78,15 @@ def test_visible_is_what_the_words_say() -> None:
 
 
 def test_one_head_has_nothing_to_share() -> None:
-    checks = own_checks.own_checks(replace(SIZES, heads=1, kv_heads=None), "float32", keras=False)
+    checks = own.own_checks(replace(SIZES, heads=1, kv_heads=None), "float32", keras=False)
     assert not failed(checks)
     (grouped,) = [check for check in checks if check.group == "grouped"]
     assert grouped.skipped == "1 head cannot share key/value heads: give --heads 2 or more"
 
 
 def test_large_sizes_leave_the_loop_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_checks, "_MOST_LOOPED", 100)
-    checks = own_checks.own_checks(SIZES, "float32", keras=False)
+    monkeypatch.setattr(own, "_MOST_LOOPED", 100)
+    checks = own.own_checks(SIZES, "float32", keras=False)
     loops = [check for check in checks if check.against == NAIVE]
     assert len(loops) == 5
     assert all("too many numbers" in str(check.skipped) for check in loops)
@@ -126,12 +126,11 @@ def _fused_differs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _padding_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for convert in ("attnviz.verify.own_answers.padding_mask",):
-        monkeypatch.setattr(convert, lambda visible: visible[:, None, None, :] | True)
+    monkeypatch.setattr(own, "padding_mask", lambda visible: visible[:, None, None, :] | True)
 
 
 def _a_weight_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = own_answers.MultiHeadAttention.load_state_dict
+    right = own.MultiHeadAttention.load_state_dict
 
     def load(self: torch.nn.Module, state: dict[str, torch.Tensor]) -> Any:
         found = right(self, state)
@@ -139,7 +138,7 @@ def _a_weight_changes(monkeypatch: pytest.MonkeyPatch) -> None:
             self.value_projection.weight[0, 0] += 0.01
         return found
 
-    monkeypatch.setattr(own_answers.MultiHeadAttention, "load_state_dict", load)
+    monkeypatch.setattr(own.MultiHeadAttention, "load_state_dict", load)
 
 
 @pytest.mark.parametrize(
@@ -161,34 +160,34 @@ def test_a_fault_fails_where_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fault(monkeypatch)
-    found = failed(own_checks.own_checks(SIZES, "float32", keras=False))
+    found = failed(own.own_checks(SIZES, "float32", keras=False))
     assert {case for case, ours, against in found if (ours, against) == (name, NAIVE)} == cases
     assert {case for case, _, _ in found} == cases
 
 
 def test_an_answer_of_another_shape_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = own_checks.layer_answer
-    monkeypatch.setattr(own_checks, "layer_answer", lambda case: (right(case)[0][:1], None))
-    found = failed(own_checks.own_checks(SIZES, "float32", keras=False))
+    right = own.layer_answer
+    monkeypatch.setattr(own, "layer_answer", lambda case: (right(case)[0][:1], None))
+    found = failed(own.own_checks(SIZES, "float32", keras=False))
     assert found == {(case, "torch", "torch.nn.MultiheadAttention") for case in CASES}
 
 
 def test_keras_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keras_answers, "_NAME", "keras_that_nobody_has_installed")
-    checks = own_checks.own_checks(SIZES, "float32")
+    monkeypatch.setattr(others, "_KERAS", "keras_that_nobody_has_installed")
+    checks = own.own_checks(SIZES, "float32")
     (skipped,) = [check for check in checks if check.skipped]
     assert (skipped.group, skipped.name) == ("", KERAS)
     assert skipped.skipped == "not installed, skipped"
     assert not failed(checks)
     with pytest.raises(UsageError, match="--keras was asked for and Keras is not installed"):
-        own_checks.own_checks(SIZES, "float32", keras=True)
+        own.own_checks(SIZES, "float32", keras=True)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs Keras")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_keras_agrees(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    checks = own_checks.own_checks(SIZES, dtype, keras=True)
+    checks = own.own_checks(SIZES, dtype, keras=True)
     named = {check.group: check.against for check in checks if check.against.startswith("keras")}
     assert named == dict.fromkeys(CASES[:4], KERAS) | {
         "grouped": "keras.layers.GroupQueryAttention"

@@ -13,10 +13,9 @@ import pytest
 
 from attnviz.engine.patchable import Passage
 from attnviz.records import ModelInfo
-from attnviz.verify import observing, properties
-from attnviz.verify.examinee import HeadSum, Padded, Reference
-from attnviz.verify.maps import apart
-from attnviz.verify.rounding import Rounding
+from attnviz.verify.examinee import HeadSum, Padded, Reference, apart
+from attnviz.verify.properties import PROPERTIES, Rounding, Run
+from attnviz.verify.records import Check
 
 INFO = ModelInfo("made", None, "Made", "float32", 2, 3, 3, 5)
 ROUNDING = Rounding(INFO, 7, "float32")
@@ -73,13 +72,13 @@ class Made:
             maps["self", 0][1, 4, 2] += 1e-7
         if self.broken == "layers":
             del maps["self", 1]
-        return (Reference("eager", True, maps=maps), Reference("torch", False, maps=maps))
+        return (Reference("eager", True, maps), Reference("torch", False, maps))
 
     def unobserved(self) -> tuple[Reference, ...]:
         outputs = self.outputs(self.passage) + (0.01 if self.broken == "moved" else 0)
         return (
-            Reference("sdpa", False, outputs=outputs),
-            Reference("eager", True, outputs=outputs),
+            Reference("sdpa", False, outputs),
+            Reference("eager", True, outputs),
         )
 
     def sinks(self) -> dict[Any, np.ndarray]:
@@ -104,7 +103,7 @@ class Made:
         if self.broken == "padding":
             maps["self", 1][0, 6] *= 0.99
         seen = (1e-30, "L0H2") if self.broken == "padding seen" else (0.0, "")
-        return (Padded("right", maps, outputs, *seen),), ""
+        return (Padded("right", maps, outputs, seen),), ""
 
     def other_ids(self, count: int) -> tuple[int, ...]:
         return tuple(11 + place % 40 for place in range(count))
@@ -119,24 +118,13 @@ class Made:
         return dict(self.parts)
 
 
-def check(made: Made, name: str) -> Any:
-    passage = made.passage
-    maps, outputs = made.capture(passage), made.outputs(passage)
-    return {
-        "rows": lambda: properties.rows_sum(made, maps, ROUNDING),
-        "causality": lambda: properties.causality(made, maps, outputs, ROUNDING),
-        "heads": lambda: properties.heads_sum(made, ROUNDING),
-        "eager": lambda: observing.eager_weights(made, maps, ROUNDING),
-        "outputs": lambda: observing.outputs_kept(made, outputs, ROUNDING),
-        "dropout": lambda: observing.dropout_off(made, maps),
-        "padding": lambda: observing.padding_ignored(made, maps, outputs, ROUNDING),
-    }[name]()
+def check(made: Made, name: str, **parts: Any) -> Check:
+    """The property whose name begins so."""
+    (found,) = (one for one in PROPERTIES if one.name.startswith(name))
+    return found.check(replace(Run.of(made), rounding=ROUNDING, **parts))
 
 
-NAMES = ("rows", "causality", "heads", "eager", "outputs", "dropout", "padding")
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [one.name for one in PROPERTIES])
 def test_what_holds_passes(name: str) -> None:
     found = check(Made(), name)
     assert found.verdict == "pass", found
@@ -155,9 +143,9 @@ def test_what_holds_passes(name: str) -> None:
         ("causality", "outputs leak", ""),
         ("causality", "nan", "L1H0"),
         ("heads", "heads", "L1"),
-        ("eager", "eager", "L0H1"),
-        ("eager", "layers", "other layers"),
-        ("eager", "nan", "L1H0"),
+        ("weights", "eager", "L0H1"),
+        ("weights", "layers", "other layers"),
+        ("weights", "nan", "L1H0"),
         ("outputs", "moved", ""),
         ("dropout", "dropout", "L1H2"),
         ("dropout", "state", "L1H2"),
@@ -214,11 +202,7 @@ def test_dropout_that_is_there_is_tried_in_training_mode() -> None:
 
 
 def test_what_changed_is_named() -> None:
-    made = Made()
-    before = made.state()
-    assert observing.unchanged(before, made.state()).verdict == "pass"
-    made.parts |= {"hooks": "c", "buffers": "d"}
-    found = observing.unchanged(before, made.state())
+    found = check(Made(), "model left", state={"parameters": "a", "hooks": "c", "buffers": "d"})
     assert found.verdict == "fail"
     assert (found.measures[0].difference, found.measures[0].where) == (2, "hooks, buffers")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.verify.naive_loop import naive_attention
+from attnviz.verify.others import naive_attention
 from attnviz.verify.records import Sizes, Step
 from attnviz.verify.steps import attention_steps, steps_check
 

@@ -1,0 +1,166 @@
+"""The options of ``attnviz ablate``, and which of them do not go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.cli.groups import Options, flag, option
+from attnviz.cli.options import (
+    Budget,
+    HeadChoice,
+    IndexBase,
+    Kind,
+    Model,
+    Truncation,
+    read_budget,
+    read_bytes,
+)
+from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
+from attnviz.errors import UsageError
+
+__all__ = ["AblatedModel", "Ablation", "Measure", "Request", "View", "WrittenText"]
+
+*_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
+
+
+@dataclass(frozen=True)
+class WrittenText(Kind):
+    """Which attention of a model that has several."""
+
+    target: str | None = option(
+        "TEXT",
+        "Text that an encoder–decoder is to write (default: its own greedy output).",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class Ablation(Options, panel="What is removed"):
+    """What is removed, and what takes its place."""
+
+    together: bool = flag("Remove the chosen heads all at once, not one at a time.")
+    unit: Unit = option("UNIT", "head, kv-head (all heads that share it) or layer.", "head")
+    mode: Mode = option(
+        "MODE",
+        "A removed head's output becomes zero, its mean over the reference, or that of another "
+        "text (resample).",
+        "zero",
+    )
+    reference: Path | None = option(
+        "FILE", "Texts that mean and resample draw from (default: the measured texts)."
+    )
+    draws: int | None = option("N", "Texts that a resample draws for each text (4).", min=1)
+
+    def __post_init__(self) -> None:
+        if self.reference is not None and self.mode == "zero":
+            raise UsageError(
+                "--reference is what mean and resample draw from: add --mode mean or resample"
+            )
+        if self.draws is not None and self.mode != "resample":
+            raise UsageError("--draws counts the texts of a resample: add --mode resample")
+
+
+@dataclass(frozen=True)
+class Measure(Options, panel="What is measured"):
+    """What is measured, and how."""
+
+    metric: Metric | None = option(
+        "METRIC",
+        f"What is ranked and coloured: loss_delta (default), {', '.join(_OTHERS)} or {_LAST}.",
+    )
+    answer: str | None = option(
+        "TOKEN", "With --foil: the change of logit(answer) - logit(foil).", words=True
+    )
+    foil: str | None = option("TOKEN", "See --answer.", words=True)
+    positions: Positions = option(
+        "WHICH", "all predictions, or the last one of each text only.", "all"
+    )
+    method: Method | None = option(
+        "METHOD",
+        "exact, gradient (a first-order hint, one backward pass) or budget (the hint ranks, the "
+        "top is measured).",
+    )
+    budget: str | None = option("AMOUNT", "What --method budget may spend: 30s, 5m, or 20 heads.")
+    max_memory: str | None = option(
+        "SIZE", "The most memory a scan may take, such as 2GB (default: a share of what is free)."
+    )
+    resume: Path | None = option(
+        "FILE", "Keep the result of each finished text there, and go on where a run ended."
+    )
+
+    @property
+    def how(self) -> Method:
+        """The method; a budget alone asks for ``budget``."""
+        return self.method or ("budget" if self.budget is not None else "exact")
+
+    @property
+    def amount(self) -> Budget | None:
+        """What ``--method budget`` may spend."""
+        return read_budget(self.budget) if self.budget is not None else None
+
+    @property
+    def memory(self) -> int | None:
+        """The most bytes of a scan; None for a share of what is free."""
+        return read_bytes(self.max_memory) if self.max_memory is not None else None
+
+    def __post_init__(self) -> None:
+        if (self.answer is None) != (self.foil is None):
+            missing = "--foil" if self.foil is None else "--answer"
+            raise UsageError(f"a logit difference needs both --answer and --foil: add {missing}")
+        if self.metric == "logit_diff" and self.answer is None:
+            raise UsageError("--metric logit_diff compares two tokens: add --answer and --foil")
+        _ = self.memory, self.amount  # what cannot be read is told now
+        if self.how == "budget" and self.budget is None:
+            raise UsageError(
+                "--method budget needs --budget: a time such as 30s or a number of heads such as 20"
+            )
+        if self.budget is not None and self.how != "budget":
+            raise UsageError(f"--budget is for --method budget, not {self.how}")
+
+
+@dataclass(frozen=True)
+class View(Options, panel="View"):
+    """What is to be seen."""
+
+    by_token: bool = flag("Where in the text the removal hurts.")
+    top: int = option("N", "Heads in the ranking.", 8, min=1)
+
+
+@dataclass(frozen=True)
+class AblatedModel(Model):
+    """The model that loses heads."""
+
+    seed: int = option("N", "Of random weights, draws, intervals and the control.", 0, min=0)
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a person asked of a scan; UsageError for options that do not go together."""
+
+    heads: HeadChoice
+    counted: IndexBase
+    ablation: Ablation
+    measure: Measure
+    view: View
+    kind: WrittenText
+    truncation: Truncation
+    seed: int
+
+    def __post_init__(self) -> None:
+        ablation, measure, how = self.ablation, self.measure, self.measure.how
+        if how == "exact":
+            return
+        if ablation.unit != "head" or ablation.together:
+            raise UsageError(
+                f"--method {how} ranks single heads: leave out --together and --unit, or choose "
+                "--method exact"
+            )
+        if how == "gradient" and (ablation.mode != "zero" or measure.resume is not None):
+            option = "--mode" if ablation.mode != "zero" else "--resume"
+            raise UsageError(f"--method gradient removes nothing: {option} is for exact or budget")
+        if measure.metric not in (None, "loss_delta"):
+            raise UsageError(
+                f"--method {how} ranks by the gradient of the loss: --metric {measure.metric} is "
+                "for --method exact"
+            )

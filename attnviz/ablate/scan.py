@@ -1,0 +1,374 @@
+"""Measures what a job asks for, piece by piece: what is done is kept, whenever and however it ends.
+
+Every piece is one of a part: the ablations, or random directions in their place, over one text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnviz.ablate.effects import LEAST_TEXTS, ablation_effects, mean_baseline, spearman
+from attnviz.ablate.job import Job
+from attnviz.ablate.records import AblationReport, Effect, Head
+from attnviz.ablate.resume import Piece, ResumeFile, restore_scores, store_scores
+from attnviz.cli.progress import Advance
+from attnviz.engine.effects import METRICS, Metric, Scores, Variant
+from attnviz.engine.scan.run import Scan
+from attnviz.errors import LoadError, UsageError
+
+__all__ = ["Measured", "Part", "ScanRun", "measure"]
+
+_REMOVALS, _CONTROL, _RANKING = "removals", "control", "ranking"
+"""The parts in a resume file."""
+
+_FIRST_CHUNK = 4
+"""Ablations that a time budget begins with, to learn how long one takes."""
+
+_RANKING_SHARE = 0.25
+"""Of a budget in seconds, what ranking by gradient may take."""
+
+_CONTROL_SHARE = 0.15
+"""Of the progress, what the control is taken to need."""
+
+
+@dataclass
+class Part:
+    """One series of pieces: the ablations, or random directions in their place.
+
+    name: in the resume file.
+    scan: the model, ready to be measured.
+    pieces: what is done.
+    """
+
+    name: str
+    scan: Scan
+    pieces: list[Scores] = field(default_factory=list)
+    _done: dict[int, set[int]] = field(default_factory=dict)
+
+    def add(self, piece: Scores) -> None:
+        """Raises ValueError for an ablation that the text has already."""
+        done = self._done.setdefault(piece.text, set())
+        if done & set(piece.variants) or len(set(piece.variants)) < len(piece.variants):
+            raise ValueError(f"text {piece.text + 1} has a removal twice")
+        done.update(piece.variants)
+        self.pieces.append(piece)
+
+    def done(self, text: int) -> set[int]:
+        """The ablations that are measured over one text."""
+        return self._done.get(text, set())
+
+
+class ScanRun:
+    """A scan over several texts.
+
+    variants: every ablation that may be asked for; pieces name them by their place.
+    file: where pieces are kept, or None.
+    """
+
+    def __init__(self, variants: Sequence[Variant], file: ResumeFile | None = None) -> None:
+        self._variants = variants
+        self._file = file
+
+    def kept(self, name: str) -> Any:
+        """What ``keep`` stored under a name; None where it did not."""
+        known = self._file.done if self._file is not None else []
+        return next((piece.result for piece in known if piece.part == name), None)
+
+    def keep(self, name: str, values: object) -> None:
+        """Store JSON values that a run which goes on is to find."""
+        if self._file is not None:
+            self._file.append(Piece(name, 0, values))
+
+    def part(self, name: str, scan: Scan) -> Part:
+        """A part with the pieces that an earlier run left of it."""
+        part = Part(name, scan)
+        for piece in self._file.done if self._file is not None else []:
+            if piece.part == name:
+                scores = restore_scores(piece.text, piece.result, "the resume file")
+                try:
+                    part.add(scores)
+                except ValueError as error:
+                    raise LoadError(
+                        f"the resume file is damaged: {error}; remove one of its lines"
+                    ) from error
+                new = (note for note in piece.result["notes"] if note not in scan.notes)
+                scan.notes.extend(new)
+        return part
+
+    def cover(
+        self, part: Part, wanted: Sequence[int], texts: Sequence[int], advance: Advance
+    ) -> int:
+        """Measure the ``wanted`` ablations over the texts, but for those that are done.
+
+        How many were measured, over whichever text.
+        """
+        total = max(len(wanted) * len(texts), 1)
+        finished = measured = 0
+        for text in texts:
+            done = part.done(text)
+            missing = [index for index in wanted if index not in done]
+            finished += len(wanted) - len(missing)
+            if not missing:
+                continue
+            for scores in part.scan.scan(text, self._variants, missing):
+                if self._file is not None:
+                    kept = {**store_scores(scores), "notes": list(part.scan.notes)}
+                    self._file.append(Piece(part.name, text, kept))
+                part.add(scores)
+                finished += len(scores.variants)
+                measured += len(scores.variants)
+                advance(finished / total)
+        return measured
+
+    def spend(
+        self,
+        part: Part,
+        ranked: Sequence[int],
+        order: Sequence[int],
+        until: float,
+        advance: Callable[[], None],
+    ) -> None:
+        """Measure the ablations, first ranked first, until the time is up; a few at least.
+
+        A half of the time takes the first few over as many texts, in their order, as it allows, the
+        other half further ablations over these texts: all over the same.
+        until: in seconds of the monotonic clock.
+        """
+        start = time.monotonic()
+        size, measured, texts = _FIRST_CHUNK, 0, list[int]()
+        for text in order:
+            measured += self.cover(part, ranked[:size], [text], lambda share: advance())
+            texts.append(text)
+            if time.monotonic() > (start + until) / 2:
+                break
+        done = size
+        while done < len(ranked):
+            spent, left = time.monotonic() - start, until - time.monotonic()
+            if measured:
+                # Half of what is left: the pace is an estimate, the budget is not to be overrun.
+                size = int(left / 2 * measured / max(spent, 1e-3) / len(texts))
+            if size < 1 or left <= 0:
+                return
+            chunk = ranked[done : done + size]
+            measured += self.cover(part, chunk, texts, lambda share: advance())
+            done += len(chunk)
+
+
+@dataclass
+class Measured:
+    """What was found of one job; ``complete`` is False where it was interrupted.
+
+    ranked_over: of how many texts a budget in seconds had time for the gradient.
+    """
+
+    job: Job
+    removals: Part
+    control: Part | None = None
+    gradients: Mapping[Head, float] = field(default_factory=dict)
+    ranked_over: int | None = None
+    seconds: float = 0.0
+    complete: bool = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not self.removals.pieces and not self.gradients
+
+    def report(self) -> AblationReport:
+        """The report of the texts that are done; of a part of one where none is.
+
+        Raises UsageError for a metric that the model does not have.
+        """
+        job, request, options = self.job, self.job.request, self.job.options
+        texts = self._texts()
+        effects = self._effects(self.removals, texts)
+        answer, foil = job.pair or ((0, None), (0, None))
+        return AblationReport(
+            job.model.info,
+            job.kind,
+            tuple(job.texts[text] for text in texts),
+            effects,
+            tuple(job.targets[text] for text in texts) if job.targets else (),
+            mode=options.mode,
+            unit=request.ablation.unit,
+            method=request.measure.how,
+            positions=options.positions,
+            metric=_metric(effects, job),
+            baseline=mean_baseline([p for p in self.removals.pieces if p.text in set(texts)]),
+            control=self._effects(self.control, texts) if self.control is not None else (),
+            gradients=self.gradients,
+            rank_correlation=_correlation(effects, self.gradients),
+            reference=job.reference_words,
+            draws=options.draws,
+            seed=options.seed,
+            seconds=self.seconds,
+            notes=(
+                *job.notes,
+                *self.removals.scan.notes,
+                *self._budget_notes(len(texts)),
+                *_few_texts(effects),
+            ),
+            complete=self.complete,
+            text=job.written[0],
+            texts_wanted=len(job.written),
+            answer=answer[1],
+            foil=foil[1],
+            top=request.view.top,
+            by_token=request.view.by_token,
+            index_base=request.counted.index_base,
+        )
+
+    def _budget_notes(self, measured: int) -> tuple[str, ...]:
+        """Over which share of the texts, where the time did not allow all."""
+        wanted = len(self.job.texts)
+        if self.ranked_over is None or self.ranked_over == measured == wanted:
+            return ()
+        return (
+            f"budget: of {wanted:,} texts, drawn with seed {self.job.options.seed}, there was time "
+            f"to rank by gradient over {self.ranked_over:,} and to measure over {measured:,}",
+        )
+
+    def _texts(self) -> list[int]:
+        """The texts over which everything is measured that is measured at all over the first."""
+        if not self.removals.pieces:
+            return list(range(len(self.job.texts)))
+        done = [self.removals.done(text) for text in range(len(self.job.texts))]
+        wanted = set().union(*done)
+        whole = [text for text, found in enumerate(done) if found == wanted]
+        return whole or [next(text for text, found in enumerate(done) if found)]
+
+    def _effects(self, part: Part, texts: list[int]) -> tuple[Effect, ...]:
+        counted = set(texts)
+        pieces = [piece for piece in part.pieces if piece.text in counted]
+        return ablation_effects(pieces, self.job.variants, self.job.options.seed)
+
+
+def _few_texts(effects: Sequence[Effect]) -> tuple[str, ...]:
+    """Why there is no interval, where several texts would let one expect it."""
+    texts = max((effect.texts for effect in effects), default=0)
+    if not 1 < texts < LEAST_TEXTS:
+        return ()
+    return (
+        f"no intervals: {texts} texts tell too little of how much texts differ; give at least "
+        f"{LEAST_TEXTS}",
+    )
+
+
+def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
+    """Run the job as far as it goes: to its end, or to Ctrl-C.
+
+    Where there are several texts, what the ranking shows is held against random directions.
+    """
+    run = ScanRun(job.variants, file)
+    found = Measured(job, run.part(_REMOVALS, job.scan()))
+    start = time.monotonic()  # to import torch takes seconds that are not the scan's
+    try:
+        _run(found, run, advance)
+    except KeyboardInterrupt:
+        found.complete = False
+    found.seconds = time.monotonic() - start
+    return found
+
+
+def _run(found: Measured, run: ScanRun, advance: Advance) -> None:
+    job, texts = found.job, range(len(found.job.texts))
+    how, amount = job.request.measure.how, job.request.measure.amount
+    if amount is not None and amount.seconds is not None:
+        _spend(found, run, amount.seconds, advance)
+        return
+    if how != "exact":
+        found.gradients = job.gradients(advance, texts)
+    if how == "gradient":
+        return
+    if amount is not None:
+        ranked = _by_gradient(job, found.gradients)[: amount.count]
+        run.cover(found.removals, ranked, texts, advance)
+        return
+    share = 1 - _CONTROL_SHARE if len(job.texts) > 1 else 1.0
+    everything = range(len(job.variants))
+    run.cover(found.removals, everything, texts, lambda done: advance(share * done))
+    if len(job.texts) > 1:
+        control = found.control = run.part(_CONTROL, job.scan(control=True))
+        ranked = _ranked(found)
+        run.cover(control, ranked, texts, lambda done: advance(share + (1 - share) * done))
+
+
+def _spend(found: Measured, run: ScanRun, seconds: float, advance: Advance) -> None:
+    """Rank and measure over as many texts as the time allows.
+
+    A run that goes on takes the ranking that it began with, or it would measure other heads.
+    """
+    job, order, start = found.job, found.job.drawn(), time.monotonic()
+
+    def spent() -> float:
+        return min((time.monotonic() - start) / seconds, 1.0)
+
+    known = run.kept(_RANKING)
+    if known is None:
+        count = 0
+
+        def enough() -> bool:
+            nonlocal count
+            count += 1
+            return spent() > _RANKING_SHARE
+
+        gradients = job.gradients(lambda done: advance(spent()), order, enough)
+        known = {"texts": count, "heads": [[*head, score] for head, score in gradients.items()]}
+        run.keep(_RANKING, known)
+    found.ranked_over = known["texts"]
+    found.gradients = {(layer, head): score for layer, head, score in known["heads"]}
+    ranked = _by_gradient(job, found.gradients)
+    run.spend(found.removals, ranked, order, start + seconds, lambda: advance(spent()))
+
+
+def _ranked(found: Measured) -> list[int]:
+    """The ablations that the ranking shows, and those of several heads."""
+    order = found.report().ranking()
+    shown = {effect.variant.heads for effect in (*order.matter, *order.harm)}
+    return [
+        index
+        for index, variant in enumerate(found.job.variants)
+        if variant.heads in shown or variant.name is not None
+    ]
+
+
+def _by_gradient(job: Job, gradients: Mapping[Head, float]) -> list[int]:
+    """The single heads, the most important by gradient first."""
+    singles = [index for index, variant in enumerate(job.variants) if len(variant.heads) == 1]
+    return sorted(singles, key=lambda index: -gradients[job.variants[index].heads[0]])
+
+
+def _correlation(effects: Sequence[Effect], gradients: Mapping[Head, float]) -> float | None:
+    """Of the gradient and the exact loss delta, over the heads that have both."""
+    both = [
+        (gradients[effect.head], effect.values["loss_delta"])
+        for effect in effects
+        if effect.head is not None and effect.head in gradients and "loss_delta" in effect.values
+    ]
+    if len(both) < 2:
+        return None
+    return spearman([gradient for gradient, _ in both], [loss for _, loss in both])
+
+
+def _metric(effects: Sequence[Effect], job: Job) -> Metric:
+    """The metric that ranks: as asked, else the loss, or the output's change where there is none.
+
+    Raises UsageError for one that the model does not have.
+    """
+    if not effects:
+        return "loss_delta"
+    known = [name for name in METRICS if name in effects[0].values]
+    wanted = job.request.measure.metric
+    if wanted is None:
+        defaults: tuple[Metric, ...] = ("loss_delta", "output_mse")
+        if job.pair is not None:
+            defaults = ("logit_diff", *defaults)
+        return next((name for name in defaults if name in known), known[0])
+    if wanted not in known:
+        raise UsageError(
+            f"{job.model.info.name!r} has no {wanted} here: choose --metric {', '.join(known)}"
+        )
+    return wanted

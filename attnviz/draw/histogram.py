@@ -1,0 +1,128 @@
+"""Histograms on a terminal: columns of blocks, side by side where there is room."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.segment import Segment
+
+from attnviz.draw.blocks import DIM, Block, Line, beside, stack
+from attnviz.draw.document import Histogram
+from attnviz.draw.labels import at_blanks
+from attnviz.draw.theme import Theme
+from attnviz.draw.ticks import percent
+
+__all__ = ["histogram_blocks"]
+
+_ROWS = 6
+_GAP = 3
+_GUTTER = 6
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_ASCII_LEVELS = " .:#"
+
+
+class _Layout(NamedTuple):
+    """How bins are laid out: how many make a bar, the columns of a bar, and whether the first bin
+    stands apart, a blank behind it, since it has no lower end."""
+
+    beside: bool
+    merged: int
+    wide: int
+    bins: int
+    apart: bool
+
+    @property
+    def bars(self) -> int:
+        """Without one that stands apart."""
+        return (self.bins - self.apart) // self.merged
+
+    @property
+    def columns(self) -> int:
+        return self.wide * (self.bars + self.apart) + self.apart
+
+    def column(self, place: float) -> int:
+        """Where a place, counted in bins, lies."""
+        if place >= self.bins:
+            return self.columns - 1
+        bar = math.floor((place - self.apart) / self.merged + 1e-9)
+        return self.apart * (self.wide + 1) + min(max(bar, 0), self.bars - 1) * self.wide
+
+
+def histogram_blocks(histograms: Sequence[Histogram], theme: Theme, room: int) -> Block:
+    """Two of them side by side, or all below each other, in ``room`` columns.
+
+    A bar is as tall as its share of ``top``, but whatever is not empty is drawn.
+    """
+    layout = _layout(histograms[0], len(histograms), room)
+    gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
+    drawn = [
+        _block(found, layout, theme, gutter)
+        for found, gutter in zip(histograms, gutters, strict=True)
+    ]
+    return beside(drawn, _GAP) if layout.beside else stack(drawn)
+
+
+def _layout(found: Histogram, count: int, room: int) -> _Layout:
+    bins, apart = len(found.shares), found.edges[0] == 0
+    for wide in (2, 1):
+        layout = _Layout(True, 1, wide, bins, apart)
+        if count == 2 and _GUTTER + 2 * layout.columns + _GAP <= room:
+            return layout
+    for merged in (1, 2, 4):
+        layout = _Layout(False, merged, 1, bins, apart)
+        if _GUTTER + layout.columns <= room:
+            break
+    return layout
+
+
+def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Block:
+    first, rest = found.shares[: layout.apart], found.shares[layout.apart :]
+    bars = [
+        sum(rest[start : start + layout.merged]) for start in range(0, len(rest), layout.merged)
+    ]
+    top = found.top * layout.merged
+    style = theme.ink(found.tint)
+    lead = _GUTTER if gutter else 0
+    lines: list[Line] = []
+    for words, shade in ((found.name, style), (found.words, DIM)):
+        lines += [
+            [Segment(" " * lead), Segment(piece, shade)]
+            for piece in at_blanks(theme.spell(words), layout.columns, "", theme.ellipsis)
+        ]
+    levels = _ASCII_LEVELS if theme.ascii else _LEVELS
+    for row in reversed(range(_ROWS)):
+        alone = "".join(_glyph(share / top, row, levels) * layout.wide + " " for share in first)
+        drawn = alone + "".join(_glyph(bar / top, row, levels) * layout.wide for bar in bars)
+        label = percent(top) if gutter and row == _ROWS - 1 else ""
+        lines.append([Segment(label.rjust(lead - 1).ljust(lead), DIM), Segment(drawn, style)])
+    lines += [[Segment(" " * lead + line, DIM)] for line in _axis(found, layout)]
+    return Block(tuple(lines), lead + layout.columns)
+
+
+def _glyph(share: float, row: int, levels: str) -> str:
+    """What a bar of ``share`` of the height shows in a row, counted from the bottom."""
+    steps = len(levels) - 1
+    height = math.ceil(min(share, 1.0) * _ROWS * steps - 1e-9)  # any share at all is seen
+    return levels[min(max(height - row * steps, 0), steps)]
+
+
+def _axis(found: Histogram, layout: _Layout) -> list[str]:
+    """The ticks below the bars, and the mark below them."""
+    text = [" "] * layout.columns
+    text[0] = "<" if layout.apart else " "
+    free = 0
+    for place, name in found.ticks:
+        at = layout.column(place)
+        if at >= free and at + len(name) <= layout.columns:
+            text[at : at + len(name)] = name
+            free = at + len(name) + 1
+    lines = ["".join(text).rstrip()]
+    if found.mark is not None:
+        at, words = layout.column(found.mark[0]), found.mark[1]
+        if len(words) + 1 <= at:
+            lines.append(f"{words:>{at - 1}} ^")
+        elif at + 2 + len(words) <= layout.columns:
+            lines.append(f"{'^':>{at + 1}} {words}")
+    return lines

@@ -1,0 +1,288 @@
+"""What ``attnviz heads`` has to say to programs: JSON, a table, arrays.
+
+Indices start at 0 whatever the names show. Where several runs are compared each head has an entry
+for each run; what differs between these stands as null and is found in ``variants``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.csv_cells import CsvTable, csv_text
+from attnviz.draw.decimals import json_number, shortest
+from attnviz.draw.files import Writer, text_file
+from attnviz.draw.model_facts import model_facts
+from attnviz.draw.scale import visible_cells
+from attnviz.heads.report import HeadsComparison
+from attnviz.records import HeadScores, HeadsReport
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = [
+    "SCHEMA",
+    "array_files",
+    "heads_rows",
+    "weight_rows",
+    "write_heads_csv",
+    "write_heads_json",
+    "write_heads_npz",
+    "write_heads_safetensors",
+]
+
+SCHEMA = "attnviz.heads/1"
+_VARIED = ("kind", "causal", "score")
+_TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
+_COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
+
+
+# JSON ----------------------------------------------------------------------------------------
+
+
+def _facts(found: HeadsComparison) -> dict[str, Any]:
+    """The document without its heads: the model, the text and its tokens."""
+    facts = _run_facts(found.first, found.target)
+    if len(found.reports) == 1:
+        return facts
+    variants = []
+    for report in found.reports:
+        own = _run_facts(report)
+        variants.append({name: own[name] for name in (*_VARIED, *_TOKENS) if name in own})
+    compared = [name for name in _VARIED if any(each[name] != facts[name] for each in variants)]
+    return {**facts, **dict.fromkeys(compared), "compared": compared, "variants": variants}
+
+
+def _run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]:
+    record = report.record
+    facts: dict[str, Any] = {
+        "schema": SCHEMA,
+        "model": model_facts(record.model),
+        "text": report.text,
+    }
+    if target is not None:
+        facts["target"] = target
+    facts |= {
+        **_varied(report),
+        "index_base": 0,
+        "sorted_by": report.sorted_by,
+        "tokens": list(record.queries.texts),
+        "token_ids": list(record.queries.ids),
+    }
+    if record.kind == "cross":
+        facts["key_tokens"] = list(record.keys.texts)
+        facts["key_token_ids"] = list(record.keys.ids)
+    return facts
+
+
+def _varied(report: HeadsReport) -> dict[str, Any]:
+    """In what one run may differ from another."""
+    record = report.record
+    return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
+
+
+def _entries(found: HeadsComparison) -> Iterator[tuple[dict[str, Any], HeadsReport, HeadScores]]:
+    """Each head of the first run, once for each run that kept it, without its weights.
+
+    Where runs are compared, ``variant`` is the place in ``variants``, ``moved`` the share of
+    attention on other keys than in variant 0.
+    """
+    for first in found.first.heads:
+        place = first.layer, first.head
+        for index in found.kept_by(*place):
+            report, moved = found.reports[index], found.moved[index]
+            scores = report.scores(*place)
+            entry = _head_entry(report, scores)
+            if len(found.reports) > 1:
+                entry = {"variant": index, **_varied(report), **entry}
+                entry["moved"] = None if moved is None else moved[place]
+            yield entry, report, scores
+
+
+def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
+    """Where a head sits, its scores (None: not measured), its label."""
+    group = report.record.model.group(scores.head)
+    return {
+        "layer": scores.layer,
+        "head": scores.head,
+        "kv_head": scores.head if group is None else group,
+        "entropy": scores.scores.get("entropy"),
+        **{name: value for name, value in scores.scores.items() if name != "entropy"},
+        "trait": {
+            "name": scores.trait.name,
+            "score": json_number(scores.trait.score),
+            "base_rate": json_number(scores.trait.base_rate),
+        },
+    }
+
+
+def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
+    """Weights (query, key) as lists; what is not a finite number becomes None."""
+    rows: list[list[float | None]] = shortest(weights).tolist()
+    if np.isfinite(weights).all():
+        return rows
+    finite = np.isfinite(weights).tolist()
+    return [
+        [value if good else None for value, good in zip(row, marks, strict=True)]
+        for row, marks in zip(rows, finite, strict=True)
+    ]
+
+
+def _encode(value: object) -> str:
+    """ASCII because tokens come from strangers: an escape sequence must not reach a terminal."""
+    return json.dumps(value, allow_nan=False)
+
+
+def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
+    """Each row of ``weight_rows`` as JSON.
+
+    ``%.9g`` prints a number of at most nine digits as its repr does, in half the time; but not
+    the point of a whole number, nor null: rows with such cells go the long way.
+    """
+    visible = visible_cells(weights.shape[0], weights.shape[1], causal)
+    special = (weights == np.rint(weights)) | ~np.isfinite(weights)
+    plain = ~np.where(visible, special, weights != 0).any(axis=1)
+    if weights.dtype != np.float32:
+        plain[:] = False
+    seen = visible.sum(axis=1).tolist()
+    for row, short, count in zip(weight_rows(weights), plain.tolist(), seen, strict=True):
+        if short:
+            digits = ", ".join(["%.9g"] * count) % tuple(row[:count])
+            yield f"[{digits}{', 0.0' * (len(row) - count)}]"
+        else:
+            yield _encode(row)
+
+
+def write_heads_json(found: HeadsComparison, stream: SupportsWrite[str]) -> None:
+    """Write everything as one JSON object, a row of weights at a time: all would not fit twice.
+
+    ``heads`` holds an entry a kept head and run, in the order of the first report; weights have
+    the fewest digits that give the same float32. A single run has a line for each row of weights,
+    a comparison one for each entry.
+    """
+    stream.write(_encode(_facts(found)).removesuffix("}") + ', "heads": [')
+    begin, between = ("\n", ",\n") if len(found.reports) == 1 else ("", ", ")
+    for index, (entry, report, scores) in enumerate(_entries(found)):
+        stream.write(f'{"," if index else ""}\n{_encode(entry).removesuffix("}")}, "weights": [')
+        weights = report.weights(scores.layer, scores.head)
+        for place, row in enumerate(_row_texts(weights, report.record.causal)):
+            stream.write((between if place else begin) + row)
+        stream.write("]}")
+    stream.write("\n]}\n")
+
+
+# A table -------------------------------------------------------------------------------------
+
+
+def heads_rows(found: HeadsComparison) -> Iterator[tuple[object, ...]]:
+    """The header, then a row for each head, query and key, of several runs for each run.
+
+    Cells that a causal query cannot see are left out.
+    """
+    several = len(found.reports) > 1
+    yield ("variant", *_VARIED, *_COLUMNS) if several else _COLUMNS
+    for entry, report, scores in _entries(found):
+        record = report.record
+        names = ("variant", *_VARIED, "layer", "head") if several else ("layer", "head")
+        start = [entry[name] for name in names]
+        rows = shortest(report.weights(scores.layer, scores.head)).tolist()
+        for query, row in enumerate(rows):
+            asking = record.queries.texts[query]
+            for key, weight in enumerate(row[: query + 1] if record.causal else row):
+                yield (*start, query, asking, key, record.keys.texts[key], weight)
+
+
+def write_heads_csv(found: HeadsComparison, stream: SupportsWrite[str]) -> None:
+    """Write ``heads_rows``; of a single run with every token quoted, and in half the time."""
+    if len(found.reports) > 1:
+        CsvTable(stream).writerows(heads_rows(found))
+        return
+    report, record = found.first, found.first.record
+    queries, keys = _numbered(record.queries.texts), _numbered(record.keys.texts)
+    stream.write(",".join(_COLUMNS) + "\n")
+    for scores in report.heads:
+        rows = shortest(report.weights(scores.layer, scores.head)).tolist()
+        for index, (query, row) in enumerate(zip(queries, rows, strict=True)):
+            seen = index + 1 if record.causal else len(row)
+            start = f"{scores.layer},{scores.head},{query},"
+            pairs = zip(keys[:seen], row[:seen], strict=True)
+            stream.write("".join([f"{start}{key},{weight}\n" for key, weight in pairs]))
+
+
+def _numbered(texts: tuple[str, ...]) -> list[str]:
+    """Each token with its index, as two fields; what acts on a terminal is written out."""
+    quoted = [csv_text(text).replace('"', '""') for text in texts]
+    return [f'{index},"{text}"' for index, text in enumerate(quoted)]
+
+
+# Arrays --------------------------------------------------------------------------------------
+
+
+def _provenance(found: HeadsComparison) -> str:
+    """The JSON document without the weights."""
+    return _encode({**_facts(found), "heads": [entry for entry, _, _ in _entries(found)]})
+
+
+def write_heads_npz(found: HeadsComparison, stream: BinaryIO) -> None:
+    """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``.
+
+    ``weights`` (kept head, query, key) in the order of ``report.heads``; ``layers`` and ``heads``
+    give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is L2H5;
+    ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
+    ``provenance``: the JSON document without the weights. NumPy drops NUL characters at the end
+    of a string: the tokens in ``provenance`` keep them. Where runs are compared the names end in
+    ``_VARIANT``, as in ``weights_1``; ``provenance`` is there once.
+    """
+    arrays: dict[str, Any] = {"provenance": np.array(_provenance(found))}
+    for index, report in enumerate(found.reports):
+        end = f"_{index}" if len(found.reports) > 1 else ""
+        facts, heads = _run_facts(report), report.heads
+        arrays |= {
+            f"weights{end}": np.stack([report.weights(each.layer, each.head) for each in heads]),
+            f"layers{end}": np.array([each.layer for each in heads]),
+            f"heads{end}": np.array([each.head for each in heads]),
+        }
+        arrays |= {f"{name}{end}": np.array(facts[name]) for name in _TOKENS if name in facts}
+    np.savez(stream, allow_pickle=False, **arrays)
+
+
+def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
+    """Write a tensor ``layer.N.weights`` (kept head, query, key) for each kept layer.
+
+    Metadata, all JSON: ``heads`` (the head indices of each layer's tensor, by layer), ``tokens``,
+    ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``; ``provenance``: the
+    JSON document without the weights. ``schema`` is plain text. Where runs are compared the names
+    begin with ``variant.V.``, ``heads`` is by tensor, and the tokens are in ``provenance``.
+    """
+    from safetensors.numpy import save
+
+    several = len(found.reports) > 1
+    tensors: dict[str, NDArray[np.floating]] = {}
+    heads: dict[str, list[int]] = {}
+    for index, report in enumerate(found.reports):
+        for kept in report.record.layers:
+            name = f"{f'variant.{index}.' if several else ''}layer.{kept.layer}.weights"
+            tensors[name] = np.ascontiguousarray(kept.weights)
+            heads[name if several else str(kept.layer)] = list(kept.heads)
+    facts = {} if several else _run_facts(found.first)
+    metadata = {
+        "schema": SCHEMA,
+        "heads": json.dumps(heads),
+        "provenance": _provenance(found),
+        **{name: json.dumps(facts[name]) for name in _TOKENS if name in facts},
+    }
+    stream.write(save(tensors, metadata=metadata))
+
+
+def array_files(found: HeadsComparison) -> dict[str, Writer]:
+    """What writes weights to a file, by the ending of its name."""
+    return {
+        ".csv": text_file(partial(write_heads_csv, found)),
+        ".npz": partial(write_heads_npz, found),
+        ".safetensors": partial(write_heads_safetensors, found),
+    }

@@ -1,0 +1,277 @@
+"""What ``attnviz heads`` has to say: every head small, notable ones in full, or lists of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attnviz.draw.decimals import json_number
+from attnviz.draw.document import (
+    WEIGHTS,
+    Beside,
+    Column,
+    Document,
+    Facts,
+    Group,
+    Map,
+    Maps,
+    Note,
+    Part,
+    Quote,
+    Row,
+    Say,
+    Table,
+)
+from attnviz.draw.heatmap import values_fit
+from attnviz.draw.legend import legend
+from attnviz.draw.panels import map_axes
+from attnviz.draw.provenance import model_words, share, size_words, trait_text
+from attnviz.heads.overview import overview
+from attnviz.heads.report import HeadsComparison, View
+from attnviz.heads.token_pairs import pairs_table, token_maps
+from attnviz.heads.words import explanation, name_words, score_words, variant_names
+from attnviz.records import HeadScores, HeadsReport
+
+__all__ = ["heads_document", "shown_heads"]
+
+_SCALE = WEIGHTS._replace(
+    after="colour: square root of the weight · a row is the token that looks (query), a column "
+    "the token looked at (key)"
+)
+_LONGEST = 100
+_LEAST_HEIGHT = 45
+_CHROME = 7  # lines above and below the maps: provenance, what a cell is, labels, blanks
+_COMPARED_HEIGHT = 40  # of the overviews of all runs together
+_FEW_HEADS, _FEW_QUERIES = 8, 16
+_BETWEEN_HEADS = 8
+_LEAST_CELL = {False: 2, True: 4}
+"""The narrowest cells with which compared maps stay side by side: without and with values."""
+
+_CAPTION = 14  # letters below a small map of a picture
+
+
+def heads_document(found: HeadsComparison, view: View) -> Document:
+    """One run, or several side by side: each head's maps then stand beside each other.
+
+    Tables, words and the small maps of all heads stand below each other, a group for each run.
+    """
+    records = [report.record for report in found.reports]
+    shared, names = variant_names(records)
+    info = records[0].model
+    groups = [
+        Group(_provenance(found, shared, names)),
+        Group([Note(note) for note in info.notes]),
+    ]
+    if view.words or view.top is not None:
+        listed = [_listed(report, view, index) for index, report in enumerate(found.reports)]
+        groups += [_headed(name, part) for name, part in zip(names, listed, strict=True)]
+        groups += [Group([_legend(found, view)])] if view.words else []
+    elif len(records) > 1:
+        groups += [*_compared(found, names, view), Group([_legend(found, view)])]
+    else:
+        groups += _single(found.first, view)
+    groups.append(Group([_scores(found, names)], full=True))
+    name = info.name if info.is_array else f"attention heads of {info.name}"
+    return Document(
+        name,
+        name[:1].upper() + name[1:],
+        groups,
+        [Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
+        [Facts([(hint, False) for hint in view.hints], tone="faint")] if view.hints else (),
+    )
+
+
+def _provenance(found: HeadsComparison, shared: list[str], names: list[list[str]]) -> list[Part]:
+    """Which model, which weights, which text: what a reader needs to repeat the run."""
+    info = found.first.record.model
+    sizes = [size_words(report.record) for report in found.reports]
+    alike = len(set(sizes)) == 1
+    seed = "no seed used" if info.seed is None else f"seed {info.seed}"
+    words = [*shared, *sizes[:alike], *([] if info.is_array else [seed])]
+    parts: list[Part] = [Facts([*model_words(info), *((word, False) for word in words)])]
+    if found.first.text or not info.is_array:
+        parts.append(Quote("text", found.first.text))
+    targets = dict.fromkeys(each.target for each in found.reports if each.target is not None)
+    parts += [Quote("target", target) for target in targets]
+    if len(found.reports) > 1:
+        beside = [
+            " and ".join(name) + ("" if alike else f" ({size})")
+            for name, size in zip(names, sizes, strict=True)
+        ]
+        beside[0] = f"side by side: {beside[0]}"
+        parts.append(Facts([(words, False) for words in beside]))
+    return parts
+
+
+def _headed(name: Sequence[str], part: Part) -> Group:
+    """A part under the words in which a run differs from the others."""
+    head = [Facts([(word, True) for word in name])] if name else []
+    return Group([*head, part], spaced=True)
+
+
+def _listed(report: HeadsReport, view: View, index: int) -> Part:
+    if view.words:
+        return token_maps(report, *view.words[index], view.values)
+    return pairs_table(report, view.top or 1)
+
+
+def _legend(found: HeadsComparison, view: View) -> Maps:
+    """The scale of maps that stand in other parts."""
+    shown = _map(found.first, found.first.heads[0])
+    return Maps(
+        (),
+        scale=WEIGHTS if view.words else _SCALE,
+        screen=lambda theme, room: legend(
+            theme, room, view.values and values_fit(map_axes(shown, theme), room)
+        ),
+    )
+
+
+# One run -------------------------------------------------------------------------------------
+
+
+def _single(report: HeadsReport, view: View) -> Iterator[Group]:
+    if report.selected or _few_heads(report):
+        drawn = [_map(report, scores) for scores in report.heads]
+        yield Group([_full(drawn, report, view)])
+        return
+    yield Group([_overview(report, None)])
+    title = "The most telling heads"
+    if report.sorted_by is not None:
+        title = f"The first {len(report.notable)} by {report.sorted_by.replace('_', ' ')}"
+    drawn = [_map(report, report.scores(*place)) for place in report.notable]
+    yield Group([_full(drawn, report, view)._replace(title=[(title, True)])])
+
+
+def _few_heads(report: HeadsReport) -> bool:
+    """Whether all heads can be shown in full at once, as a textbook's figure does."""
+    return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
+
+
+def _full(maps: Sequence[Map], report: HeadsReport, view: View) -> Maps:
+    return Maps(maps, values=view.values, index_base=report.index_base, scale=_SCALE)
+
+
+def _map(report: HeadsReport, scores: HeadScores) -> Map:
+    """One head's weights under its name and its scores."""
+    record, (label, *rest) = report.record, score_words(report, scores)
+    title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
+    return Map(
+        report.name(scores.layer, scores.head),
+        report.weights(scores.layer, scores.head),
+        record.queries,
+        record.keys,
+        title,
+        causal=record.causal,
+    )
+
+
+def _overview(report: HeadsReport, height: int | None) -> Maps:
+    """Every head small: rows are layers, columns are heads, or as they are sorted.
+
+    height: the lines that the maps may take on a terminal; None for those of the screen.
+    """
+    maps = []
+    for scores in report.heads:
+        caption = trait_text(scores.trait, _CAPTION)
+        if report.sorted_by is not None:
+            value = scores.scores[report.sorted_by]
+            caption = "not measured" if value is None else f"{value:.3f}"
+        tip = " · ".join(score_words(report, scores))
+        shown = _map(report, scores)._replace(words=(), below=[(caption, False)], tip=tip)
+        maps.append(shown)
+    title = "All heads"
+    if report.sorted_by is not None:
+        title = f"Heads by {report.sorted_by.replace('_', ' ')}"
+    return Maps(
+        maps,
+        [(title, True)],
+        small=(8, 16),
+        across=report.record.model.heads if report.sorted_by is None else 0,
+        scale=None,
+        screen=lambda theme, room: overview(
+            report, theme, room, height or max(theme.lines, _LEAST_HEIGHT) - _CHROME
+        ),
+    )
+
+
+# Several runs --------------------------------------------------------------------------------
+
+
+def _compared(found: HeadsComparison, names: list[list[str]], view: View) -> Iterator[Group]:
+    """Each head's maps side by side, where there are many heads below those of all."""
+    if not _whole(found):
+        height = _COMPARED_HEIGHT // len(names)
+        for report, name in zip(found.reports, names, strict=True):
+            yield _headed(name, _overview(report, height))
+    heads = [_side_by_side(found, place, names, view) for place in shown_heads(found)]
+    yield Group(heads, beside=Beside(0, _BETWEEN_HEADS))
+
+
+def shown_heads(found: HeadsComparison) -> tuple[tuple[int, int], ...]:
+    """The heads (layer, head) whose full maps are shown: all if chosen or few, else the notable.
+
+    A head is notable where it is in any of the runs.
+    """
+    if _whole(found):
+        return tuple((entry.layer, entry.head) for entry in found.first.heads)
+    ranked = zip(*(report.notable for report in found.reports), strict=False)
+    return tuple(dict.fromkeys(place for places in ranked for place in places))
+
+
+def _whole(found: HeadsComparison) -> bool:
+    return found.first.selected or all(map(_few_heads, found.reports))
+
+
+def _side_by_side(
+    found: HeadsComparison, place: tuple[int, int], names: list[list[str]], view: View
+) -> Group:
+    """One head's maps under its name, each with what it moved against the first."""
+    maps = []
+    for index in found.kept_by(*place):
+        report, moved = found.reports[index], found.moved[index]
+        words = score_words(report, report.scores(*place))
+        words += [] if moved is None else [f"moved {share(moved[place])}"]
+        shown = _map(report, report.scores(*place))
+        maps.append(
+            shown._replace(
+                name=f"{shown.name} · {' · '.join(names[index])}",
+                words=[(word, True) for word in names[index]],
+                below=[(word, False) for word in words],
+            )
+        )
+    title = name_words(found.first, found.first.scores(*place))
+    drawn = _full(maps, found.first, view)
+    return Group([Facts(title), drawn._replace(least_cell=_LEAST_CELL[view.values], scale=None)])
+
+
+# Scores --------------------------------------------------------------------------------------
+
+
+def _scores(found: HeadsComparison, names: list[list[str]]) -> Table:
+    """Every score of every kept head in every run; a dash where the text cannot show it."""
+    grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
+    measures = list(found.first.heads[0].scores)
+    columns = [
+        Column("head", right=False),
+        *[Column("key/value head")] * grouped,
+        *[Column("attention", right=False)] * several,
+        Column("trait", right=False),
+        *map(Column, ("score", "even spread", *(name.replace("_", " ") for name in measures))),
+        *[Column("moved")] * several,
+    ]
+    rows = []
+    for first in found.first.heads:
+        place = first.layer, first.head
+        for index in found.kept_by(*place):
+            report, moved = found.reports[index], found.moved[index]
+            scores, group = report.scores(*place), report.record.model.group(first.head)
+            trait = scores.trait
+            numbers = [trait.score, trait.base_rate, *scores.scores.values()]
+            numbers += [None if moved is None else moved[place]] if several else []
+            cells = [report.name(*place)]
+            cells += [] if group is None else [str(group + report.index_base)]
+            cells += [" · ".join(names[index])] * several + [trait.name]
+            known = map(json_number, numbers)
+            cells += ["–" if number is None else f"{number:.3f}" for number in known]
+            rows.append(Row(cells))
+    return Table(columns, rows, [("Scores", True)])

@@ -1,0 +1,228 @@
+"""From the fields of a config.json to a spec: what the adapters of all families share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from attnviz.errors import LoadError
+from attnviz.params.specs import (
+    AttentionSpec,
+    Dense,
+    FeedForwardSpec,
+    LayerSpec,
+    ModelSpec,
+    Norm,
+    Part,
+    StackSpec,
+    Table,
+)
+
+__all__ = [
+    "MOST",
+    "MOST_LAYERS",
+    "Adapter",
+    "Fields",
+    "Reader",
+    "UnclaimedError",
+    "block",
+    "head",
+    "layer_norm",
+    "model",
+    "plain_feed_forward",
+    "square_attention",
+    "tables",
+]
+
+MOST = 10**15
+"""The largest size that is believed; the same as of the options."""
+
+MOST_LAYERS = 100_000
+"""So many layers are told apart at most."""
+
+_SIMILAR = 0.85
+
+
+class UnclaimedError(Exception):
+    """This config asks for something that the arithmetic does not cover."""
+
+
+class Fields:
+    """A config's fields; every question is noted, so that a misspelt field can be found."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        name: str,
+        defaults: Mapping[str, Any],
+        spellings: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._defaults = defaults
+        self._spellings = spellings or {}
+        self._asked: set[str] = set()
+
+    def get(self, key: str) -> Any:
+        """The field, or the default where it is not there; a null is a null."""
+        for spelling in (*self._spellings.get(key, ()), key):
+            self._asked.add(spelling)
+            if spelling in self._config:
+                return self._config[spelling]
+        return self._defaults.get(key)
+
+    def whole(self, key: str, least: int = 1) -> int:
+        """A field that is a whole number; LoadError where it is none, or less than ``least``."""
+        value = self.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+            raise LoadError(
+                f"the config of {self.name!r} has {key} = {value!r}: expected a whole number of "
+                f"{least} or more, {MOST:,} at most"
+            )
+        return value
+
+    def optional(self, key: str, least: int = 1) -> int | None:
+        """A whole number, or None where the field is null or missing."""
+        return None if self.get(key) is None else self.whole(key, least)
+
+    def flag(self, key: bool | str) -> bool:
+        """A switch: itself where it is fixed in the family, else the field of that name."""
+        return key if isinstance(key, bool) else bool(self.get(key))
+
+    def listed(self, key: str, length: int) -> list[Any] | None:
+        """A list with an entry per layer, or None where there is none."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) < length:
+            raise LoadError(
+                f"the config of {self.name!r} has {key} = {value!r}: expected a list of {length}"
+            )
+        return value[:length]
+
+    def divided(self, width: int, heads: int) -> int:
+        """The width of a head; LoadError where heads do not divide the model's width."""
+        if width % heads:
+            raise LoadError(
+                f"the config of {self.name!r} has {heads} heads, which do not divide its width "
+                f"{width}"
+            )
+        return width // heads
+
+    def grouped(self, heads: int, kv_heads: int) -> int:
+        """The key/value heads; LoadError where they do not divide the query heads."""
+        if heads % kv_heads:
+            raise LoadError(
+                f"the config of {self.name!r} has {kv_heads} key/value heads, which do not divide "
+                f"its {heads} heads"
+            )
+        return kv_heads
+
+    def misspelt(self) -> tuple[str, str] | None:
+        """A field that was not asked for, with the one that it resembles; None without one."""
+        for key in self._config:
+            if key not in self._asked:
+                close = difflib.get_close_matches(key, self._asked, n=1, cutoff=_SIMILAR)
+                if close and close[0] not in self._config:
+                    return key, close[0]
+        return None
+
+
+Reader: TypeAlias = "Callable[[Fields], ModelSpec]"
+
+
+class Adapter(NamedTuple):
+    """One model type.
+
+    classes: the class names that are claimed, each with what reads its spec.
+    assumed: the class that is counted where a config names none.
+    defaults: the fields that its config class fills in.
+    spellings: other names of a field, the family's own first.
+    """
+
+    classes: Mapping[str, Reader]
+    assumed: str
+    defaults: Mapping[str, Any]
+    spellings: Mapping[str, tuple[str, ...]] = {}
+
+
+def layer_norm(label: str, width: int) -> Norm:
+    """A layer norm with scale and shift."""
+    return Norm(label, width, shift=True)
+
+
+def square_attention(
+    fields: Fields,
+    width: int,
+    heads: int,
+    *,
+    bias: bool = True,
+    output_bias: bool | None = None,
+    key_bias: bool | None = None,
+    kv_heads: int | None = None,
+    window: int | None = None,
+    keeps_all: bool = False,
+    source_width: int | None = None,
+    parts: tuple[Part, ...] = (),
+) -> AttentionSpec:
+    """Attention whose heads share the model's width; ``source_width`` makes it cross attention."""
+    dim = fields.divided(width, heads)
+    return AttentionSpec(
+        d_model=width,
+        heads=heads,
+        kv_heads=fields.grouped(heads, kv_heads or heads),
+        head_dim=dim,
+        value_dim=dim,
+        query_bias=bias,
+        key_bias=bias if key_bias is None else key_bias,
+        value_bias=bias,
+        output_bias=bias if output_bias is None else output_bias,
+        window=window,
+        keeps_all=keeps_all,
+        cross=source_width is not None,
+        source_width=source_width,
+        parts=parts,
+    )
+
+
+def plain_feed_forward(width: int, inner: int, bias: bool = True) -> FeedForwardSpec:
+    """Two matrices with one activation in between."""
+    return FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
+
+
+def block(
+    *attentions: AttentionSpec,
+    feed_forward: FeedForwardSpec,
+    norms: int,
+    shift: bool = True,
+    parts: tuple[Part, ...] = (),
+) -> LayerSpec:
+    """A layer with so many norms of the model's width."""
+    width = attentions[0].d_model
+    labels = ("attention norm", "feed-forward norm", "cross attention norm")
+    return LayerSpec(
+        attentions,
+        feed_forward,
+        tuple(Norm(label, width, shift=shift) for label in labels[:norms]),
+        parts,
+    )
+
+
+def tables(vocab: int, width: int, positions: int | None = None) -> tuple[Table, ...]:
+    """A token table, and a position table of so many rows."""
+    token = Table("token embedding", vocab, width)
+    if positions is None:
+        return (token,)
+    return (token, Table("position embedding", positions, width))
+
+
+def head(fields: Fields, width: int, bias: bool | str = False) -> Dense:
+    """The matrix onto the vocabulary, tied or not."""
+    tied = fields.flag("tie_word_embeddings")
+    return Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
+
+
+def model(fields: Fields, *stacks: StackSpec, embeddings: tuple[Part, ...] = ()) -> ModelSpec:
+    """The stacks as a model of the config's name."""
+    return ModelSpec(fields.name, "", stacks, embeddings)

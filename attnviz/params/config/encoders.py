@@ -1,0 +1,294 @@
+"""Encoders of texts and of images: their configs, and the specs of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from attnviz.params.config.adapter import (
+    Adapter,
+    Fields,
+    Reader,
+    UnclaimedError,
+    block,
+    head,
+    layer_norm,
+    model,
+    plain_feed_forward,
+    square_attention,
+    tables,
+)
+from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Part, StackSpec, Table
+
+__all__ = ["ENCODER_ADAPTERS", "VISION_ADAPTERS"]
+
+_Purpose = Literal["bare", "masked", "pretraining"]
+
+
+class _Row(NamedTuple):
+    """How an encoder differs from BERT.
+
+    pooled: the bare model has a pooler.
+    types: it has a table of segment types.
+    narrow: its tables have their own width, with a matrix in between where that differs.
+    always_widened: that matrix is there even where the widths are equal.
+    shared: all layers are one and the same (Lan et al. 2020).
+    spare_bias: an untied masked head comes with a second bias, which the tied one shares.
+    """
+
+    pooled: bool = True
+    types: bool = True
+    narrow: bool = False
+    always_widened: bool = False
+    shared: bool = False
+    spare_bias: bool = True
+
+
+def _read_encoder(fields: Fields, row: _Row, purpose: _Purpose) -> ModelSpec:
+    """The design of an encoder alone, with its masked head, or with both pre-training heads."""
+    if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
+        raise UnclaimedError
+    width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    if row.shared and (fields.whole("num_hidden_groups"), fields.whole("inner_group_num")) != (
+        1,
+        1,
+    ):
+        raise UnclaimedError
+    layer = block(
+        square_attention(fields, width, heads),
+        feed_forward=plain_feed_forward(width, fields.whole("intermediate_size")),
+        norms=2,
+    )
+    narrow = fields.whole("embedding_size") if row.narrow else width
+    pooled = row.pooled and purpose != "masked"
+    stack = StackSpec(
+        name="encoder",
+        groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
+        causal=False,
+        embeddings=_token_tables(fields, row, narrow, width),
+        norms=(layer_norm("embedding norm", narrow),),
+        parts=(
+            *((Dense("pooler", width, width, bias=True, places=1),) if pooled else ()),
+            *(() if purpose == "bare" else _transform(fields, row, width, narrow)),
+            *(_next_sentence(width) if purpose == "pretraining" else ()),
+        ),
+        head=None if purpose == "bare" else head(fields, narrow, bias=True),
+        max_positions=fields.whole("max_position_embeddings"),
+    )
+    return model(fields, stack)
+
+
+def _token_tables(fields: Fields, row: _Row, narrow: int, width: int) -> tuple[Part, ...]:
+    positions = fields.whole("max_position_embeddings")
+    made: list[Part] = [*tables(fields.whole("vocab_size"), narrow, positions)]
+    types = fields.whole("type_vocab_size", least=0) if row.types else 0
+    if types:
+        made.append(Table("type embedding", types, narrow))
+    if row.narrow and (row.always_widened or narrow != width):
+        made.append(Dense("embedding projection", narrow, width, bias=True))
+    return tuple(made)
+
+
+def _transform(fields: Fields, row: _Row, width: int, narrow: int) -> tuple[Part, ...]:
+    parts = (Dense("masked head", width, narrow, bias=True), layer_norm("masked head norm", narrow))
+    if fields.flag("tie_word_embeddings") or not row.spare_bias:
+        return parts
+    return (*parts, Table("second head bias", 1, fields.whole("vocab_size")))
+
+
+def _next_sentence(width: int) -> tuple[Part, ...]:
+    return (Dense("next-sentence head", width, 2, bias=True, places=1),)
+
+
+def _encoder(
+    prefix: str,
+    defaults: Mapping[str, Any],
+    row: _Row,
+    *,
+    pretraining: bool = False,
+    spellings: Mapping[str, tuple[str, ...]] | None = None,
+) -> Adapter:
+    classes: dict[str, Reader] = {
+        f"{prefix}Model": partial(_read_encoder, row=row, purpose="bare"),
+        f"{prefix}ForMaskedLM": partial(_read_encoder, row=row, purpose="masked"),
+    }
+    if pretraining:
+        classes[f"{prefix}ForPreTraining"] = partial(_read_encoder, row=row, purpose="pretraining")
+    return Adapter(classes, f"{prefix}Model", defaults, spellings or {})
+
+
+def _bert_sizes(vocab: int = 30522, **more: Any) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "tie_word_embeddings": True,
+        **more,
+    }
+
+
+ENCODER_ADAPTERS = {
+    "bert": _encoder("Bert", _bert_sizes(), _Row(), pretraining=True),
+    "roberta": _encoder("Roberta", _bert_sizes(50265), _Row()),
+    "xlm-roberta": _encoder("XLMRoberta", _bert_sizes(), _Row()),
+    "camembert": _encoder("Camembert", _bert_sizes(), _Row()),
+    "electra": _encoder(
+        "Electra",
+        _bert_sizes(
+            embedding_size=128, hidden_size=256, num_attention_heads=4, intermediate_size=1024
+        ),
+        _Row(pooled=False, narrow=True, spare_bias=False),
+    ),
+    "distilbert": _encoder(
+        "DistilBert",
+        _bert_sizes(num_hidden_layers=6),
+        _Row(pooled=False, types=False, spare_bias=False),
+        spellings={
+            "hidden_size": ("dim",),
+            "num_attention_heads": ("n_heads",),
+            "num_hidden_layers": ("n_layers",),
+            "intermediate_size": ("hidden_dim",),
+        },
+    ),
+    "albert": _encoder(
+        "Albert",
+        _bert_sizes(
+            30000,
+            embedding_size=128,
+            hidden_size=4096,
+            num_attention_heads=64,
+            intermediate_size=16384,
+            num_hidden_groups=1,
+            inner_group_num=1,
+        ),
+        _Row(narrow=True, always_widened=True, shared=True),
+    ),
+}
+
+
+class _VisionRow(NamedTuple):
+    """How a vision transformer differs from ViT.
+
+    tokens: learned vectors before the patches, with their place in the position table.
+    mask_token: a vector that takes the place of hidden patches, if the config wants it.
+    scaled: learned scales behind attention and feed-forward part.
+    ratio: the inner width is told as a multiple of the model's.
+    pooled: the bare model has a pooler.
+    """
+
+    tokens: tuple[str, ...] = ("class token",)
+    mask_token: bool = False
+    scaled: bool = False
+    ratio: bool = False
+    pooled: bool = True
+
+
+def _read_vision(
+    fields: Fields, row: _VisionRow, purpose: Literal["bare", "classifying"]
+) -> ModelSpec:
+    """The design of the backbone, or of the classifier on it."""
+    width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    if fields.flag("use_swiglu_ffn"):
+        raise UnclaimedError
+    scales = tuple(Table(f"scale {n}", 1, width) for n in (1, 2)) if row.scaled else ()
+    layer = block(
+        square_attention(fields, width, heads, bias=fields.flag("qkv_bias"), output_bias=True),
+        feed_forward=plain_feed_forward(width, _inner_width(fields, row, width)),
+        norms=2,
+        parts=scales,
+    )
+    patches = _patches(fields)
+    tokens = patches + len(row.tokens)
+    stack = StackSpec(
+        name="vision",
+        groups=(LayerGroup(layer, fields.whole("num_hidden_layers")),),
+        causal=False,
+        embeddings=_patch_embeddings(fields, row, width, patches, tokens),
+        norms=(layer_norm("final norm", width),),
+        parts=_ends(fields, row, width, purpose),
+        tokens=tokens,
+        max_positions=tokens,
+    )
+    return model(fields, stack)
+
+
+def _inner_width(fields: Fields, row: _VisionRow, width: int) -> int:
+    if not row.ratio:
+        return fields.whole("intermediate_size")
+    ratio = fields.get("mlp_ratio")
+    return int(width * ratio)
+
+
+def _patches(fields: Fields) -> int:
+    image, patch = fields.get("image_size"), fields.get("patch_size")
+    if not isinstance(image, int) or not isinstance(patch, int):
+        raise UnclaimedError
+    return (fields.whole("image_size") // fields.whole("patch_size")) ** 2
+
+
+def _patch_embeddings(
+    fields: Fields, row: _VisionRow, width: int, patches: int, tokens: int
+) -> tuple[Part, ...]:
+    area = fields.whole("num_channels") * fields.whole("patch_size") ** 2
+    learned = [*row.tokens]
+    if row.mask_token and fields.flag("use_mask_token"):
+        learned.append("mask token")
+    return (
+        Dense("patch embedding", area, width, bias=True, places=patches),
+        Table("position embedding", tokens, width),
+        *(Table(label, 1, width) for label in learned),
+    )
+
+
+def _ends(
+    fields: Fields, row: _VisionRow, width: int, purpose: Literal["bare", "classifying"]
+) -> tuple[Part, ...]:
+    if purpose == "classifying":
+        given = fields.get("id2label")
+        labels = len(given) if isinstance(given, dict) else fields.whole("num_labels", least=0)
+        return (Dense("classifier", width, labels, bias=True, places=1),) if labels else ()
+    if not row.pooled:
+        return ()
+    outwards = fields.optional("pooler_output_size") or width
+    return (Dense("pooler", width, outwards, bias=True, places=1),)
+
+
+def _vision(prefix: str, row: _VisionRow, classifier: bool, **more: Any) -> Adapter:
+    classes: dict[str, Reader] = {f"{prefix}Model": partial(_read_vision, row=row, purpose="bare")}
+    if classifier:
+        read = partial(_read_vision, row=row, purpose="classifying")
+        classes[f"{prefix}ForImageClassification"] = read
+    defaults = {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "image_size": 224,
+        "patch_size": 16,
+        "num_channels": 3,
+        "qkv_bias": True,
+        "num_labels": 2,
+        **more,
+    }
+    return Adapter(classes, f"{prefix}Model", defaults)
+
+
+VISION_ADAPTERS = {
+    "vit": _vision("ViT", _VisionRow(), classifier=True),
+    "deit": _vision(
+        "DeiT", _VisionRow(tokens=("class token", "distillation token")), classifier=True
+    ),
+    "dinov2": _vision(
+        "Dinov2",
+        _VisionRow(mask_token=True, scaled=True, ratio=True, pooled=False),
+        classifier=False,
+        patch_size=14,
+        mlp_ratio=4,
+        use_mask_token=True,
+    ),
+}

@@ -1,0 +1,301 @@
+"""Encoder–decoders (T5, BART and their kin): their configs, and the designs of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from attnviz.params.config.adapter import (
+    MOST_LAYERS,
+    Adapter,
+    Fields,
+    UnclaimedError,
+    block,
+    head,
+    layer_norm,
+    model,
+    plain_feed_forward,
+    square_attention,
+    tables,
+)
+from attnviz.params.specs import (
+    AttentionSpec,
+    Buffer,
+    Dense,
+    FeedForwardSpec,
+    LayerGroup,
+    LayerSpec,
+    ModelSpec,
+    Norm,
+    Part,
+    StackSpec,
+    Table,
+)
+
+__all__ = ["PAIR_ADAPTERS"]
+
+_Purpose = Literal["bare", "generating"]
+_Side = Literal["encoder", "decoder"]
+
+
+class _BartRow(NamedTuple):
+    """How a model differs from BART.
+
+    positions: rows of the position tables beyond the longest sequence; None without a table.
+    first_norm, final_norm: a norm behind the embeddings, and behind the last layer.
+    logits_buffer: the generating class stores a bias of the logits that is not trained.
+    """
+
+    positions: int | None = 0
+    first_norm: bool = False
+    final_norm: bool = True
+    logits_buffer: bool = True
+
+
+def _read_bart(fields: Fields, row: _BartRow, purpose: _Purpose) -> ModelSpec:
+    """Both stacks, which share one token table with the head."""
+    width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
+    separate = fields.get("share_encoder_decoder_embeddings") is False
+    other_vocab = fields.get("decoder_vocab_size") not in (None, vocab)
+    if separate or other_vocab or not fields.flag("tie_word_embeddings"):
+        raise UnclaimedError
+    ending = Dense("head", width, vocab, tied=True) if purpose == "generating" else None
+    buffers = (Buffer("logits bias", vocab),) if ending and row.logits_buffer else ()
+    limit = fields.whole("max_position_embeddings")
+    rows = None if row.positions is None else limit + row.positions
+    return model(
+        fields,
+        _bart_stack(fields, row, "encoder", rows, limit),
+        _bart_stack(fields, row, "decoder", rows, limit, ending, buffers),
+        embeddings=tables(vocab, width),
+    )
+
+
+def _bart_stack(
+    fields: Fields,
+    row: _BartRow,
+    side: _Side,
+    rows: int | None,
+    limit: int,
+    ending: Dense | None = None,
+    buffers: tuple[Buffer, ...] = (),
+) -> StackSpec:
+    width = fields.whole("d_model")
+    norms = [layer_norm("embedding norm", width)] if row.first_norm else []
+    norms += [layer_norm("final norm", width)] if row.final_norm else []
+    return StackSpec(
+        name=side,
+        groups=(_layers(fields, side),),
+        causal=side == "decoder",
+        embeddings=() if rows is None else (Table("position embedding", rows, width),),
+        norms=tuple(norms),
+        head=ending,
+        max_positions=limit,
+        reads="source" if side == "encoder" else "target",
+        buffers=buffers,
+    )
+
+
+def _layers(fields: Fields, side: _Side, key_bias: bool | None = None) -> LayerGroup:
+    width, heads = fields.whole("d_model"), fields.whole(f"{side}_attention_heads")
+    own = square_attention(fields, width, heads, key_bias=key_bias)
+    inner = plain_feed_forward(width, fields.whole(f"{side}_ffn_dim"))
+    if side == "encoder":
+        layer = block(own, feed_forward=inner, norms=2)
+    else:
+        cross = square_attention(fields, width, heads, key_bias=key_bias, source_width=width)
+        layer = block(own, cross, feed_forward=inner, norms=3)
+    return LayerGroup(layer, fields.whole(f"{side}_layers"))
+
+
+def _read_whisper(fields: Fields, purpose: _Purpose) -> ModelSpec:
+    """Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al. 2022).
+
+    Keys have no bias; the encoder's sinusoids are stored as a table that is counted.
+    """
+    width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
+    frames, target = fields.whole("max_source_positions"), fields.whole("max_target_positions")
+    mel = fields.whole("num_mel_bins")
+    final: tuple[Norm, ...] = (layer_norm("final norm", width),)
+    listening: tuple[Part, ...] = (
+        Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
+        Dense("convolution 2", 3 * width, width, bias=True, places=frames),
+        Table("position embedding", frames, width),
+    )
+    return model(
+        fields,
+        StackSpec(
+            name="encoder",
+            groups=(_layers(fields, "encoder", key_bias=False),),
+            causal=False,
+            embeddings=listening,
+            norms=final,
+            tokens=frames,
+            max_positions=frames,
+            reads="source",
+        ),
+        StackSpec(
+            name="decoder",
+            groups=(_layers(fields, "decoder", key_bias=False),),
+            embeddings=tables(vocab, width, target),
+            norms=final,
+            head=head(fields, width) if purpose == "generating" else None,
+            max_positions=target,
+        ),
+    )
+
+
+def _read_t5(
+    fields: Fields, purpose: Literal["bare", "generating", "encoder"], *, biased_layers: bool
+) -> ModelSpec:
+    """Both stacks, or the encoder alone.
+
+    biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
+    """
+    vocab = fields.whole("vocab_size")
+    stacks = [_t5_stack(fields, "encoder", biased_layers)]
+    if purpose == "encoder":
+        stacks = [stacks[0]._replace(reads="target")]
+    else:
+        stacks.append(_t5_stack(fields, "decoder", biased_layers))
+    if purpose == "generating":
+        tied = Dense("head", fields.whole("d_model"), vocab, tied=True)
+        stacks[-1] = stacks[-1]._replace(head=tied)
+    return model(fields, *stacks, embeddings=tables(vocab, fields.whole("d_model")))
+
+
+def _t5_stack(fields: Fields, side: _Side, biased_layers: bool) -> StackSpec:
+    layers = fields.whole("num_layers")
+    if side == "decoder":
+        layers = fields.optional("num_decoder_layers") or layers
+    first = _t5_layer(fields, side, biased=True)
+    if biased_layers or layers == 1:
+        groups: tuple[LayerGroup, ...] = (LayerGroup(first, layers),)
+    else:
+        later = _t5_layer(fields, side, biased=False)
+        rest = tuple(range(1, layers)) if layers <= MOST_LAYERS else None
+        groups = (LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest))
+    return StackSpec(
+        name=side,
+        groups=groups,
+        causal=side == "decoder",
+        norms=(Norm("final norm", fields.whole("d_model")),),
+        reads="source" if side == "encoder" else "target",
+    )
+
+
+def _t5_layer(fields: Fields, side: _Side, *, biased: bool) -> LayerSpec:
+    width, heads, dim = (fields.whole(key) for key in ("d_model", "num_heads", "d_kv"))
+    biases = Table("relative positions", fields.whole("relative_attention_num_buckets"), heads)
+    plain = AttentionSpec(width, heads, heads, dim, dim)
+    attentions = [plain._replace(parts=(biases,)) if biased else plain]
+    if side == "decoder":
+        attentions.append(plain._replace(cross=True, source_width=width))
+    kind = fields.get("feed_forward_proj")
+    if not isinstance(kind, str):
+        raise UnclaimedError
+    stored = fields.get("is_gated_act")  # where it is there, the library takes it
+    gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
+    inner = FeedForwardSpec(width, fields.whole("d_ff"), gated, activation=kind.split("-")[-1])
+    return block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
+
+
+def _t5(prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False) -> Adapter:
+    read = partial(_read_t5, biased_layers=biased_layers)
+    classes = {
+        f"{prefix}Model": partial(read, purpose="bare"),
+        f"{prefix}ForConditionalGeneration": partial(read, purpose="generating"),
+        f"{prefix}EncoderModel": partial(read, purpose="encoder"),
+    }
+    names = {
+        "d_model": ("hidden_size",),
+        "d_kv": ("head_dim",),
+        "num_heads": ("num_attention_heads",),
+        "num_layers": ("num_hidden_layers",),
+    }
+    return Adapter(classes, f"{prefix}ForConditionalGeneration", defaults, names)
+
+
+def _t5_sizes(vocab: int, inner: int, layers: int, heads: int, kind: str) -> dict[str, Any]:
+    return {
+        "vocab_size": vocab,
+        "d_model": 512,
+        "d_kv": 64,
+        "d_ff": inner,
+        "num_layers": layers,
+        "num_heads": heads,
+        "relative_attention_num_buckets": 32,
+        "feed_forward_proj": kind,
+    }
+
+
+def _bart(prefix: str, row: _BartRow, *, generating: str = "", **more: Any) -> Adapter:
+    writes = generating or f"{prefix}ForConditionalGeneration"
+    classes = {
+        f"{prefix}Model": partial(_read_bart, row=row, purpose="bare"),
+        writes: partial(_read_bart, row=row, purpose="generating"),
+    }
+    defaults = {
+        "vocab_size": 50265,
+        "max_position_embeddings": 1024,
+        "d_model": 1024,
+        "encoder_layers": 12,
+        "decoder_layers": 12,
+        "encoder_ffn_dim": 4096,
+        "decoder_ffn_dim": 4096,
+        "encoder_attention_heads": 16,
+        "decoder_attention_heads": 16,
+        "tie_word_embeddings": True,
+        **more,
+    }
+    return Adapter(classes, writes, defaults)
+
+
+_GATED = "gated-gelu"
+PAIR_ADAPTERS = {
+    "t5": _t5("T5", _t5_sizes(32128, 2048, 6, 8, "relu")),
+    "mt5": _t5("MT5", _t5_sizes(250112, 1024, 8, 6, _GATED)),
+    "umt5": _t5("UMT5", _t5_sizes(250112, 1024, 8, 6, _GATED), biased_layers=True),
+    "bart": _bart("Bart", _BartRow(positions=2, first_norm=True, final_norm=False)),
+    "mbart": _bart("MBart", _BartRow(positions=2, first_norm=True)),
+    "marian": _bart(
+        "Marian", _BartRow(final_norm=False), generating="MarianMTModel", vocab_size=58101
+    ),
+    "pegasus": _bart("Pegasus", _BartRow()),
+    "blenderbot": _bart(
+        "Blenderbot",
+        _BartRow(),
+        vocab_size=8008,
+        max_position_embeddings=128,
+        d_model=2560,
+        encoder_layers=2,
+        decoder_layers=24,
+        encoder_ffn_dim=10240,
+        decoder_ffn_dim=10240,
+        encoder_attention_heads=32,
+        decoder_attention_heads=32,
+    ),
+    "m2m_100": _bart("M2M100", _BartRow(positions=None, logits_buffer=False), vocab_size=128112),
+    "whisper": Adapter(
+        {
+            "WhisperModel": partial(_read_whisper, purpose="bare"),
+            "WhisperForConditionalGeneration": partial(_read_whisper, purpose="generating"),
+        },
+        "WhisperForConditionalGeneration",
+        {
+            "vocab_size": 51865,
+            "num_mel_bins": 80,
+            "d_model": 384,
+            "encoder_layers": 4,
+            "decoder_layers": 4,
+            "encoder_ffn_dim": 1536,
+            "decoder_ffn_dim": 1536,
+            "encoder_attention_heads": 6,
+            "decoder_attention_heads": 6,
+            "max_source_positions": 1500,
+            "max_target_positions": 448,
+            "tie_word_embeddings": True,
+        },
+    ),
+}

@@ -1,0 +1,88 @@
+"""What a model's name stands for, from its config alone and without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attnviz.models.checkpoint_files import read_config
+from attnviz.models.local import local_directory
+from attnviz.models.resolve import resolve
+from attnviz.models.shapes import Shape, find_shape, shape_names
+from attnviz.params.config.read import spec_from_config
+from attnviz.params.shapes import spec_from_options, spec_from_shape
+from attnviz.params.specs import ModelSpec
+
+__all__ = ["FoundSpec", "find_spec", "spec_of_shape"]
+
+_BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny"
+
+
+class FoundSpec(NamedTuple):
+    """What a name stands for.
+
+    name: how it was asked for.
+    source: where its numbers come from: a URL, a paper, a path.
+    revision: the commit of a hub id.
+    config: the fields of its Hugging Face config; empty where it has none.
+    spec: its architecture, or None where the arithmetic does not claim its class; then
+        ``meta_count.count_on_meta`` counts ``config``.
+    architecture: the class to count where it is not the config's own.
+    """
+
+    name: str
+    source: str
+    revision: str | None
+    config: Mapping[str, Any]
+    spec: ModelSpec | None
+    architecture: str | None = None
+
+
+def spec_of_shape(name: str) -> FoundSpec:
+    """A named shape, whether or not a hub id is called the same.
+
+    Raises:
+        LoadError: no shape of this name, or one that cannot be read.
+    """
+    return _shape(find_shape(name.removeprefix("configs/").removesuffix(".toml")), name)
+
+
+def find_spec(
+    name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
+) -> FoundSpec:
+    """What ``--model NAME`` stands for; of a directory or a hub id no weights are fetched.
+
+    shapes_first: a bare name of a shape means the shape even where it is a hub id as well.
+
+    Raises:
+        LoadError: no such model, no access to it, or a config that cannot be read.
+        OfflineError: not in the cache, and the network is not to be used or does not answer.
+        UsageError: a revision of a directory.
+    """
+    if shapes_first and name in shape_names():
+        return spec_of_shape(name)
+    source = resolve(name)
+    if source.kind == "shape" and source.shape is not None:
+        return _shape(source.shape, name)
+    if source.kind == "own":
+        return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
+    bundled = source.kind == "bundled"
+    where = str(_BUNDLED) if bundled else name
+    directory, commit = local_directory(where, revision), None
+    if directory is None:
+        from attnviz.models.hub import find_config  # its client takes longer than all counting
+
+        snapshot = find_config(where, revision=revision, offline=offline)
+        directory, commit = snapshot.directory, snapshot.revision
+    config = read_config(where, directory)
+    origin = "" if bundled else str(directory / "config.json")
+    spec = spec_from_config(config, name=name, source=origin)
+    return FoundSpec(name, origin, commit, config, spec)
+
+
+def _shape(shape: Shape, name: str) -> FoundSpec:
+    spec = spec_from_shape(shape)
+    if spec is not None:
+        spec = spec._replace(name=name)
+    return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)

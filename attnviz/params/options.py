@@ -1,0 +1,233 @@
+"""The options of ``attnviz params``; each group checks itself and is handed down as it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from attnviz.cli.groups import Options, argument, flag, option
+from attnviz.cli.options import Loading, complete_shape
+from attnviz.errors import UsageError
+
+__all__ = [
+    "RUNNING",
+    "SHAPE",
+    "Attention",
+    "FeedForward",
+    "Hub",
+    "Latent",
+    "Named",
+    "Rest",
+    "Running",
+    "ShapeOptions",
+    "View",
+    "check_size",
+    "parse_choices",
+    "parse_memory",
+]
+
+Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
+
+_MOST = 10**15
+"""The largest number that an option takes: beyond it a slip of the keyboard is likelier."""
+
+_SIZE = re.compile(
+    r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([kmgtp])(i?)b?|bytes?|b)?", re.IGNORECASE
+)
+_POWERS = " kmgtp"
+
+
+@dataclass(frozen=True)
+class Named(Options):
+    """Models that have a name; several stand side by side."""
+
+    names: tuple[str, ...] = argument(
+        "MODEL",
+        "A named shape such as llama-2-7b, a directory with a config.json, or a Hugging Face id; "
+        "several stand side by side.",
+        (),
+        autocompletion=complete_shape,
+        show_default=False,
+    )
+    models: tuple[str, ...] = option(
+        "NAME",
+        "As MODEL; a bare name that is a Hugging Face id as well means that.",
+        (),
+        name="--model",
+        short="-m",
+        autocompletion=complete_shape,
+    )
+
+    @property
+    def each(self) -> dict[str, bool]:
+        """Every model, and whether a named shape comes first."""
+        first = dict.fromkeys(self.names, True)
+        return first | {name: False for name in self.models if name not in first}
+
+
+@dataclass(frozen=True)
+class Attention(Options, panel="Shape: attention"):
+    """A shape's attention; here and below None where it is not said."""
+
+    d_model: int | None = option("D", "Width.")
+    heads: int | None = option("H", "Query heads.")
+    kv_heads: int | None = option("K", "Key/value heads that they share (H).")
+    head_dim: int | None = option("N", "Width of a head (D / H).")
+    v_head_dim: int | None = option("N", "Width of a head's value (head-dim).")
+    bias: bool | None = option("", "Biases (no).", name="--bias/--no-bias")
+    window: int | None = option("N", "Tokens that a query sees (all).")
+    linear: bool = flag("Linear attention: a state of fixed size.")
+
+
+@dataclass(frozen=True)
+class Latent(Options, panel="Shape: latent attention"):
+    """A shape's latent attention."""
+
+    kv_lora: int | None = option("N", "Width of the vector that keys and values are squeezed into.")
+    q_lora: int | None = option("N", "Width that queries are squeezed into (not squeezed).")
+    rope_dim: int | None = option("N", "Width of a head that carries positions.")
+    nope_dim: int | None = option("N", "Width that does not.")
+
+
+@dataclass(frozen=True)
+class FeedForward(Options, panel="Shape: feed-forward"):
+    """A shape's feed-forward part."""
+
+    d_ff: int | None = option("F", "Inner width (no such part).")
+    ffn: str | None = option("KIND", "relu, gelu (default), swiglu, geglu.")
+    experts: int | None = option("N", "Experts in each layer.")
+    active_experts: int | None = option("N", "Experts that a token passes through.")
+    shared_experts: int | None = option("N", "Experts that every token passes through (0).")
+    d_expert: int | None = option("F", "Inner width of one expert.")
+
+
+@dataclass(frozen=True)
+class Rest(Options, panel="Shape: the rest"):
+    """What else a shape has."""
+
+    layers: int | None = option("L", "Layers (1).")
+    vocab: int | None = option("N", "Rows of the token table (none).")
+    tied: bool | None = option(
+        "", "Whether the head is the token table (tied).", name="--tied/--untied"
+    )
+    norm: str | None = option("KIND", "layernorm or rmsnorm (none).")
+    positions: str | None = option("KIND", "learned, rotary or none (none).")
+    max_positions: int | None = option("N", "Longest sequence.")
+
+
+@dataclass(frozen=True)
+class ShapeOptions(Rest, FeedForward, Latent, Attention):
+    """A whole shape; ``d_model`` and ``heads`` have been given, the rest means what its help says.
+
+    A position table exists where ``positions`` is ``learned``; the other kinds have no parameters.
+    """
+
+    d_model: int = 0
+    heads: int = 0
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class Running(Options, panel="Running it"):
+    """On what, and in which numbers it runs."""
+
+    tokens: int | None = option("N", "Length of a sequence (2048, or what the positions allow).")
+    source_tokens: int | None = option("N", "Length of what an encoder reads (as --tokens).")
+    batch: int = option("B", "Sequences at once.", 1)
+    dtype: Dtype = option(
+        "DTYPE",
+        "Of the weights: auto (a config's own, else bfloat16), float32, float16, bfloat16, float8, "
+        "int8 or int4.",
+        "auto",
+    )
+    cache_dtype: Dtype = option(
+        "DTYPE", "Of keys and values (as the weights; bfloat16 beside int8 and int4).", "auto"
+    )
+    memory: str | None = option(
+        "SIZE", "What fits into 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "source_tokens", "batch"):
+            typed, value = "--" + name.replace("_", "-"), getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UsageError(f"{typed} must be a whole number, not {value!r}")
+            if value < 1:
+                raise UsageError(f"{typed} must be 1 or more, not {value}")
+            check_size(name, value)
+
+
+@dataclass(frozen=True)
+class View(Options, panel="View"):
+    """What is to be seen."""
+
+    compare: tuple[str, ...] = option(
+        "OPTION=A,B,…",
+        "One row for each value of any option with a value, such as heads=1,2,4 or "
+        "tokens=1024,4096; of several, all combinations.",
+        (),
+    )
+    formula: bool = flag("Each line's arithmetic.")
+    per_layer: bool = flag("Every kind of layer.")
+
+
+@dataclass(frozen=True)
+class Hub(Options, panel=Loading.panel):
+    """Where a config comes from."""
+
+    revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
+    offline: bool = flag("Directories and the cache only.")
+
+
+SHAPE = tuple(field.name for field in fields(ShapeOptions))
+RUNNING = tuple(field.name for field in fields(Running))
+"""The names of the options that describe a shape, and how it runs."""
+
+
+def check_size(name: str, value: object) -> None:
+    """Raise UsageError for a number that nobody means."""
+    if isinstance(value, int) and value > _MOST:
+        typed = "--" + name.replace("_", "-")
+        raise UsageError(f"{typed} is more than {_MOST:,}: is this the number you meant?")
+
+
+def parse_memory(text: str) -> int:
+    """The bytes of ``24GB`` (10⁹ each), ``24GiB`` (2³⁰ each) or a bare number of bytes.
+
+    Raises UsageError for what is no size, and for none.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(
+            f"cannot read --memory {text!r}: expected a size such as 24GB, 80GiB or 512MB"
+        )
+    from fractions import Fraction  # takes as long as all counting
+
+    number, letter, binary = match.groups()
+    unit = (1024 if binary else 1000) ** _POWERS.index((letter or " ").lower())
+    size = int(Fraction(number) * unit)
+    if not size:
+        raise UsageError(f"--memory {text} is nothing: expected a size such as 24GB")
+    return size
+
+
+def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:
+    """``kv-heads=32,8,1`` as the option's name and its values, each still a word.
+
+    Raises UsageError where there is no name or not at least two different values.
+    """
+    name, equals, listed = text.partition("=")
+    values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip()))
+    if not equals or not name.strip() or not values:
+        raise UsageError(
+            f"cannot read --compare {text!r}: expected OPTION=VALUE,VALUE,… such as heads=1,2,4,8"
+        )
+    if len(values) < 2:
+        raise UsageError(
+            f"--compare {text} has one value: expected at least two, such as "
+            f"{name.strip()}={values[0]},…"
+        )
+    return name.strip().removeprefix("--").replace("_", "-"), values

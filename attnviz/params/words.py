@@ -1,0 +1,364 @@
+"""What is said of a cost report: numbers as people write them, titles, sentences.
+
+Counts, shares, sizes and factors are computed in integers only, exact however large.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from attnviz.params.counting.cache import CacheCount, Fit
+from attnviz.params.counting.cost import CostReport
+from attnviz.params.counting.parameters import GroupCount
+from attnviz.params.parts import attention_only, main_attention, main_group, main_stack
+from attnviz.params.specs import AttentionSpec, ExpertsSpec
+
+__all__ = [
+    "bytes_text",
+    "comparison_explanation",
+    "count",
+    "explanation",
+    "factor",
+    "fit_words",
+    "layer_span",
+    "origin_lines",
+    "readings",
+    "run_words",
+    "share",
+    "short",
+    "spans",
+    "times",
+    "title_words",
+]
+
+_SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+_SCALES = ("", "k", "M", "G", "T", "P", "E")
+_EXACT_BYTES = 1_000_000
+
+
+def count(number: int) -> str:
+    """An exact whole number: ``16,777,216``."""
+    return f"{number:,}"
+
+
+def _rounded(part: int, whole: int, decimals: int) -> str:
+    """``part / whole`` rounded half up; exact however large the two are."""
+    scaled = (2 * part * 10**decimals + whole) // (2 * whole)
+    left, right = divmod(scaled, 10**decimals)
+    return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"
+
+
+def share(part: int, whole: int) -> str:
+    """A part of a whole as ``25.0 %``; a dash where the whole is nothing."""
+    if not whole:
+        return "–"
+    shown = _rounded(100 * part, whole, 1)
+    return "<0.1 %" if part and shown == "0.0" else f"{shown} %"
+
+
+def _scaled(number: int, names: tuple[str, ...]) -> str:
+    """Three or four digits and a unit; what no unit reaches as a power of ten."""
+    place = max((len(str(number)) - 1) // 3, 0)
+    if place >= len(names):
+        power = len(str(number)) - 1
+        shown = _rounded(number, 10**power, 2)
+        if shown == "10.00":
+            shown, power = "1.00", power + 1
+        return f"{shown}e{power} {names[0]}".strip()
+    unit = 1000**place
+    for decimals in (2, 1, 0) if number % unit else (0,):
+        shown = _rounded(number, unit, decimals)
+        if len(shown) <= 5 or not decimals:
+            break
+    if shown == "1,000" and place and place + 1 < len(names):
+        return _scaled(1000 * unit, names)
+    return f"{shown} {names[place]}".strip()
+
+
+def short(number: int) -> str:
+    """A large number in three or four digits, in powers of a thousand: ``137.9 G``."""
+    return _scaled(number, _SCALES)
+
+
+def bytes_text(number: int) -> str:
+    """A size: exact up to six digits (``16,384 bytes``), then ``1.34 GB``, GB being 10⁹ bytes."""
+    if number < _EXACT_BYTES:
+        return f"{number:,} byte{'s' * (number != 1)}"
+    return _scaled(number, _SIZES)
+
+
+def factor(part: int, whole: int) -> str:
+    """How ``part`` compares with ``whole``: ``× 4``, ``÷ 8``, ``× 1.5``; a dash for nothing."""
+    if not part or not whole:
+        return "–"
+    large, small, sign = (part, whole, "×") if part >= whole else (whole, part, "÷")
+    exact = large % small == 0
+    return f"{sign} {large // small:,}" if exact else f"{sign} {_rounded(large, small, 2)}"
+
+
+def times(part: int, whole: int) -> str:
+    """How many times ``whole`` goes into ``part``: ``54.15 ×``; a dash for nothing."""
+    return f"{_rounded(part, whole, 2 if part % whole else 0)} ×" if whole else "–"
+
+
+def layer_span(group: GroupCount) -> str:
+    """Which layers a kind is: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
+    if group.indices is None:
+        return f"all {group.repeat:,}" if group.repeat > 1 else "the only one"
+    return spans(group.indices)
+
+
+def spans(indices: tuple[int, ...]) -> str:
+    """Ascending numbers as runs; what goes on in equal steps is shortened."""
+    if len(indices) > 3:
+        steps = {after - before for before, after in pairwise(indices)}
+        if len(steps) == 1 and (step := steps.pop()) > 1:
+            return f"{indices[0]}, {indices[0] + step} … {indices[-1]}"
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def title_words(cost: CostReport) -> tuple[str, ...]:
+    """The name, then the shape and the dtype, one fact each."""
+    attention = main_attention(cost).spec
+    name = cost.spec.name
+    if not name:
+        name = "attention of one layer" if attention_only(cost) else "transformer"
+    words = [] if attention_only(cost) else [_depths(cost)]
+    words.append(f"d_model {count(attention.d_model)}")
+    heads = f"{count(attention.heads)} head{'s' * (attention.heads > 1)}"
+    heads += f" of {count(attention.head_dim)}"
+    if attention.value_dim != attention.head_dim:
+        heads += f" (value {count(attention.value_dim)})"
+    if attention.kv_heads != attention.heads and attention.latent is None:
+        heads += f" on {count(attention.kv_heads)} key/value head{'s' * (attention.kv_heads > 1)}"
+    words.append(heads)
+    if attention.latent is not None:
+        words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
+    forward = main_group(cost).layer.spec.feed_forward
+    if isinstance(forward, ExpertsSpec):
+        words.append(f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}")
+    elif forward is not None:
+        words.append(f"d_ff {count(forward.d_ff)}")
+    dtype = cost.dtype
+    if cost.cache_dtype != dtype:
+        dtype += f", cache {cost.cache_dtype}"
+    return (name, *words, dtype)
+
+
+def _depths(cost: CostReport) -> str:
+    """How many layers there are, stack by stack."""
+    stacks = cost.spec.stacks
+    if len(stacks) == 1:
+        depth = stacks[0].depth
+        return f"{count(depth)} layer{'s' * (depth > 1)}"
+    return " + ".join(f"{count(stack.depth)} {stack.name}" for stack in stacks) + " layers"
+
+
+def origin_lines(cost: CostReport) -> tuple[str, ...]:
+    """Where the numbers come from, and what a person should read beside them."""
+    spec = cost.spec
+    lines = []
+    if spec.source:
+        lines.append(f"source: {spec.source}")
+    if spec.architecture:
+        lines.append(f"counted as: {spec.architecture}")
+    return (*lines, *(f"note: {note}" for note in spec.notes))
+
+
+def run_words(counted: CostReport | CacheCount) -> str:
+    """The length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
+    words = f"{count(counted.tokens)} token{'s' * (counted.tokens > 1)}"
+    return words if counted.batch == 1 else f"{count(counted.batch)} × {words}"
+
+
+def fit_words(fit: Fit, cost: CostReport) -> str:
+    """The longest context that a memory holds beside the weights, and what ends it."""
+    memory, weights = bytes_text(fit.memory), bytes_text(fit.weights)
+    head = f"In {memory}: "
+    if fit.binds == "weights":
+        short_of = bytes_text(-fit.left)
+        return (
+            f"{head}the weights alone take {weights} in {cost.dtype}, {short_of} more than "
+            "there is; a smaller --dtype or more memory is needed."
+        )
+    many = "a context" if fit.batch == 1 else f"{count(fit.batch)} sequences"
+    room = f"beside {weights} of weights ({cost.dtype})"
+    if fit.tokens == 0:
+        return f"{head}the weights ({weights}) fit, but not one token of cache beside them."
+    if fit.binds == "nothing" or fit.tokens is None:
+        return f"{head}{many} of any length fits {room}: its cache does not grow."
+    tokens = f"{count(fit.tokens)} tokens"
+    if fit.batch > 1:
+        tokens += " each"
+    cache = f"{bytes_text(fit.cache)} of cache"
+    if cost.cache_dtype != cost.dtype:
+        cache += f" ({cost.cache_dtype})"
+    left = f"{bytes_text(fit.left)} stay free"
+    if fit.binds == "positions":
+        more = ""
+        if fit.by_memory is not None:
+            more = f" The cache alone would have room for {count(fit.by_memory)}."
+        return (
+            f"{head}{many} of {tokens}, as long as its positions reach, fits {room}, with {cache}; "
+            f"{left}.{more}"
+        )
+    beyond = ""
+    if fit.max_positions is not None:
+        times = factor(fit.tokens, fit.max_positions)
+        beyond = f" Its positions would reach {count(fit.max_positions)} ({times} of that fits)."
+    return f"{head}{many} of up to {tokens} fits {room}, with {cache}.{beyond}"
+
+
+def readings(cost: CostReport) -> list[str]:
+    """What is worth knowing about this design."""
+    spec = main_attention(cost).spec
+    parts = any(
+        attention.spec.parts
+        for group in main_stack(cost).groups
+        for attention in group.layer.attentions
+    )
+    sentences = [*_width_sentences(spec, parts), *_sharing(cost, spec)]
+    if not attention_only(cost):
+        sentences += [*_experts(cost), *_tied(cost)]
+    return sentences
+
+
+def _width_sentences(spec: AttentionSpec, parts: bool) -> list[str]:
+    """Whether the count depends on the number of heads; ``parts``: there is more than matrices."""
+    if spec.latent is not None or spec.linear:
+        return []
+    inner = spec.heads * spec.head_dim
+    product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
+    if inner == spec.d_model and spec.kv_heads == spec.heads:
+        other = _other_cut(spec)
+        counted = "projections do" if parts else "count does"
+        return [
+            f"The {counted} not depend on the number of heads: heads × head_dim = "
+            f"{product} = d_model{other}. The width of a head and the number of maps do."
+        ]
+    if inner == spec.d_model:
+        return [
+            "Query and output do not depend on the number of heads: heads × head_dim = "
+            f"{product} = d_model. Key and value do: they have "
+            f"{count(spec.kv_heads)} × {count(spec.head_dim)} = "
+            f"{count(spec.kv_heads * spec.head_dim)} columns."
+        ]
+    return [
+        f"The count depends on the number of heads: heads × head_dim = {product} is not d_model "
+        f"= {count(spec.d_model)}."
+    ]
+
+
+def _other_cut(spec: AttentionSpec) -> str:
+    """Another number of heads with the same count, where there is a simple one."""
+    if spec.head_dim % 2 or spec.heads < 1:
+        return ""
+    more, narrower = 2 * spec.heads, spec.head_dim // 2
+    return f", and {count(more)} heads of {count(narrower)} make the same matrices"
+
+
+def _sharing(cost: CostReport, spec: AttentionSpec) -> list[str]:
+    """What shared or squeezed keys and values save in the cache."""
+    kept = cost.cache.bytes_per_token
+    if not kept:
+        return []
+    if spec.latent is not None:
+        held = spec.latent.kv_lora + spec.latent.rope_dim
+        full = spec.heads * (spec.head_dim + spec.value_dim)
+        return [
+            f"A token is kept as one vector of {count(held)} numbers a layer instead of "
+            f"{count(full)} for all heads: {share(full - held, full)} of the cache is saved."
+        ]
+    if spec.kv_heads == spec.heads:
+        return []
+    group = spec.heads // spec.kv_heads
+    saved = share(spec.heads - spec.kv_heads, spec.heads)
+    return [
+        f"{count(group)} query heads share one key/value head: the cache keeps "
+        f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
+    ]
+
+
+def _experts(cost: CostReport) -> list[str]:
+    parameters = cost.parameters
+    mixtures = [
+        group.layer.spec.feed_forward
+        for stack in parameters.stacks
+        for group in stack.groups
+        if isinstance(group.layer.spec.feed_forward, ExpertsSpec)
+    ]
+    if not mixtures:
+        return []
+    experts = mixtures[0]
+    assert isinstance(experts, ExpertsSpec)
+    shared = " and the shared one" if experts.shared is not None else ""
+    return [
+        f"A token passes through {count(experts.active)} of {count(experts.experts)} experts"
+        f"{shared} in a layer: {count(parameters.active)} of {count(parameters.total)} parameters "
+        f"({share(parameters.active, parameters.total)}) work on it, but all take up memory."
+    ]
+
+
+def _tied(cost: CostReport) -> list[str]:
+    heads = [stack.head for stack in cost.spec.stacks if stack.head is not None]
+    if not any(head.tied for head in heads):
+        return []
+    tables = sum(head.inputs * head.outputs for head in heads if head.tied)
+    size = bytes_text(-(-tables * cost.bits // 8))
+    return [
+        "The head is the token table itself, counted once; untied it would add "
+        f"{count(tables)} parameters ({size} in {cost.dtype})."
+    ]
+
+
+_RUNNING = (
+    "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so that "
+    "they are not computed again. It grows with the length; fewer key/value heads make it smaller.",
+    "floating-point operations: additions and multiplications. Projections cost the same for every "
+    "token; scores compare each token with every other one, so twice the length costs four times "
+    "as much.",
+    "attention maps: the weights of every head, one number for each pair of tokens. Fast programs "
+    "never hold them all at once; to see them, as with attnviz heads, they are kept.",
+    "units: GB is 1,000,000,000 bytes, M a million, G (or billion) a thousand millions.",
+)
+"""What a design costs when it runs."""
+
+
+def comparison_explanation() -> tuple[str, ...]:
+    """What a table of one design under several values of an option says, in plain words."""
+    return (
+        "How to read this: each row is the same design with another value of what is compared. A "
+        "column with a star changes from row to row; the sentence below the table goes from the "
+        "first value to the last, where × 2 is twice as much and ÷ 2 half.",
+        "attention, feed-forward: the learned numbers (parameters) of one layer; total: those of "
+        "all layers and of what stands around them.",
+        *_RUNNING,
+    )
+
+
+def explanation(cost: CostReport) -> tuple[str, ...]:
+    """What each section counts, in plain words."""
+    spec = main_attention(cost).spec
+    width = count(spec.d_model)
+    texts = [
+        "How to read this: a parameter is one learned number. A share says how much of all "
+        "parameters a line holds; indented lines are parts of the line above.",
+        f"query, key, value: three matrices turn each token's {width} numbers into what it looks "
+        f"for, what it offers, and what it hands on. Each head owns {count(spec.head_dim)} "
+        "columns of them.",
+        f"output: one matrix mixes what all heads found back into {width} numbers a token.",
+        *_RUNNING,
+    ]
+    if not attention_only(cost):
+        texts.insert(
+            3,
+            "feed-forward: the part of a layer that works on each token alone; in most models it "
+            "holds more parameters than attention.",
+        )
+    return tuple(texts)

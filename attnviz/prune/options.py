@@ -1,0 +1,95 @@
+"""The options of ``attnviz prune``, and which of them do not go together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from attnviz.cli.groups import Options, flag, option
+from attnviz.cli.options import read_bytes
+from attnviz.errors import UsageError
+
+__all__ = ["Importance", "Measure", "Removal"]
+
+Importance = Literal["exact", "gradient"]
+"""What heads are ordered by: what each costs alone, or the size of the loss's derivative."""
+
+
+@dataclass(frozen=True)
+class Removal(Options, panel="What is removed"):
+    """Which heads go, and where the rest is written."""
+
+    fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
+    heads: tuple[str, ...] = option(
+        "HEADS",
+        "Remove these: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
+        (),
+        short="--head -H",
+    )
+    until_loss: float | None = option(
+        "RATIO", "Remove heads while the loss stays below this multiple of the whole model's."
+    )
+    uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
+    empty_layers: bool = flag(
+        "A layer may lose all its heads; else it keeps one.", name="--allow-empty-layers"
+    )
+    out: Path | None = option("DIR", "Write the pruned model there, a new directory.", short="-o")
+
+    def __post_init__(self) -> None:
+        given = {
+            "--fraction": self.fraction is not None,
+            "--heads": bool(self.heads),
+            "--until-loss": self.until_loss is not None,
+        }
+        named = [option for option, there in given.items() if there]
+        if len(named) > 1:
+            raise UsageError(f"expected one of {', '.join(given)}, got {' and '.join(named)}")
+        if not named and self.out is not None:
+            raise UsageError(f"--out writes what is left: say what goes, with {' or '.join(given)}")
+        if self.fraction is not None and not 0 < self.fraction < 1:
+            raise UsageError(
+                f"--fraction {self.fraction:g} is no share of the heads: expected a number between "
+                "0 and 1, such as 0.3"
+            )
+        if self.until_loss is not None and not 1 < self.until_loss < math.inf:
+            raise UsageError(
+                f"--until-loss {self.until_loss:g} allows no removal: expected a multiple of the "
+                "whole model's loss above 1, such as 1.05"
+            )
+        if self.uniform and self.heads:
+            raise UsageError(
+                "--uniform takes equally many from every layer, --heads names them: give one"
+            )
+
+    def words(self, index_base: int) -> str:
+        """What is to go, as it stands on the command line."""
+        if self.fraction is not None:
+            return f"--fraction {self.fraction:g}"
+        if self.until_loss is not None:
+            return f"--until-loss {self.until_loss:g}"
+        if self.heads:
+            counted = f" --index-base {index_base}" if index_base else ""
+            return f"--heads {' '.join(self.heads)}{counted}"
+        return "as many as can go"
+
+
+@dataclass(frozen=True)
+class Measure(Options, panel="What is measured"):
+    """In which order heads go, and what that is held against."""
+
+    method: Importance = option(
+        "METHOD",
+        "Order by exact (what each costs alone) or gradient (a first-order hint).",
+        "exact",
+    )
+    rerank: bool = flag("Rank what is left again after each removal.")
+    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)
+    max_memory: str | None = option("SIZE", "The most memory measuring may take, such as 2GB.")
+    seed: int = option("N", "Of the random orders, and of random weights.", 0, min=0)
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that measuring may take; None for a share of what is free."""
+        return None if self.max_memory is None else read_bytes(self.max_memory)

@@ -1,0 +1,263 @@
+"""What is said of scores with and without the scale: numbers, and sentences made of them."""
+
+from __future__ import annotations
+
+import math
+
+from attnviz.draw.ticks import percent
+from attnviz.scaling.records import Estimate, ScalingCase, ScalingReport
+
+__all__ = [
+    "LABELS",
+    "PERCENTS",
+    "bars_legend",
+    "error_digits",
+    "explanation",
+    "measured",
+    "plain",
+    "seen",
+    "whole",
+]
+
+LABELS = {
+    "score_variance": "variance of the scores",
+    "normalised_entropy": "entropy (1 is even)",
+    "largest_weight": "largest weight",
+    "weights_above": "weights above 0.9",
+    "queries_above": "queries with one above 0.9",
+    "jacobian_norm": "norm of softmax's Jacobian",
+    "queries_vanished": "queries with norm below 0.01",
+}
+"""What each measure is called on screen."""
+
+PERCENTS = frozenset({"weights_above", "queries_above", "queries_vanished"})
+"""The measures that are shares, and shown as percentages."""
+
+_MOST_DECIMALS = 4
+
+
+def measured(name: str, estimate: Estimate) -> str:
+    """A measure with its standard error, such as ``64.0 ± 0.2`` or ``16.2 ± 0.5%``."""
+    factor, unit = (100, "%") if name in PERCENTS else (1, "")
+    value, error = factor * estimate.value, estimate.error
+    if error is None:
+        return percent(estimate.value) if unit else plain(value)
+    error *= factor
+    if error == 0:  # every sample gave the same
+        return (f"{value:.0f}" if value in (0, 100) else plain(value)) + unit
+    decimals = error_digits(error)
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}{unit}"
+
+
+def error_digits(error: float) -> int:
+    """The decimals that show one digit of an error, two where the first is a one; at most four."""
+    exponent = math.floor(math.log10(error))
+    leading = error / 10.0**exponent
+    return min(max(-exponent + (leading < 2), 0), _MOST_DECIMALS)
+
+
+def plain(value: float) -> str:
+    """Such as ``0.886``, ``8.083`` or ``512.5``: four digits, and no more than three decimals.
+
+    A number that would round to nothing shows one digit, as ``2e-05``.
+    """
+    if value == 0:
+        return "0"
+    if abs(value) < 0.0005:
+        return f"{value:.0e}"
+    decimals = 3 if abs(value) < 1 else max(3 - math.floor(math.log10(abs(value))), 0)
+    return f"{value:,.{decimals}f}"
+
+
+def whole(value: float) -> str:
+    """As ``plain``, but a whole number as one, such as ``64``."""
+    return f"{round(value):,}" if math.isclose(value, round(value)) else plain(value)
+
+
+# What a run has shown ------------------------------------------------------------------------
+
+_CERTAIN = 2.0
+"""Standard errors from which a difference is called one."""
+
+
+def seen(report: ScalingReport) -> list[str]:
+    """Sentences, each of which begins with a word and a colon."""
+    if report.model is not None:
+        return _of_model(report)
+    if len(report.cases) == 1:
+        case = report.cases[0]
+        return [_of_one(case, f"at d_k {case.d_k}"), _theory(report)]
+    return [_variance(report), _theory(report), _gradient(report)]
+
+
+_MOVES = {
+    "score_variance": "the variance of the scores",
+    "largest_weight": "the mean largest weight",
+    "normalised_entropy": "the mean entropy",
+    "jacobian_norm": "the mean norm of the Jacobian",
+    "queries_vanished": "the share of queries whose norm is below 0.01",
+}
+"""What is told of the difference that the scale makes."""
+
+
+def _of_one(case: ScalingCase, where: str) -> str:
+    """All that the scale does in one case."""
+    return f"Seen: {where} the scale takes {_moves((case,))}."
+
+
+def _moves(cases: tuple[ScalingCase, ...]) -> str:
+    """``A from x to y, B from …; C is z either way``, means over the cases."""
+    moved, same = [], []
+    for name, words in _MOVES.items():
+        show = percent if name in PERCENTS else plain
+        before, after = (show(_mean(cases, side, name)) for side in ("plain", "scaled"))
+        if before == after:
+            same.append(f"; {words} is {before} either way")
+        else:
+            moved.append(f"{words} from {before} to {after}")
+    *most, last = moved or ["nothing elsewhere"]
+    return (f"{', '.join(most)} and {last}" if most else last) + "".join(same)
+
+
+def _went(report: ScalingReport, first: Estimate, last: Estimate) -> str:
+    """``rises from A at d_k 8 to B at d_k 512``; ``is`` both where their errors are as large."""
+    start = f"{plain(first.value)} at d_k {report.cases[0].d_k}"
+    end = f"{plain(last.value)} at d_k {report.cases[-1].d_k}"
+    difference = last.value - first.value
+    error = math.hypot(first.error or 0.0, last.error or 0.0)
+    if difference == 0 or abs(difference) <= _CERTAIN * error:
+        return f"is {start} and {end}, no further apart than chance brings"
+    return f"{'rises' if difference > 0 else 'falls'} from {start} to {end}"
+
+
+def _variance(report: ScalingReport) -> str:
+    first, last = report.cases[0], report.cases[-1]
+    before, after = (case.plain.measures["score_variance"] for case in (first, last))
+    scaled = [case.scaled.measures["score_variance"].value for case in report.cases]
+    grown, wider = after.value / before.value, last.d_k / first.d_k
+    return (
+        f"Seen: without the scale the variance of the scores {_went(report, before, after)}, "
+        f"×{plain(grown)} where d_k grows ×{whole(wider)}; with the scale it is {_span(scaled)}."
+    )
+
+
+def _span(values: list[float]) -> str:
+    low, high = plain(min(values)), plain(max(values))
+    return f"{low} throughout" if low == high else f"between {low} and {high}"
+
+
+def _theory(report: ScalingReport) -> str:
+    """How far the measured variances are from d_k; with the scale it is the same comparison."""
+    off = [
+        abs(estimate.value - case.plain.expected_variance) / estimate.error
+        for case in report.cases
+        if (estimate := case.plain.measures["score_variance"]).error
+    ]
+    if not off:
+        return "Theory: one sample has no standard error to hold against; draw more with --samples."
+    far = f"{max(off):.1f}" if max(off) >= 0.05 else "less than 0.1"
+    words = f"{far} standard errors from d_k, and with the scale as far from 1"
+    if len(off) == 1:
+        return f"Theory: the measured variance is {words}."
+    return f"Theory: the measured variances are at most {words}."
+
+
+def _gradient(report: ScalingReport) -> str:
+    first, last = report.cases[0], report.cases[-1]
+    parts = []
+    for words, sides in (
+        ("without the scale", (first.plain, last.plain)),
+        ("With it", (first.scaled, last.scaled)),
+    ):
+        before, after = (side.measures["jacobian_norm"] for side in sides)
+        gone = [percent(side.measures["queries_vanished"].value) for side in sides]
+        share = f"{gone[0]} of the queries at both"
+        if gone[0] != gone[1]:
+            share = f"{gone[0]} of the queries at d_k {first.d_k}, for {gone[1]} at d_k {last.d_k}"
+        parts.append(
+            f"{words} the mean norm {_went(report, before, after)}; it is below 0.01 for {share}"
+        )
+    return f"Gradient: {parts[0]}. {parts[1]}."
+
+
+def _of_model(report: ScalingReport) -> list[str]:
+    cases = report.cases
+    if len(cases) == 1:
+        return [_of_one(cases[0], f"in {report.name(cases[0])}")]
+    kind = "heads" if cases[0].head is not None else "layers"
+    bare = {report.name(case): case.plain.measures["score_variance"].value for case in cases}
+    low, high = min(bare, key=lambda name: bare[name]), max(bare, key=lambda name: bare[name])
+    sizes = sorted({case.d_k for case in cases})
+    random = " or ".join(map(str, sizes)) if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]}"
+    return [
+        f"Seen: without the scale the variance of the scores runs from {plain(bare[low])} ({low}) "
+        f"to {plain(bare[high])} ({high}); random queries and keys would have {random}.",
+        f"Scale: as a mean of these {len(cases)} {kind} it takes {_moves(cases)}.",
+    ]
+
+
+def _mean(cases: tuple[ScalingCase, ...], side: str, name: str) -> float:
+    sides = [case.plain if side == "plain" else case.scaled for case in cases]
+    return sum(entry.measures[name].value for entry in sides) / len(sides)
+
+
+# How to read it ------------------------------------------------------------------------------
+
+
+def bars_legend(report: ScalingReport) -> str:
+    """One paragraph on the histograms and the table."""
+    errors = (
+        "± is one standard error over the samples. "
+        if report.model is None and report.samples > 1
+        else ""
+    )
+    source = (
+        "Theory is the variance of a sum of d_k independent products, times the scale's square. "
+        if report.model is None
+        else "Random is the variance that independent entries of variance 1 would give. "
+        "Queries that see a single key are left out. "
+    )
+    return (
+        "Bars: share of the attention weights that have this size, on a logarithmic axis, four "
+        "bins to a power of ten; the first bar holds all below 1e-8 and may be cut at the top "
+        "of the chart. Both charts of a pair have one vertical scale, and whatever is not empty is "
+        "drawn. "
+        f"{errors}{source}Entropy is over that of even attention; the Jacobian's norm is "
+        "‖diag(p) − p pᵀ‖ (Frobenius), mean over queries."
+    )
+
+
+def explanation(report: ScalingReport) -> list[str]:
+    """Paragraphs, each of which begins with a word and a colon."""
+    last = report.cases[-1]
+    norms = [side.measures["jacobian_norm"].value for side in (last.plain, last.scaled)]
+    passed = norms[1] * last.scaled.scale
+    paragraphs = [
+        "How to read this: attention compares a query with every key by the sum of the products "
+        "of their d_k entries (the score), and the softmax turns the scores of a query into "
+        "weights that sum to one. Here the same scores are softened twice: bare, and times the "
+        "scale.",
+        "Variance: a sum of d_k independent products of variance 1 has variance d_k, so bare "
+        "scores grow with the width of a head. Times 1/√d_k they have variance 1 at any width.",
+        "Weights: the softmax is exponential. Scores that lie 20 apart give weights that differ "
+        "by e to the 20th, half a billion: one key gets nearly everything, the others nothing.",
+        "Gradient: the Jacobian says how the weights answer to a small change of the scores that "
+        "the softmax is given. Where one weight is nearly one it is nearly zero: the choice of "
+        "the key can no longer be learnt from.",
+        "Beware: on the way to the bare products the gradient is multiplied with the scale once "
+        f"more: at {report.name(last)} the mean norm {plain(norms[1])} becomes {plain(passed)}, "
+        f"beside {plain(norms[0])} without the scale. What the scale is against is not a "
+        "small mean, but queries that pass next to nothing: the share below 0.01.",
+    ]
+    if report.model is None:
+        keys = report.keys
+        paragraphs.append(
+            f"Even attention: over {keys:,} keys every weight is {plain(1 / keys)}, the entropy 1 "
+            f"and the norm {plain(math.sqrt(keys - 1) / keys)}."
+        )
+    else:
+        paragraphs.append(
+            "Model: its queries and keys were made with the scale in place, so without it this is "
+            "not how it would have come out of training: it shows what the scale does to them now."
+        )
+    return paragraphs

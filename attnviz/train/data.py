@@ -1,0 +1,120 @@
+"""What ``attnviz train`` writes for programs: the object of ``--json``, the rows of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+from attnviz.draw.model_facts import model_facts
+from attnviz.train.records import CorpusFacts, CurvePoint, Estimate, ModelScores, TrainedModel
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = ["SCHEMA", "text_data", "train_data", "train_rows", "write_train_json"]
+
+SCHEMA = "attnviz.train/1"
+
+_CURVE = ("step", "tokens", "seconds", "learning_rate", "loss", "valid_loss", "phase")
+"""What is said of a point of the curve, in the order of its record."""
+
+
+def train_data(result: TrainedModel) -> dict[str, Any]:
+    """The run as JSON values; losses are nats per token."""
+    last = result.points[-1]
+    return {
+        "schema": SCHEMA,
+        "model": {
+            **model_facts(result.model),
+            "parameters": result.parameters,
+            "vocabulary": result.vocabulary,
+            "d_model": result.d_model,
+        },
+        "path": result.directory,
+        "train": text_data(result.train),
+        "valid": text_data(result.valid),
+        "budget": result.budget,
+        "finished": result.finished,
+        "autocast": result.dtype,
+        "stored": result.stored,
+        "seed": result.seed,
+        "steps": last.step,
+        "tokens": last.tokens,
+        "seconds": last.seconds,
+        "tokens_per_second": result.tokens_per_second,
+        "shares": dict(result.shares),
+        "valid_loss": result.valid_loss,
+        "valid_perplexity": result.valid_perplexity,
+        "valid_bits_per_byte": result.valid_bits_per_byte,
+        "valid_windows": result.valid_windows,
+        "curve_windows": result.curve_windows,
+        "scores": _scores(result.scores),
+        "curve": [_point(point) for point in result.points],
+    }
+
+
+def write_train_json(result: TrainedModel, stream: SupportsWrite[str]) -> None:
+    """Write ``train_data``, ASCII only: nothing in a name may reach a terminal as a control."""
+    stream.write(json.dumps(train_data(result), indent=1, allow_nan=False) + "\n")
+
+
+def _scores(scores: ModelScores) -> dict[str, Any]:
+    """By what they were measured on; of each head the mean over sequences and its error."""
+    return {
+        "text": {
+            "sequences": scores.windows,
+            "tokens": scores.window_tokens,
+            "heads": _heads(scores, "text"),
+        },
+        "random": {
+            "sequences": scores.copies,
+            "copy_tokens": scores.copy_tokens,
+            "seed": scores.seed,
+            "first_copy_loss": _estimate(scores.first_copy),
+            "second_copy_loss": _estimate(scores.second_copy),
+            "heads": _heads(scores, "random"),
+        },
+    }
+
+
+def _heads(scores: ModelScores, probe: str) -> list[dict[str, Any]]:
+    measured = scores.of(probe)
+    shape = measured[0].heads if measured else ()
+    return [
+        {
+            "layer": layer,
+            "head": head,
+            "scores": {one.name: one.heads[layer][head].mean for one in measured},
+            "errors": {one.name: one.heads[layer][head].error for one in measured},
+            "even": {one.name: one.even for one in measured},
+        }
+        for layer, row in enumerate(shape)
+        for head in range(len(row))
+    ]
+
+
+def _estimate(estimate: Estimate) -> dict[str, float | None]:
+    return {"mean": estimate.mean, "error": estimate.error}
+
+
+def _point(point: CurvePoint) -> dict[str, Any]:
+    return dict(zip(_CURVE, astuple(point), strict=True))
+
+
+def text_data(text: CorpusFacts) -> dict[str, Any]:
+    """A text that is learned from, as JSON values."""
+    return {
+        "files": list(text.files),
+        "bytes": text.bytes,
+        "tokens": text.tokens,
+        "digest": text.digest,
+        "held_out": text.held_out,
+    }
+
+
+def train_rows(result: TrainedModel) -> Iterator[tuple[object, ...]]:
+    """A row a point of the curve, losses in nats per token; what was not measured is empty."""
+    yield _CURVE
+    yield from map(astuple, result.points)

@@ -1,0 +1,138 @@
+"""What ``attnviz train`` does: it trains, saves what resumes, tells how far it is, and shows."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from rich.console import Console
+
+from attnviz.cli.outlet import Outlet
+from attnviz.cli.terminal import as_interrupt, between_steps, messages
+from attnviz.draw.labels import visible
+from attnviz.draw.lock import held
+from attnviz.train.directory import clean_directory
+from attnviz.train.progress import Tell, telling, training
+from attnviz.train.recipe import Recipe
+from attnviz.train.records import TrainedModel
+from attnviz.train.run import TrainingRun
+from attnviz.train.texts import Corpus
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+
+__all__ = ["TrainReport", "finished", "train_and_show"]
+
+_BETWEEN_SAVES = 30.0
+"""Seconds that are lost at most when a process is killed; more where saving takes long."""
+
+_LONG_TEXT = 4_000_000
+"""Bytes of text from which reading them takes seconds."""
+
+_SAVING_SHARE = 0.05
+"""Of the time that may go into saving."""
+
+
+def train_and_show(
+    train: Corpus,
+    valid: Corpus,
+    recipe: Recipe,
+    directory: Path,
+    device: torch.device,
+    outlet: Outlet,
+    *,
+    resume: bool,
+) -> None:
+    """Train a model, and show what came of it; Ctrl-C saves it and passes on.
+
+    Raises as ``TrainingRun`` does.
+    """
+    size = train.bytes + valid.bytes
+    words = f"turning {size / 1e6:,.0f} MB of text into tokens"
+    with telling(words, outlet.notices) if size > _LONG_TEXT else nullcontext():
+        run = TrainingRun(train, valid, recipe, directory, device, resume=resume)
+    quiet = outlet.output.quiet
+    with held(directory):
+        clean_directory(directory)
+        with training(run.trainer, outlet.notices) as tell:
+            done = _train(run, tell)
+        result = finished(run, outlet.notices) if done else None
+    if result is None:  # said only now that no bar is in the way
+        where = visible(repr(str(directory)))
+        messages(quiet).print(
+            f"stopped after {run.trainer.tokens:,} tokens, {run.trainer.used:.0%} of the budget; "
+            f"saved in {where}: the same command with --resume goes on",
+            soft_wrap=True,
+        )
+        raise KeyboardInterrupt
+    run.close()
+    outlet.show(TrainReport(result, outlet.output.explain, () if quiet else _hints(result)))
+
+
+def _train(run: TrainingRun, tell: Tell) -> bool:
+    """To the end of the budget; False, the state saved, where the process was asked to stop."""
+    saved, between = time.monotonic(), _BETWEEN_SAVES
+    with between_steps() as stopped:
+        for point in run.trainer.steps():
+            tell(point)
+            validated = point is not None and point.valid_loss is not None
+            if validated or stopped() or time.monotonic() - saved > between:
+                began = time.monotonic()
+                run.save_state()
+                saved = time.monotonic()
+                between = max(_BETWEEN_SAVES, (saved - began) / _SAVING_SHARE)
+            if validated or stopped():
+                run.store()  # another process can look at the heads while they form
+            if stopped():
+                break
+        return run.trainer.used >= 1
+
+
+def finished(run: TrainingRun, notices: Console) -> TrainedModel | None:
+    """What came of the run, whose state is saved; None where the process was asked to stop."""
+    try:
+        with as_interrupt(), telling("measuring the trained model", notices):
+            return run.finish()
+    except KeyboardInterrupt:
+        return None
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """The model, and how it is to be seen."""
+
+    result: TrainedModel
+    explain: bool
+    hints: tuple[str, ...]
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.train.data import write_train_json
+
+        write_train_json(self.result, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.train.data import train_rows
+
+        return train_rows(self.result)
+
+    def document(self) -> Document:
+        from attnviz.train.document import train_document
+
+        return train_document(self.result, self.hints, self.explain)
+
+
+def _hints(result: TrainedModel) -> tuple[str, ...]:
+    """What to try next."""
+    name = shlex.quote(result.directory)
+    return (
+        f'next: attnviz heads --model {name} "The cat sat, and the cat slept." draws its heads',
+        f"attnviz patterns --model {name} names what each head does",
+    )

@@ -1,0 +1,178 @@
+"""A TOML file as frozen dataclasses: a class a table, a field a value, told what it must be.
+
+A field stands once: what it is by default and its rule. Files are checked, read and written by it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from attnviz.errors import UsageError
+from attnviz.reading import read_toml
+
+__all__ = ["Rule", "Table", "choice", "demand", "listed", "read_table", "table_text", "value"]
+
+_Read = TypeVar("_Read", bound="Table")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must be, in words and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def value(default: Any, rule: Rule) -> Any:
+    """A field that holds to a rule, unless it is None."""
+    return field(default=default, metadata={"rule": rule})
+
+
+def choice(default: str, *allowed: str) -> Any:
+    """A field that is one of these."""
+    *most, last = allowed
+    return value(default, Rule(f"{', '.join(most)} or {last}", lambda one: one in allowed))
+
+
+def listed(default: tuple[Table, ...], name: str) -> Any:
+    """A field of tables that a file writes one by one, as ``[[name]]``."""
+    return field(default=default, metadata={"name": name})
+
+
+def demand(holds: bool, rule: str, given: object) -> None:
+    """Raise UsageError, with what was given, unless the rule holds."""
+    if not holds:
+        raise UsageError(f"{rule}, got {given!r}")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table. Raises UsageError, naming the field, for a value against its rule."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            given, rule = getattr(self, one.name), one.metadata.get("rule")
+            if rule is not None and given is not None:
+                demand(rule.holds(given), f"{one.name} must be {rule.words}", given)
+
+
+def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
+    """A whole file; what it leaves out is as in ``kind()``. what: such as ``a recipe``.
+
+    Raises LoadError where the file cannot be read or is no TOML, UsageError, naming the field,
+    where it says something else.
+    """
+    try:
+        return _read(kind, read_toml(path, what), "", kind)
+    except UsageError as error:
+        raise UsageError(f"{str(path)!r}: {error}") from error
+
+
+def _read(kind: type[_Read], values: Mapping[str, Any], place: str, root: type[Table]) -> _Read:
+    """A table at ``place`` of the file; UsageError for unknown names and other types."""
+    own, types = _names(kind), get_type_hints(kind)
+    read = {}
+    for name, given in values.items():
+        if name not in own:
+            raise UsageError(f"{place}has no field {name!r}{_hint(name, own, root)}")
+        read[own[name]] = _value(name, types[own[name]], given, place, root)
+    try:
+        return kind(**read)
+    except UsageError as error:
+        raise UsageError(f"{place}{error}") from error
+
+
+def _names(kind: type[Table]) -> dict[str, str]:
+    """The fields, by what a file calls them."""
+    return {one.metadata.get("name", one.name): one.name for one in fields(kind)}
+
+
+def _value(name: str, kind: Any, given: Any, place: str, root: type[Table]) -> Any:
+    """What the file says, as a field of this type holds it."""
+    if _is_table(kind):
+        if not isinstance(given, dict):
+            raise UsageError(f"{name} must be a table: [{name}]")
+        return _read(kind, given, f"[{name}] ", root)
+    if row := _listed(kind):
+        if not (isinstance(given, list) and all(isinstance(one, dict) for one in given)):
+            raise UsageError(f"{name} must be a list of tables: [[{name}]]")
+        return tuple(_read(row, one, f"[[{name}]] ", root) for one in given)
+    if kind == tuple[int, int]:
+        if not (isinstance(given, list) and [*map(type, given)] == [int, int]):
+            raise UsageError(f"{place}{name} must be two whole numbers, got {given!r}")
+        return tuple(given)
+    types = (kind, *get_args(kind))
+    wanted: tuple[type, ...] = (str,)
+    words = "a text in quotes"
+    if int in types:
+        wanted, words = (int,), "a whole number"
+    elif float in types:
+        wanted, words = (int, float), "a number"
+    if type(given) not in wanted:  # True is an int, and no number here
+        raise UsageError(f"{place}{name} must be {words}, got {given!r}")
+    return given
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Table)
+
+
+def _listed(kind: Any) -> Any:
+    """What a list of tables holds; None for a field that is none."""
+    return get_args(kind)[0] if get_origin(kind) is tuple and _is_table(get_args(kind)[0]) else None
+
+
+def _tables(root: type[Table]) -> dict[str, type[Table]]:
+    """The tables of a file, as they are written there."""
+    kinds, found = get_type_hints(root), {}
+    for name, own in _names(root).items():
+        if _is_table(kinds[own]):
+            found[f"[{name}]"] = kinds[own]
+        elif row := _listed(kinds[own]):
+            found[f"[[{name}]]"] = row
+    return found
+
+
+def _hint(name: str, own: Mapping[str, str], root: type[Table]) -> str:
+    """Where a field that is not known here may belong, or how it may be written."""
+    tables = _tables(root)
+    lists = {place.strip("[]"): place for place in tables if place.startswith("[[")}
+    if close := difflib.get_close_matches(name, own, n=1, cutoff=0.5):
+        return f"; did you mean {lists.get(close[0], repr(close[0]))}?"
+    if places := [place for place, kind in tables.items() if name in _names(kind)]:
+        return f"; it belongs in {' or '.join(places)}"
+    return f"; known: {', '.join(lists.get(one, one) for one in own)}"
+
+
+def table_text(table: Table) -> str:
+    """The whole file, what was left to defaults included; ``read_table`` reads the same from it."""
+    values: dict[str, Any] = {}
+    tables: list[tuple[str, Table]] = []
+    lists: list[tuple[str, Table]] = []
+    for name, own in _names(type(table)).items():
+        given = getattr(table, own)
+        if isinstance(given, Table):
+            tables.append((f"[{name}]", given))
+        elif name != own:
+            lists += [(f"[[{name}]]", row) for row in given]
+        else:
+            values[name] = given
+    lines = _pairs(values)
+    for title, part in (*tables, *lists):
+        if pairs := _pairs(asdict(part)):
+            lines += ["", title, *pairs]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(values: Mapping[str, Any]) -> list[str]:
+    """What says nothing is left out: TOML has no null, and an empty text is the default."""
+    return [
+        f"{name} = {json.dumps(given, ensure_ascii=False)}"  # JSON's values are TOML's
+        for name, given in values.items()
+        if given is not None and given != ""
+    ]

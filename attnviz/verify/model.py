@@ -1,0 +1,74 @@
+"""A loaded model to be verified: opened as an examinee, its parameters counted."""
+
+from __future__ import annotations
+
+from attnviz.engine.patchable import Passage
+from attnviz.errors import AttnvizError, UnsupportedError
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import Model
+from attnviz.models.own import OwnAttention
+from attnviz.models.resolve import LoadOptions
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.params.counting.parameters import count_parameters
+from attnviz.params.find_spec import find_spec
+from attnviz.params.shapes import spec_from_options
+from attnviz.records import Tokens
+from attnviz.verify.examinee import Examinee
+from attnviz.verify.native import BundledExaminee, OwnExaminee
+from attnviz.verify.properties import exact
+from attnviz.verify.records import Check
+from attnviz.verify.transformers import TransformersExaminee
+
+__all__ = ["count_check", "open_examinee"]
+
+
+def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
+    """A loaded model and the tokens that it reads, ready to be verified.
+
+    Raises UnsupportedError for a model that does not read text.
+    """
+    passage = Passage(tokens.ids, None if target is None else target.ids)
+    if isinstance(model, TransformersModel):
+        return TransformersExaminee(model, passage)
+    if isinstance(model, Bundled):
+        return BundledExaminee(model, passage)
+    if isinstance(model, OwnAttention):
+        return OwnExaminee(model, passage)
+    raise UnsupportedError(f"no way to verify a {type(model).__name__}")
+
+
+def count_check(examinee: Examinee, model: Model, name: str, options: LoadOptions) -> Check:
+    """Whether it has as many parameters as ``attnviz params`` counts, as whole numbers.
+
+    Skipped where the config tells of no count.
+    """
+    title = "parameter count"
+    claim = "the model holds as many parameters as attnviz params counts"
+    loaded = examinee.parameters
+    try:
+        expected, command = _expected(model, name, options)
+    except AttnvizError as error:
+        return Check("", title, claim=claim, skipped=str(error))
+    measure = exact("apart by", abs(loaded - expected), reason="whole numbers")
+    notes = (f"{loaded:,} in the loaded model, {expected:,} by {command}",)
+    return Check("", title, claim=claim, measures=(measure,), notes=notes)
+
+
+def _expected(model: Model, name: str, options: LoadOptions) -> tuple[int, str]:
+    """The count, and the command that shows it."""
+    if isinstance(model, OwnAttention):
+        shape = model.attention.shape
+        sizes = {"d_model": shape.d_model, "heads": shape.heads, "kv_heads": shape.kv_heads}
+        words = " ".join(f"--{key.replace('_', '-')} {size}" for key, size in sizes.items())
+        spec = spec_from_options(
+            d_model=shape.d_model, heads=shape.heads, kv_heads=shape.kv_heads, bias=True
+        )
+        return count_parameters(spec).total, f"attnviz params {words} --bias"
+    found = find_spec(name, revision=options.revision, offline=options.offline)
+    command = f"attnviz params --model {name}"
+    if found.spec is not None:
+        return count_parameters(found.spec).total, command
+    from attnviz.params.meta_count import count_on_meta  # takes seconds
+
+    made = count_on_meta(found.config, name=name, architecture=found.architecture)
+    return made.total, command

@@ -1,0 +1,287 @@
+"""A transformers model to be verified: every run goes through the model that was loaded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attnviz.engine.attention_call import AttentionCall, active
+from attnviz.engine.eager_fallback import observe_reported, without_recording_hooks
+from attnviz.engine.forward_pass import ForwardPass, plan_pass
+from attnviz.engine.model_state import borrowed
+from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.registered_attention import cross_attention, observe_registered
+from attnviz.engine.stacks import Places
+from attnviz.engine.transformers_interface import observe_transformers
+from attnviz.errors import UnsupportedError
+from attnviz.models.attention_interface import uses_interface
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Kind, ModelInfo
+from attnviz.verify.examinee import (
+    PADDED,
+    HeadSum,
+    KeepAll,
+    Maps,
+    Outputs,
+    Padded,
+    Reference,
+    Side,
+    padded_ids,
+)
+from attnviz.verify.torch_module import dropout_of, module_state, sum_heads
+
+__all__ = ["TransformersExaminee"]
+
+_TOO_LOW = (
+    "not tried on the left in float64: transformers hides padding by the lowest float64, which is "
+    "no number to a softmax in float32"
+)
+
+
+class TransformersExaminee:
+    """A loaded model and the text that it reads; see ``Examinee``."""
+
+    def __init__(self, model: TransformersModel, passage: Passage) -> None:
+        self._model = model
+        self._whole = model.model
+        self.passage = passage
+        self._forward = _plan(self._whole, passage)
+        both = len(self._forward.kinds) > 1
+        self._stack = self._whole.get_decoder() if both else self._forward.module
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._model.info
+
+    @property
+    def rounds_in(self) -> str:
+        # Many of the library's files compute the softmax or positions in float32 whatever comes.
+        return "float32" if self.info.dtype == "float64" else self.info.dtype
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return self._forward.kinds
+
+    @property
+    def causal(self) -> tuple[Kind, ...]:
+        if "decoder" in self.kinds:
+            return ("decoder",)
+        # Who writes text one token after another must not look ahead.
+        modules = any(getattr(module, "is_causal", False) for module in self._whole.modules())
+        return ("self",) if modules or self._whole.can_generate() else ()
+
+    @property
+    def dropout(self) -> float:
+        return dropout_of(self._whole)
+
+    @property
+    def parameters(self) -> int:
+        return sum(weight.numel() for weight in self._whole.parameters())
+
+    def capture(self, passage: Passage) -> Maps:
+        keep = KeepAll()
+        self._observe(passage, keep)
+        return keep.maps
+
+    def outputs(self, passage: Passage) -> Outputs:
+        with _last_hidden(self._stack) as found:
+            self._observe(passage, KeepAll())
+        return found[-1]
+
+    def _observe(self, passage: Passage, keep: KeepAll) -> None:
+        target = None if passage.target is None else torch.tensor([passage.target])
+        observe_transformers(
+            self._whole,
+            keep,
+            torch.tensor([passage.ids]),
+            decoder_input_ids=target,
+            compare=False,  # the checks themselves do
+        )
+
+    def references(self) -> tuple[Reference[Maps], ...]:
+        maps = _eager_maps(self._forward, self.capture(self.passage))
+        return (Reference("its own eager, as reported", True, maps),)
+
+    def unobserved(self) -> tuple[Reference[Outputs], ...]:
+        own = self._whole.config._attn_implementation
+        eager = Reference("against its eager", True, self._plain("eager"))
+        if own == "eager":
+            return (eager,)
+        plain = Reference(f"against its own, {own}", False, self._plain(None))
+        return (plain, eager)
+
+    @torch.inference_mode()
+    def _plain(self, implementation: str | None) -> Outputs:
+        with borrowed(self._whole, implementation), _last_hidden(self._stack) as found:
+            self._forward.run()
+        return found[-1]
+
+    def sinks(self) -> Maps:
+        return _sink_shares(self._forward)
+
+    def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
+        try:
+            subject = transformers_subject(self._whole, self.kinds[-1], self.passage)
+        except UnsupportedError as error:
+            return (), str(error)
+        return sum_heads(subject.root, subject.sites, lambda: subject.run(self.passage))
+
+    def padded(self) -> tuple[tuple[Padded, ...], str]:
+        parameters = inspect.signature(self._forward.module.forward).parameters
+        room = self._model.context
+        if "attention_mask" not in parameters:
+            return (), f"{type(self._whole).__name__} takes no attention mask"
+        if room is not None and len(self.passage.ids) + PADDED > room:
+            return (), "the text fills the context: there is no room for padding"
+        # On the left, real tokens keep their places only where these can be handed over.
+        if self.causal != ("self",) or "position_ids" not in parameters:
+            return (self._padded("right"),), ""
+        if self.info.dtype == "float64":
+            return (self._padded("right"),), _TOO_LOW
+        return (self._padded("right"), self._padded("left")), ""
+
+    def _padded(self, side: Side) -> Padded:
+        number = getattr(self._whole.config, "pad_token_id", None)
+        padding = number if isinstance(number, int) and number >= 0 else 0
+        ids, real = padded_ids(self.passage.ids, (padding,) * PADDED, side)
+        mask = torch.zeros((1, len(ids)), dtype=torch.long)
+        mask[:, real] = 1
+        forward = _plan(self._whole, replace(self.passage, ids=ids), mask)
+        if side == "left":
+            places = (mask.cumsum(-1) - 1).clamp(min=0).to(self._whole.device)
+            forward = replace(forward, inputs=forward.inputs | {"position_ids": places})
+        with _last_hidden(self._stack) as found:
+            maps = _observed_maps(forward)
+        # A decoder's own text is not padded.
+        outputs = found[-1][real] if len(self.kinds) == 1 else found[-1]
+        return Padded.of_run(side, maps, outputs, real)
+
+    def other_ids(self, count: int) -> tuple[int, ...]:
+        config = self._whole.config
+        names = ("pad", "bos", "eos", "decoder_start")
+        special = {getattr(config, f"{name}_token_id", None) for name in names}
+        if self._model.tokenizer is not None:
+            special |= set(self._model.tokenizer.all_special_ids)
+        rows = self._whole.get_input_embeddings().num_embeddings
+        plain = [number for number in range(rows) if number not in special] or list(range(rows))
+        drawn = np.random.default_rng(0).permutation(plain)[:count]
+        return tuple(int(drawn[place % len(drawn)]) for place in range(count))
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        modes = [(module, module.training) for module in self._whole.modules()]
+        self._whole.train()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+    def state(self) -> dict[str, str]:
+        return module_state(self._whole)
+
+
+def _plan(whole: Any, passage: Passage, attention_mask: Tensor | None = None) -> ForwardPass:
+    """A run over one text that computes every kind of attention."""
+    target = None if passage.target is None else torch.tensor([passage.target])
+    planned = plan_pass(whole, KeepAll(), torch.tensor([passage.ids]), attention_mask, target)
+    return replace(planned, compare=False)
+
+
+@torch.inference_mode()
+def _observed_maps(forward: ForwardPass) -> Maps:
+    """The weights of a run, observed as ``observe_transformers`` does."""
+    keep = KeepAll()
+    if not (uses_interface(forward.model) and observe_registered(forward, keep)):
+        keep = KeepAll()
+        observe_reported(forward, keep)
+    return keep.maps
+
+
+@torch.inference_mode()
+def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
+    """What the model itself reports with eager attention, numbered as the layers of ``like``."""
+    with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
+        outputs = forward.run(output_attentions=True)
+    found: dict[tuple[Kind, int], NDArray[np.floating]] = {}
+    for kind in forward.kinds:
+        field = "attentions" if len(forward.kinds) == 1 else f"{kind}_attentions"
+        reported = getattr(outputs, field, None) or ()
+        # Layers without attention report nothing, but are counted.
+        numbers = sorted(layer for other, layer in like if other == kind)
+        keep = KeepAll()
+        if len(numbers) == len(reported):
+            for layer, weights in zip(numbers, reported, strict=True):
+                keep.observe(kind, layer, weights)
+        found |= keep.maps
+    return found
+
+
+@contextmanager
+def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
+    """Yields a list that gets (token, width) of the first text at each call of ``stack``."""
+    found: list[NDArray[np.float64]] = []
+
+    def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        hidden = output if isinstance(output, Tensor) else output[0]
+        found.append(hidden[0].detach().double().cpu().numpy())
+
+    hook = stack.register_forward_hook(leave)
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
+@torch.inference_mode()
+def _sink_shares(forward: ForwardPass) -> Maps:
+    """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys."""
+    if not uses_interface(forward.model):
+        return {}
+    with borrowed(forward.model):
+        cross = cross_attention(forward) if Places.ambiguous(forward) else {}
+        watch = _Sinks(Places(forward, cross))
+        with active(watch):
+            forward.run()
+    return watch.shares
+
+
+class _Sinks:
+    """Takes the attention calls of a run, and notes what those with a sink give to it.
+
+    transformers hands the sinks of a layer, a score for each head, to its attention function.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.shares: dict[tuple[Kind, int], NDArray[np.floating]] = {}
+
+    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        place = self._places.next(call.module, call.key.shape[-2])
+        sinks = call.options.get("s_aux")
+        if sinks is not None:
+            self.shares[place] = _share(call, sinks)
+        return call.eager()
+
+
+def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:
+    """exp(sink) / (exp(sink) + Σ exp(score)) of the first text."""
+    query, key = call.query[0].double(), call.key[0].double()
+    key = key.repeat_interleave(len(query) // len(key), dim=0)
+    scores = query @ key.transpose(-1, -2) * call.options["scaling"]
+    mask = call.additive_mask()
+    if mask is not None:
+        scores = scores + mask[0, :, :, : key.shape[-2]].double()
+    sink = sinks.double().reshape(-1, 1, 1).expand(-1, scores.shape[1], 1)
+    shares: NDArray[np.floating] = (
+        torch.softmax(torch.cat([scores, sink], -1), -1)[..., -1:].cpu().numpy()
+    )
+    return shares

@@ -1,0 +1,140 @@
+"""The result of a training run as a person reads it, and as programs do.
+
+``ATTNVIZ_GOLDEN=write pytest tests/train`` writes the screens anew.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.document import Mark, Plot, Table
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.train.data import train_data, train_rows, write_train_json
+from attnviz.train.document import train_document
+from attnviz.train.records import TrainedModel, bits_per_byte
+
+THEMES = {
+    "plain": Theme(colour=False),
+    "ascii": Theme(colour=False, ascii=True, encoding="ascii"),
+}
+HINTS = ('next: attnviz heads --model m "A cat." shows where its heads look', "another hint")
+
+
+def train_screen(
+    result: TrainedModel,
+    theme: Theme,
+    room: int,
+    hints: tuple[str, ...] = (),
+    explain: bool = False,
+) -> Block:
+    return terminal_block(train_document(result, hints, explain), theme, room)
+
+
+@pytest.mark.parametrize("room", [60, 100])
+@pytest.mark.parametrize("name", THEMES)
+def test_the_screen_is_as_it_was(
+    made: TrainedModel, golden: Callable[[str, str], None], name: str, room: int
+) -> None:
+    text = train_screen(made, THEMES[name], room, HINTS, explain=room == 60).plain
+    golden(f"{name}_{room}", text)
+
+
+@pytest.mark.parametrize("room", [20, 33, 60, 80, 100, 200])
+@pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
+def test_nothing_is_cut_or_acts(made: TrainedModel, theme: Theme, room: int) -> None:
+    text = train_screen(made, theme, room, HINTS, explain=True).plain
+    assert max(map(cell_len, text.splitlines())) <= room
+    assert "\x1b" not in text
+    assert not theme.ascii or text.isascii()
+
+
+def test_its_numbers_are_those_of_the_run(made: TrainedModel) -> None:
+    text = " ".join(train_screen(made, THEMES["plain"], 200).plain.split())
+    bits = 4.0 * 100_000 / (400_000 * math.log(2))
+    for words in (
+        "1,234,567 · 4,096 tokens in the vocabulary · stored in float16",
+        "1,000,000 tokens in 1,000 steps · 2.5 min · 6,667 tokens/s · matrix products in bfloat16",
+        f"4.000 nats per token · perplexity {math.exp(4):.1f} · {bits:.3f} bits per byte",
+        "70% text · 25% uniform random tokens that repeat",
+        "phase text from 200 k on",
+        "previous token",
+        "0.90 L1H2 0.05 0.001",
+        "9.50 nats per token on the first copy, 0.250 ± 0.020 on the second",
+        "trained on one.txt and [red]two.txt · 4,000,000 bytes · 1,000,000 tokens",
+    ):
+        assert words in text, words
+
+
+def test_bits_per_byte_by_hand(made: TrainedModel) -> None:
+    assert bits_per_byte(math.log(2), made.valid) == pytest.approx(0.25)
+
+
+def test_the_document_has_every_number(made: TrainedModel) -> None:
+    document = train_data(made)
+    stream = io.StringIO()
+    write_train_json(made, stream)
+    assert json.loads(stream.getvalue()) == json.loads(json.dumps(document))
+    assert stream.getvalue().isascii()
+    assert list(document)[:2] == ["schema", "model"]
+    assert len(document["curve"]) == 100
+    assert document["curve"][0]["valid_loss"] == 8.95
+    assert document["curve"][1]["valid_loss"] is None
+    assert document["valid_perplexity"] == pytest.approx(math.exp(4))
+    best = [
+        (one["layer"], one["head"])
+        for one in document["scores"]["text"]["heads"]
+        if one["scores"]["previous"] > 0.5
+    ]
+    assert best == [(1, 2)]
+    assert document["scores"]["random"]["second_copy_loss"] == {"mean": 0.25, "error": 0.02}
+
+
+def test_the_curve_as_a_table(made: TrainedModel) -> None:
+    header, *rows = train_rows(made)
+    assert list(header) == [*vars(made.points[0])]
+    for row, point in zip(rows, made.points, strict=True):
+        assert row == tuple(vars(point).values())
+
+
+def test_pages_have_the_curve_and_every_head(made: TrainedModel) -> None:
+    parts = [part for group in train_document(made).groups for part in group.parts]
+    (plot,) = (part for part in parts if isinstance(part, Plot))
+    training, validation = plot.curves
+    assert training.points == [(point.tokens, point.loss) for point in made.points]
+    assert len(validation.points) == 6
+    assert validation.marked
+    assert plot.marks == [Mark(200_000, "phase text")]
+    best, *tables = (part for part in parts if isinstance(part, Table))
+    assert len(best.rows) == 6
+    for table in tables:
+        assert [row.cells[0] for row in table.rows] == [
+            *(f"L{layer}H{head}" for layer in range(2) for head in range(3)),
+            "even",
+        ]
+        assert table.rows[5].cells[1] == "0.900 ± 0.001"
+        assert set(table.rows[5].tones or {}) == {1, 2, 3, 4}
+
+
+def test_a_loss_beyond_all_bounds_is_said(made: TrainedModel) -> None:
+    """exp of it is too large for a number."""
+    lost = replace(made, valid_loss=3264.0)
+    text = " ".join(train_screen(lost, THEMES["plain"], 200).plain.split())
+    assert "validation 3264.000 nats per token · " in text
+    assert "perplexity" not in text
+    assert "worse than that: a smaller learning_rate" in text
+    assert train_data(lost)["valid_perplexity"] is None
+    assert "worse" not in train_screen(made, THEMES["plain"], 200).plain
+
+
+def test_a_directory_is_named_as_it_is(made: TrainedModel) -> None:
+    text = train_screen(replace(made, directory="a; b"), THEMES["plain"], 200).plain
+    assert "a; b · weights and tokenizer" in text

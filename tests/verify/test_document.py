@@ -1,0 +1,188 @@
+"""What ``attnviz verify`` says: whole screens, widths, colours, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.document import Group, Table
+from attnviz.draw.labels import width
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.verify.data import verification_data, verification_rows
+from attnviz.verify.document import verification_document
+from attnviz.verify.records import Verification
+
+PLAIN = Theme("viridis", colour=False)
+ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
+
+Made = Callable[..., Verification]
+
+OWN: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
+    "own_80": ({}, {"hints": ("next: --steps", "--explain")}, 80, PLAIN),
+    "own_150": ({"broken": True}, {}, 150, PLAIN),
+    "own_44": ({"broken": True}, {}, 44, PLAIN),
+    "own_ascii_80": ({"steps": True}, {"explain": True}, 80, ASCII),
+    "own_steps_80": ({"steps": True}, {}, 80, PLAIN),
+}
+MODEL: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
+    "model_80": ({}, {"explain": True}, 80, PLAIN),
+    "model_150": ({"broken": True}, {}, 150, PLAIN),
+    "model_40": ({"broken": True, "target": "Tom."}, {}, 40, PLAIN),
+    "model_ascii_80": ({}, {}, 80, ASCII),
+}
+
+
+def screen_of(found: Verification, theme: Theme, room: int, **options: Any) -> Block:
+    return terminal_block(verification_document(found, **options), theme, room)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_golden_own(name: str, own_found: Made, golden: Callable[[str, str], None]) -> None:
+    fields, options, room, theme = OWN[name]
+    golden(name, screen_of(own_found(**fields), theme, room, **options).plain)
+
+
+@pytest.mark.parametrize("name", MODEL)
+def test_golden_model(name: str, model_found: Made, golden: Callable[[str, str], None]) -> None:
+    fields, options, room, theme = MODEL[name]
+    golden(name, screen_of(model_found(**fields), theme, room, **options).plain)
+
+
+@pytest.mark.parametrize("room", [20, 31, 47, 62, 80, 113, 199])
+@pytest.mark.parametrize(
+    "theme", [Theme("viridis"), PLAIN, ASCII], ids=["colour", "plain", "ascii"]
+)
+@pytest.mark.parametrize("broken", [False, True])
+def test_no_line_is_too_wide(
+    own_found: Made, model_found: Made, room: int, theme: Theme, broken: bool
+) -> None:
+    found = (
+        own_found(broken),
+        own_found(broken, steps=True),
+        model_found(broken, target="a " * 99),
+    )
+    for one in found:
+        screen = screen_of(one, theme, room, explain=True, hints=("next: --explain",))
+        for line in screen.plain.splitlines():
+            assert width(line) <= room, line
+        if theme.ascii:
+            assert screen.plain.isascii()
+
+
+def test_verdicts_are_coloured_and_written_out(own_found: Made, model_found: Made) -> None:
+    for found, words in ((own_found(True), ("PASS", "FAIL", "SKIP")), (model_found(), ("N/A",))):
+        screen = screen_of(found, Theme("viridis"), 100)
+        styles = {
+            segment.text.strip(): segment.style
+            for line in screen.lines
+            for segment in line
+            if segment.style is not None
+        }
+        colours = {str(styles[word].color) for word in words}
+        assert len(colours) == len(words)
+        for word in words:
+            assert word in screen.plain
+    plain = screen_of(own_found(True), PLAIN, 100)
+    assert not any(s.style and s.style.color for line in plain.lines for s in line)
+
+
+def test_the_last_word_counts_every_check(own_found: Made, model_found: Made) -> None:
+    def last(found: Verification) -> str:
+        return next(
+            line
+            for line in screen_of(found, PLAIN, 100).plain.splitlines()
+            if "checks pass" in line
+        )
+
+    assert last(own_found()) == "8 of 9 checks pass · 1 skipped"
+    assert last(own_found(True)) == "6 of 9 checks pass · 2 fail · 1 skipped"
+    assert last(model_found()) == "2 of 3 checks pass · 1 does not apply"
+    assert last(model_found(True)) == "1 of 3 checks pass · 1 fail · 1 does not apply"
+
+
+def test_paper_gets_the_numbers_shown(own_found: Made) -> None:
+    screen = screen_of(own_found(steps=True), PLAIN, 80).plain
+    lines = screen.splitlines()
+    place = next(n for n, line in enumerate(lines) if line.startswith(" 2 queries"))
+    assert lines[place] == " 2 queries · Q = X W_Q · tokens × (heads × head_dim): 2 × 2"
+    assert [line.split() for line in lines[place + 1 : place + 4]] == [
+        ["W_Q", "Q"],
+        *(["1", "0", "1", "-2"], ["-2", "3", "0", "3"]),
+    ]
+    place = next(n for n, line in enumerate(lines) if line.startswith(" 3 masked"))
+    assert lines[place + 2].split() == ["0.500", "−∞", "0.500", "−∞"]
+    assert lines[place + 3].split() == ["0.000", "2.000"] * 2  # no minus before zero
+
+
+def test_large_steps_show_shapes_alone(own_found: Made) -> None:
+    found = own_found(steps=True)
+    assert found.sizes is not None
+    screen = screen_of(replace(found, sizes=replace(found.sizes, tokens=9)), PLAIN, 80)
+    assert "−∞\n" not in screen.plain
+    assert " 4 weights · A · heads × queries × keys: 2 × 2 × 2" in screen.plain
+    assert "numbers are shown up to 8 tokens" in screen.plain
+
+
+def test_names_cannot_act_on_the_terminal(model_found: Made) -> None:
+    evil = "\x1b[31m[/]\x9b\u202e"
+    found = model_found(text=evil, target=evil)
+    assert found.model is not None
+    model = replace(found.model, name=evil, notes=(evil,))
+    checks = tuple(replace(check, notes=(evil,)) for check in found.checks)
+    skipped = replace(checks[1], skipped=evil)
+    found = replace(found, model=model, checks=(checks[0], skipped, checks[2]))
+    for room in (40, 90, 160):
+        drawn = screen_of(found, PLAIN, room, explain=True).plain
+        assert not {"\x1b", "\x9b", "\u202e"} & set(drawn)
+
+
+def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
+    data = verification_data(model_found(True))
+    assert list(data)[:2] == ["schema", "model"]
+    assert data["schema"] == "attnviz.verify/1"
+    assert data["passed"] is False
+    assert (data["passes"], data["failures"], data["skips"]) == (1, 1, 1)
+    assert data["model"]["name"] == "made"
+    kept = data["checks"][2]
+    assert [measure["difference"] for measure in kept["measures"]] == [None, 0.5]
+    assert [measure["passed"] for measure in kept["measures"]] == [False, False]
+    own = verification_data(own_found(steps=True))
+    assert own["model"] is None
+    assert own["passed"] is True
+    assert own["steps"][2]["found"][0]["values"][0] == [[0.5, None], [-0.0, 2.0]]
+    for one in (data, own):
+        for check in one["checks"]:
+            assert (check["reason"] is not None) == (check["verdict"] == "skipped")
+            for measure in check["measures"]:
+                formula = 4 * measure["epsilon"] * measure["roundings"] ** 0.5 * measure["largest"]
+                assert measure["tolerance"] == pytest.approx(formula)
+        json.dumps(one, allow_nan=False)
+
+
+@pytest.mark.parametrize("kind", ["own", "model"])
+def test_tables_have_every_check(own_found: Made, model_found: Made, kind: str) -> None:
+    found = own_found(True, steps=True) if kind == "own" else model_found(True)
+    header, *rows = verification_rows(found)
+    numbers = sum(len(check.measures) for check in found.checks)
+    assert len(rows) == numbers + found.count("skipped")
+    assert {len(row) for row in rows} == {len(header)}
+    assert sum(row[3] == "fail" for row in rows) == 2
+    parts = parts_of(verification_document(found).groups)
+    tables = [part for part in parts if isinstance(part, Table)]
+    words = {cell for table in tables for row in table.rows for cell in row.cells}
+    assert {"PASS", "FAIL", "SKIP" if kind == "own" else "N/A"} <= words
+    for check in found.checks:
+        assert check.name in words
+        assert check.against in words
+        assert {measure.where for measure in check.measures} <= words
+
+
+def parts_of(groups: Sequence[Any]) -> Iterator[Any]:
+    for part in groups:
+        yield from parts_of(part.parts) if isinstance(part, Group) else [part]
