@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ __all__ = [
     "AttentionRecord",
     "HeadScores",
     "HeadsReport",
+    "Input",
     "Kind",
     "LayerWeights",
     "ModelInfo",
@@ -52,6 +53,54 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @classmethod
+    def bare(cls, ids: Sequence[int]) -> Tokens:
+        """Ids alone, of which nobody knows what they stand for."""
+        return cls(tuple(ids), ("",) * len(ids), (False,) * len(ids))
+
+    def cut(self, length: int | None) -> Tokens:
+        """The first tokens; None leaves all of them."""
+        return Tokens(self.ids[:length], self.texts[:length], self.special[:length])
+
+
+@dataclass(frozen=True)
+class Input:
+    """What one forward pass reads: a text, and of an encoder–decoder also the decoder's text."""
+
+    text: Tokens
+    target: Tokens | None = None
+
+    @classmethod
+    def of_ids(cls, ids: Sequence[int], target: Sequence[int] | None = None) -> Input:
+        """Token ids alone."""
+        return cls(Tokens.bare(ids), None if target is None else Tokens.bare(target))
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return self.text.ids
+
+    @property
+    def target_ids(self) -> tuple[int, ...] | None:
+        return None if self.target is None else self.target.ids
+
+    @property
+    def predicted(self) -> Tokens:
+        """The text whose tokens a language model's head predicts."""
+        return self.text if self.target is None else self.target
+
+    def masked(self, position: int, mask: int) -> Input:
+        """The same with one token of the text hidden."""
+        ids = (*self.ids[:position], mask, *self.ids[position + 1 :])
+        return replace(self, text=replace(self.text, ids=ids))
+
+    def queries(self, kind: Kind) -> Tokens:
+        """The text whose tokens look, in attention of this kind."""
+        return self.text if self.target is None or kind == "encoder" else self.target
+
+    def keys(self, kind: Kind) -> Tokens:
+        """The text that is looked at."""
+        return self.text if kind == "cross" else self.queries(kind)
 
 
 @dataclass(frozen=True)

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attnviz.ablate.choice import choose_ablations
 from attnviz.ablate.options import Request
 from attnviz.ablate.records import Head
 from attnviz.ablate.resume import digest, texts_digest
 from attnviz.cli.inputs import Texts, encode_texts, single_token
 from attnviz.cli.progress import Advance
-from attnviz.engine.effects import Variant
-from attnviz.engine.over_text import Choice, attention_kind, target_tokens
-from attnviz.engine.scan.options import ScanOptions
-from attnviz.engine.scan.run import Scan, open_scan
+from attnviz.engine.capture import Choice, attention_kind, target_tokens
+from attnviz.engine.effects import ScanOptions, Unit, Variant
+from attnviz.engine.scan.run import Scan, inputs_of, open_scan
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.models.fingerprint import weights_fingerprint
-from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.model import Model, NumpyModel, TwoStackModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, Tokens
+from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Job"]
+__all__ = ["Job", "choose_ablations"]
 
 _DRAWS = 4
 """How many other texts are drawn from for each text where nobody says."""
+
+_BARE = re.compile(r"[-\d,\s*]+")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Job:
         targets = tuple(targets[place] for place in kept) if targets else ()
         heads = None
         if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
-            heads = open_scan(model, tokens[:1], kind=kind, targets=targets[:1]).heads
+            heads = open_scan(model, inputs_of(tokens[:1], targets[:1]), kind=kind).heads
             if len(heads) < model.info.layers and kind == "self":
                 notes += (
                     f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
@@ -133,12 +134,10 @@ class Job:
         losses = self.options.token_losses and not control
         return open_scan(
             self.model,
-            self.texts,
+            inputs_of(self.texts, self.targets),
             replace(self.options, control=control, token_losses=losses),
             kind=self.kind,
-            targets=self.targets,
-            references=self.references,
-            reference_targets=self.reference_targets,
+            references=inputs_of(self.references, self.reference_targets),
         )
 
     def drawn(self) -> list[int]:
@@ -163,15 +162,13 @@ class Job:
                 "choose --method exact"
             )
         from attnviz.engine.gradient import gradient_importance  # torch only where needed
-        from attnviz.engine.scan.models import open_subject, passages_of
+        from attnviz.engine.patchable import open_patchable
 
-        passages = passages_of(self.texts, self.targets)
-        read = self.targets or self.texts
+        inputs = inputs_of(self.texts, self.targets)
         asked = {head for variant in self.variants for head in variant.heads}
         found = gradient_importance(
-            open_subject(self.model, self.kind, passages[0]),
-            [passages[text] for text in texts],
-            special=[read[text].special for text in texts],
+            open_patchable(self.model, self.kind, inputs[0]),
+            [inputs[text] for text in texts],
             on_progress=lambda done, total: advance(done / total),
             enough=enough,
         )
@@ -261,3 +258,81 @@ def _targets(model: Model, tokens: Sequence[Tokens], choice: Choice) -> tuple[To
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         return ()
     return tuple(target_tokens(model, one, choice) for one in tokens)
+
+
+def choose_ablations(
+    request: Request, info: ModelInfo, found: Mapping[int, int] | None = None
+) -> tuple[Variant, ...]:
+    """The ablations: one a head, key/value head or layer, or all that were chosen at once.
+
+    found: the number of heads of each layer that has any; None where all have.
+    A bare ``--head 3`` names a head of every layer: these are also ablated together.
+    Raises UsageError for a head that the model does not have.
+    """
+    heads = dict.fromkeys(range(info.layers), info.heads) if found is None else found
+    together = request.ablation.together
+    chosen = _chosen(request, request.heads.head, info, heads)
+    if chosen is None:
+        if together:
+            raise UsageError("--together removes the chosen heads at once: add --head or --layer")
+        chosen = {layer: frozenset(range(count)) for layer, count in heads.items()}
+    units = _units(chosen, request.ablation.unit, info)
+    if together:
+        return (Variant(tuple(sorted({head for unit in units for head in unit}))),)
+    singles = tuple(Variant(unit) for unit in units)
+    return (*singles, *_across_layers(request, info, heads))
+
+
+def _chosen(
+    request: Request, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
+) -> Mapping[int, frozenset[int]] | None:
+    """The heads of each layer that ``typed`` names, or None where nothing is chosen.
+
+    What is said of every layer holds for those that have heads.
+    """
+    layers, base = request.heads.layer, request.counted.index_base
+    chosen = choose_heads(layers, typed, info.layers, info.heads, base)
+    if chosen is None or layers is not None or not all(map(_BARE.fullmatch, typed)):
+        return chosen
+    return {layer: some for layer, some in chosen.items() if layer in heads}
+
+
+def _units(
+    chosen: Mapping[int, frozenset[int]], unit: Unit, info: ModelInfo
+) -> list[tuple[tuple[int, int], ...]]:
+    """The (layer, head) pairs of each ablation, whole units only."""
+    group = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}[unit]
+    if unit == "kv-head" and info.heads % info.kv_heads:
+        raise UsageError(
+            f"--unit kv-head: {info.heads} heads do not share {info.kv_heads} "
+            "key/value heads evenly"
+        )
+    found = {
+        (layer, head // group): tuple(
+            (layer, member) for member in range(head // group * group, (head // group + 1) * group)
+        )
+        for layer in sorted(chosen)
+        for head in sorted(chosen[layer])
+    }
+    return list(found.values())
+
+
+def _across_layers(request: Request, info: ModelInfo, heads: Mapping[int, int]) -> list[Variant]:
+    """For each head that was named without a layer, that head of all layers at once."""
+    if request.ablation.unit != "head":
+        return []
+    bare = [typed for typed in request.heads.head if _BARE.fullmatch(typed) and "*" not in typed]
+    if not bare:
+        return []
+    chosen = _chosen(request, bare, info, heads) or {}
+    if len(chosen) < 2:
+        return []
+    where = "every layer" if len(chosen) == len(heads) else f"layers {request.heads.layer}"
+    named = sorted(frozenset[int]().union(*chosen.values()))
+    return [
+        Variant(
+            tuple((layer, head) for layer in sorted(chosen)),
+            f"head {head + request.counted.index_base} of {where}",
+        )
+        for head in named
+    ]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.head_choice import HeadChoice, in_python_words, spelled
 from attnviz.api.head_maps import HeadMaps
-from attnviz.engine.over_text import Choice, observe
+from attnviz.engine.capture import Choice, capture_text
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.models.model import Model, NumpyModel
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.unheeded import refuse_unheeded
+from attnviz.models.resolve import LoadOptions, load, refuse_ignored
 from attnviz.records import Kind
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def capture(
         )
         given = {name: value for name, value in options.items() if value is not None}
         opened = _opened(model, tokenizer, given)
-        record, selected = observe(opened, text, choice)
+        record, selected = capture_text(opened, text, choice)
         return HeadMaps(heads_report(record, selected, text=text, target=target))
 
 
@@ -117,7 +116,7 @@ def _opened(model: Any, tokenizer: Any, given: dict[str, Any]) -> Model:
         if tokenizer is not None:
             raise UsageError("--tokenizer is for a loaded model: a name brings its own")
         name, options = os.fspath(model), LoadOptions(**given)
-        refuse_unheeded(name, options, [option for option in _SHAPE if option in given])
+        refuse_ignored(name, options, [option for option in _SHAPE if option in given])
         return load(name, options)
     if given:
         raise UsageError(

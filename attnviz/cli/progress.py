@@ -15,7 +15,7 @@ from attnviz.draw.labels import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnviz.models.transfer import Progress
+    from attnviz.models.download import Progress
 
 __all__ = ["Advance", "loading", "scanning", "spoken_time"]
 

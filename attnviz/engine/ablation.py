@@ -1,13 +1,15 @@
-"""Remove heads from a running model: replace their outputs before the output projection.
+"""Ablate heads of a running model: replace their outputs before the output projection.
 
-Zeroing a slice of that projection's *output* is something else. Michel et al. 2019, "Are Sixteen
-Heads Really Better than One?"
+Zeroing a slice of that projection's *output* is something else. What takes a head's place is zero,
+its mean output over texts, or its output over another text. Michel et al. 2019, "Are Sixteen Heads
+Really Better than One?"
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -15,42 +17,55 @@ import torch
 from torch import Tensor
 
 from attnviz.engine.effects import Variant
-from attnviz.engine.patchable import Subject
-from attnviz.engine.sites import LostTrackError, Site
+from attnviz.engine.hook_points import HookPoint, LostTrackError
+from attnviz.engine.patchable import PatchableModel, run_pass
 from attnviz.errors import UsageError
-from attnviz.records import Kind
+from attnviz.records import Input, Kind
 
-__all__ = ["RowRemoval", "StandIns", "check_heads", "removing"]
+__all__ = [
+    "HeadAblation",
+    "Replacements",
+    "Resampled",
+    "ablating",
+    "check_heads",
+    "mean_outputs",
+    "outputs_of",
+    "resampled",
+]
 
-StandIns: TypeAlias = Mapping[int, Tensor]
+Replacements: TypeAlias = Mapping[int, Tensor]
 """By layer, what takes the place of its heads' outputs: (token or 1, head, dim)."""
 
 
 @contextmanager
-def removing(
-    subject: Subject, heads: Collection[tuple[int, int]], stand_ins: StandIns | None = None
+def ablating(
+    model: PatchableModel,
+    heads: Collection[tuple[int, int]],
+    replacements: Replacements | None = None,
 ) -> Iterator[None]:
-    """While this is open, ``subject.root`` runs without these (layer, head) pairs, for any batch.
+    """While this is open, ``model.root`` runs without these (layer, head) pairs, for any batch.
 
-    stand_ins: replace their outputs by these; None by zero.
+    replacements: replace their outputs by these; None by zero.
     The model is in evaluation mode, and as it was on leaving, also after an exception. Raises
     UsageError for a head that does not exist.
     """
-    check_heads(subject, heads)
+    check_heads(model, heads)
     variant = Variant(tuple(sorted(set(heads)))) if heads else None
-    editor = RowRemoval(subject.kind, {} if variant is None else {None: variant}, stand_ins)
-    with subject.sites.borrowed(), subject.sites.editing(editor):
+    intervention = HeadAblation(
+        model.kind, {} if variant is None else {None: variant}, replacements
+    )
+    with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
         yield
 
 
-def check_heads(subject: Subject, heads: Collection[tuple[int, int]]) -> None:
+def check_heads(model: PatchableModel, heads: Collection[tuple[int, int]]) -> None:
     """UsageError for the first of the (layer, head) pairs that the model does not have."""
     for layer, head in heads:
-        if layer not in subject.heads:
-            raise UsageError(f"no layer {layer} with heads: expected {_range(list(subject.heads))}")
-        if not 0 <= head < subject.heads[layer]:
+        if layer not in model.heads:
+            raise UsageError(f"no layer {layer} with heads: expected {_range(list(model.heads))}")
+        if not 0 <= head < model.heads[layer]:
             raise UsageError(
-                f"no head {head} in layer {layer}: expected 0 to {subject.heads[layer] - 1}"
+                f"no head {head} in layer {layer}: expected 0 to {model.heads[layer] - 1}"
             )
 
 
@@ -60,84 +75,190 @@ def _range(layers: Sequence[int]) -> str:
     return ", ".join(map(str, layers))
 
 
-class RowRemoval:
-    """Removes heads, other ones in each row of the batch.
+class HeadAblation:
+    """An intervention that ablates heads, other ones in each row of the batch.
 
     kind: of attention; other kinds pass untouched.
-    variants: what to remove by row; the row None stands for every row.
-    stand_ins: replace the outputs by these; None by zero.
-    directions: seed of a control: in place of the removal, a random direction of all heads'
-        outputs side by side is taken off, at each token of the norm of what the removal would
-        take off there. None removes.
+    variants: what to ablate by row; the row None stands for every row.
+    replacements: replace the outputs by these; None by zero.
+    directions: seed of a control: in place of the ablation, a random direction of all heads'
+        outputs side by side is taken off, at each token of the norm of what the ablation would
+        take off there. None ablates.
     """
 
     def __init__(
         self,
         kind: Kind,
         variants: Mapping[int | None, Variant],
-        stand_ins: StandIns | None = None,
+        replacements: Replacements | None = None,
         directions: int | None = None,
     ) -> None:
         self._kind = kind
-        self._stand_ins = stand_ins
+        self._replacements = replacements
         self._directions = directions
         self._pairs: dict[int, list[tuple[int | None, int]]] = {}
         for row, variant in variants.items():
             for layer, head in variant.heads:
                 self._pairs.setdefault(layer, []).append((row, head))
 
-    def edit(self, number: int, site: Site, outputs: Tensor) -> Tensor:
-        """Take the heads of this site out of the outputs (batch, token, head, dim), in place."""
-        pairs = self._pairs_of(site)
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        """Take the heads of this point out of the outputs (batch, token, head, dim), in place."""
+        pairs = self._pairs_of(point)
         if max((row or 0 for row, _ in pairs), default=0) >= len(outputs):
             raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its removals")
-        return self._edit(site, outputs, pairs)
+        return self._edit(point, outputs, pairs)
 
-    def edit_rows(self, site: Site, outputs: Tensor, first: int) -> Tensor:
+    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
         """The same where the outputs are those of the rows from ``first`` on."""
         rows = range(first, first + len(outputs))
         pairs = [
             (row - first, head)
-            for row, head in self._pairs_of(site)
+            for row, head in self._pairs_of(point)
             if row is not None and row in rows
         ]
-        return self._edit(site, outputs, pairs)
+        return self._edit(point, outputs, pairs)
 
-    def _pairs_of(self, site: Site) -> Sequence[tuple[int | None, int]]:
-        return self._pairs.get(site.layer, []) if site.kind == self._kind else []
+    def _pairs_of(self, point: HookPoint) -> Sequence[tuple[int | None, int]]:
+        return self._pairs.get(point.layer, []) if point.kind == self._kind else []
 
-    def _edit(self, site: Site, outputs: Tensor, pairs: Sequence[tuple[int | None, int]]) -> Tensor:
+    def _edit(
+        self, point: HookPoint, outputs: Tensor, pairs: Sequence[tuple[int | None, int]]
+    ) -> Tensor:
         if not pairs:
             return outputs
         if self._directions is not None:
-            self._take_directions(site, outputs, pairs)
+            self._take_directions(point, outputs, pairs)
         elif pairs[0][0] is None:
             heads = [head for _, head in pairs]
-            outputs[:, :, heads] = self._values(site, heads, outputs)
+            outputs[:, :, heads] = self._values(point, heads, outputs)
         else:
             rows, heads = [row for row, _ in pairs], [head for _, head in pairs]
             # The index over tokens stands between: what is set has shape (pair, token, dim).
-            values = self._values(site, heads, outputs)
+            values = self._values(point, heads, outputs)
             outputs[rows, :, heads] = values.transpose(0, 1) if values.ndim else values
         return outputs
 
-    def _values(self, site: Site, heads: list[int], like: Tensor) -> Tensor:
+    def _values(self, point: HookPoint, heads: list[int], like: Tensor) -> Tensor:
         """What takes the heads' place: (token or 1, chosen head, dim), or a single zero."""
-        if self._stand_ins is None:
+        if self._replacements is None:
             return like.new_zeros(())
-        return self._stand_ins[site.layer][:, heads].to(like)
+        return self._replacements[point.layer][:, heads].to(like)
 
     def _take_directions(
-        self, site: Site, outputs: Tensor, pairs: Sequence[tuple[int | None, int]]
+        self, point: HookPoint, outputs: Tensor, pairs: Sequence[tuple[int | None, int]]
     ) -> None:
         by_row: dict[int | None, list[int]] = {}
         for row, head in pairs:
             by_row.setdefault(row, []).append(head)
         for row, heads in by_row.items():
             rows = outputs if row is None else outputs[row : row + 1]
-            taken = rows[:, :, heads] - self._values(site, heads, outputs)
+            taken = rows[:, :, heads] - self._values(point, heads, outputs)
             norm = taken.float().flatten(-2).norm(dim=-1)[..., None, None]
-            generator = np.random.default_rng((self._directions or 0, site.layer, *heads))
-            drawn = generator.standard_normal((site.heads, site.dim), dtype=np.float32)
+            generator = np.random.default_rng((self._directions or 0, point.layer, *heads))
+            drawn = generator.standard_normal((point.heads, point.dim), dtype=np.float32)
             direction = torch.from_numpy(drawn / np.linalg.norm(drawn)).to(outputs.device)
             rows -= (norm * direction).to(rows.dtype)
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """Outputs of other texts of the same length.
+
+    draws: one set of outputs a draw. cut: how many of them were cut to the length.
+    shorter: how many of the texts to draw from were too short.
+    """
+
+    draws: tuple[Replacements, ...]
+    cut: int
+    shorter: int
+
+
+def outputs_of(model: PatchableModel, given: Input) -> Replacements:
+    """By layer what its heads put out over one text: (token, head, dim)."""
+    keep = _Keep(model)
+    run_pass(model, given, keep)
+    return keep.outputs
+
+
+def mean_outputs(
+    model: PatchableModel, inputs: Sequence[Input], tokens: int | None = None
+) -> Replacements:
+    """By layer the mean output of its heads over texts.
+
+    tokens: keep the mean of each of the first so many positions apart, over the texts that have
+        it: (tokens, head, dim). None is one mean over all positions: (1, head, dim).
+    Raises UsageError where there is no text, or none is so long.
+    """
+    longest = max((_length(model.kind, given) for given in inputs), default=0)
+    if not longest:
+        raise UsageError("the reference is empty: give it at least one text")
+    if tokens is not None and longest < tokens:
+        raise UsageError(
+            f"a mean for each of {tokens} positions needs a reference that long, the longest has "
+            f"{longest} tokens: give longer texts, or take the mean over positions"
+        )
+    sums: dict[int, Tensor] = {}
+    counts = np.zeros(tokens or 1)
+    for given in inputs:
+        length = _length(model.kind, given)
+        counts[:length] += length if tokens is None else 1
+        for layer, outputs in outputs_of(model, given).items():
+            part = outputs.double()
+            part = part.sum(0, keepdim=True) if tokens is None else part[:tokens]
+            total = sums.setdefault(layer, part.new_zeros(tokens or 1, *part.shape[1:]))
+            total[: len(part)] += part
+    return {layer: total / total.new_tensor(counts)[:, None, None] for layer, total in sums.items()}
+
+
+def resampled(
+    model: PatchableModel, given: Input, others: Sequence[Input], draws: int, seed: int
+) -> Resampled:
+    """The outputs of up to ``draws`` of the other texts, drawn without repetition.
+
+    A longer text is cut to the length of ``given``. Raises UsageError where all are shorter, or
+    none is another.
+    """
+    length = _length(model.kind, given)
+    ids = given.ids, given.target_ids
+    long_enough = [
+        other
+        for other in others
+        if (other.ids, other.target_ids) != ids and _length(model.kind, other) >= length
+    ]
+    if not long_enough:
+        raise UsageError(
+            f"no other text of at least {length} tokens to take a head's output from: give "
+            f"longer ones as the reference"
+        )
+    generator = np.random.default_rng((seed, length))
+    order = generator.permutation(len(long_enough))[:draws]
+    chosen = [long_enough[at] for at in order]
+    return Resampled(
+        tuple(outputs_of(model, _cut(model.kind, other, length)) for other in chosen),
+        sum(_length(model.kind, other) > length for other in chosen),
+        sum(_length(model.kind, other) < length for other in others),
+    )
+
+
+def _length(kind: Kind, given: Input) -> int:
+    """Tokens that look, where ``kind`` of attention is the model model's own."""
+    return len(given.predicted if kind in ("decoder", "cross") else given.text)
+
+
+def _cut(kind: Kind, given: Input, length: int) -> Input:
+    if given.target is not None and kind in ("decoder", "cross"):
+        return replace(given, target=given.target.cut(length))
+    return replace(given, text=given.text.cut(length))
+
+
+class _Keep:
+    """An intervention that keeps the outputs of the first text of the batch."""
+
+    def __init__(self, model: PatchableModel) -> None:
+        self._kind = model.kind
+        self.outputs: dict[int, Tensor] = {}
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        if point.kind == self._kind:
+            self.outputs[point.layer] = outputs[0].clone()
+        return outputs

@@ -1,4 +1,4 @@
-"""What crosses the layers when heads are removed: what was removed, what it cost, on which texts.
+"""What crosses the layers when heads are ablated: what is asked for, what it cost, on which texts.
 
 The loss is that of Michel et al. 2019; the other metrics are defined as usual, see ``METRICS``.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # the options name the metrics, and a help needs no NumPy
     import numpy as np
@@ -20,6 +22,7 @@ __all__ = [
     "MetricInfo",
     "Mode",
     "Positions",
+    "ScanOptions",
     "Scores",
     "Unit",
     "Variant",
@@ -99,6 +102,42 @@ METRICS: Mapping[Metric, MetricInfo] = {
     ),
 }
 """Every metric there is: options, columns, legends and files go through these rows."""
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """The choices that decide the numbers.
+
+    mode: what takes the place of an ablated head.
+    positions: which predictions count. ``last``: of what follows the text; and the loss of its
+        last token.
+    pair: token ids of answer and foil for ``logit_diff``, or None.
+    per_position: with ``mean``, a mean for each position apart instead of one over all.
+    draws: with ``resample``, how many other texts takes the place of each text.
+    seed: of draws and of the control's directions.
+    control: instead of each removal, take off a random direction of equal norm.
+    token_losses: whether the loss of each token is kept.
+    max_memory: bytes that a scan may hold; None for a share of what is free.
+    Raises UsageError for numbers that make no sense.
+    """
+
+    mode: Mode = "zero"
+    positions: Positions = "all"
+    pair: tuple[int, int] | None = None
+    per_position: bool = False
+    draws: int = 1
+    seed: int = 0
+    control: bool = False
+    token_losses: bool = False
+    max_memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise UsageError(f"expected at least 1 draw, got {self.draws}")
+        if self.seed < 0:
+            raise UsageError(f"the seed must be 0 or more, got {self.seed}")
+        if self.max_memory is not None and self.max_memory < 1:
+            raise UsageError(f"expected memory for the scan, got {self.max_memory} bytes")
 
 
 @dataclass(frozen=True, order=True)

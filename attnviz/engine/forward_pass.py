@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
@@ -21,8 +21,14 @@ from attnviz.records import Kind
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
-__all__ = ["ForwardPass", "plan_pass", "wants_any"]
+__all__ = ["KINDS", "TWO_STACKS", "ForwardPass", "plan_pass", "require_token_ids", "wanted_kinds"]
 
+TWO_STACKS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+"""What both stacks of an encoder–decoder compute together."""
+
+KINDS: tuple[Kind, ...] = ("self", *TWO_STACKS)
+
+_SOURCE, _TARGET = "input_ids", "decoder_input_ids"
 
 _uncached: WeakSet[nn.Module] = WeakSet()
 
@@ -33,45 +39,57 @@ class ForwardPass:
 
     model: the whole model, whose state is borrowed.
     module: the part of it that runs.
-    inputs: what it is called with.
+    inputs: what it is called with: ``input_ids`` (batch, token) and, of an encoder–decoder,
+        ``decoder_input_ids``.
     kinds: the kinds of attention that it computes.
-    queries, keys: the number of tokens on each axis of each kind.
+    wanted: those of them of which something is wanted.
     compare: whether what is observed may be held against a plain pass first.
+    cached: whether it runs with a cache of keys and values where it can.
     """
 
     model: PreTrainedModel
     module: nn.Module
     inputs: dict[str, Tensor]
     kinds: tuple[Kind, ...]
-    queries: dict[Kind, int]
-    keys: dict[Kind, int]
+    wanted: frozenset[Kind]
     compare: bool = True
+    cached: bool = True
 
     @property
     def batch(self) -> int:
-        return self.inputs["input_ids"].shape[0]
+        return self.inputs[_SOURCE].shape[0]
+
+    @property
+    def lengths(self) -> set[int]:
+        """The numbers of tokens that an axis over queries or keys can have."""
+        texts = (_SOURCE, _TARGET)
+        return {self.inputs[name].shape[1] for name in texts if name in self.inputs}
+
+    def queries(self, kind: Kind) -> int:
+        """The number of tokens that look."""
+        return self.inputs[_TARGET if kind in ("decoder", "cross") else _SOURCE].shape[1]
+
+    def keys(self, kind: Kind) -> int:
+        """The number of tokens that are looked at."""
+        return self.inputs[_TARGET if kind == "decoder" else _SOURCE].shape[1]
 
     def run(self, **options: Any) -> Any:
         """Call the module for its attention alone; the vocabulary projection sees one token.
 
-        Its key/value cache stays on: without it the same numbers are laid out differently in
-        memory, and matrix products of another layout round differently.
+        Options that its signature lacks are left out. Its key/value cache stays on: without it the
+        same numbers are laid out differently in memory, and matrix products of another layout
+        round differently.
         """
-        if self.module in _uncached:
+        if not self.cached or self.module in _uncached:
             options |= {"use_cache": False}
-        with _short_vocabulary(self.module):
-            return self.call(**options)
+        options = {"return_dict": True} | options
+        known = {name: value for name, value in options.items() if self.takes(name)}
+        with _short_vocabulary(self.module), running(self.model, torch.OutOfMemoryError):
+            return self.module(**self.inputs, **known)
 
     def leave_cache_out(self) -> None:
         """From now on ``run`` the module without a cache."""
         _uncached.add(self.module)
-
-    def call(self, **options: Any) -> Any:
-        """Call the module as its user would; options that its signature lacks are left out."""
-        options = {"return_dict": True} | options
-        known = {name: value for name, value in options.items() if self.takes(name)}
-        with running(self.model, torch.OutOfMemoryError):
-            return self.module(**self.inputs, **known)
 
     def takes(self, option: str) -> bool:
         """Whether the module can be called with this keyword."""
@@ -82,7 +100,7 @@ class ForwardPass:
 
     def check(self, kind: Kind, weights: Any) -> None:
         """Refuse weights that are not one matrix over the tokens per text and head."""
-        expected = (self.batch, "heads", self.queries[kind], self.keys[kind])
+        expected = (self.batch, "heads", self.queries(kind), self.keys(kind))
         shape = tuple(getattr(weights, "shape", ()))
         if len(shape) != 4 or (shape[0], "heads", *shape[2:]) != expected:
             raise UnsupportedError(
@@ -94,46 +112,53 @@ class ForwardPass:
 
 def plan_pass(
     model: PreTrainedModel,
-    observer: Observer,
+    wanted: Collection[Kind],
     input_ids: Tensor,
-    attention_mask: Tensor | None,
-    decoder_input_ids: Tensor | None,
+    attention_mask: Tensor | None = None,
+    decoder_input_ids: Tensor | None = None,
 ) -> ForwardPass:
     """Choose the part to run: the trunk without its head, or the encoder alone where it suffices.
 
-    Raises UnsupportedError for a model that does not read token ids, UsageError where decoder or
-    cross attention is wanted and there is no decoder text.
+    wanted: kinds of attention. Raises UnsupportedError for a model that does not read token ids,
+    UsageError where decoder or cross attention is wanted and there is no decoder text.
     """
-    if model.main_input_name != "input_ids":
-        raise UnsupportedError(
-            f"{type(model).__name__} reads {model.main_input_name}, not text: "
-            "choose a model that reads token ids."
-        )
-    inputs = {"input_ids": input_ids.to(model.device)}
+    require_token_ids(model)
+    inputs = {_SOURCE: input_ids.to(model.device)}
     if attention_mask is not None:
         inputs["attention_mask"] = attention_mask.to(model.device)
-    source = input_ids.shape[1]
+    kinds = frozenset(wanted)
     # The encoder of an encoder–decoder may be opened alone, with the config of the whole.
-    both = model.config.is_encoder_decoder and "decoder_input_ids" in _parameters(model)
+    both = model.config.is_encoder_decoder and _TARGET in _parameters(model)
     if not both:
-        lengths: dict[Kind, int] = {"self": source}
-        return ForwardPass(model, model.base_model, inputs, ("self",), lengths, lengths)
-    if not (wants_any(observer, "decoder", model) or wants_any(observer, "cross", model)):
-        lengths = {"encoder": source}
-        return ForwardPass(model, model.get_encoder(), inputs, ("encoder",), lengths, lengths)
+        return ForwardPass(model, model.base_model, inputs, ("self",), kinds)
+    if kinds.isdisjoint(("decoder", "cross")):
+        return ForwardPass(model, model.get_encoder(), inputs, ("encoder",), kinds)
     if decoder_input_ids is None:
         raise UsageError(
             f"{type(model).__name__} has decoder and cross attention only over a decoder text: "
             "give one, or ask for the encoder alone."
         )
-    target = decoder_input_ids.shape[1]
-    return ForwardPass(
-        model,
-        model.base_model,
-        inputs | {"decoder_input_ids": decoder_input_ids.to(model.device)},
-        ("encoder", "decoder", "cross"),
-        {"encoder": source, "decoder": target, "cross": target},
-        {"encoder": source, "decoder": target, "cross": source},
+    inputs[_TARGET] = decoder_input_ids.to(model.device)
+    return ForwardPass(model, model.base_model, inputs, TWO_STACKS, kinds)
+
+
+def require_token_ids(model: PreTrainedModel) -> None:
+    """UnsupportedError for a model of images or sound."""
+    if model.main_input_name != "input_ids":
+        raise UnsupportedError(
+            f"{type(model).__name__} reads {model.main_input_name}, not text: "
+            "choose a model that reads token ids."
+        )
+
+
+def wanted_kinds(observer: Observer, model: nn.Module) -> frozenset[Kind]:
+    """The kinds of attention of which the observer wants some layer."""
+    # No stack has more layers than modules, whatever its config calls their number; where layers
+    # share one module, the config's own count is the larger.
+    config: Any = getattr(model, "config", None)
+    layers = max(sum(1 for _ in model.modules()), getattr(config, "num_hidden_layers", None) or 0)
+    return frozenset(
+        kind for kind in KINDS if any(observer.wants(kind, layer) for layer in range(layers))
     )
 
 
@@ -165,12 +190,3 @@ def _short_vocabulary(module: Any) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def wants_any(observer: Observer, kind: Kind, module: nn.Module) -> bool:
-    """Whether the observer wants some layer of this kind of ``module``."""
-    # No stack has more layers than modules, whatever its config calls their number; where layers
-    # share one module, the config's own count is the larger.
-    config: Any = getattr(module, "config", None)
-    layers = max(sum(1 for _ in module.modules()), getattr(config, "num_hidden_layers", None) or 0)
-    return any(observer.wants(kind, layer) for layer in range(layers))

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.engine.ablation import StandIns
-from attnviz.engine.patchable import Passage, Subject
-from attnviz.engine.scan.activation import fused_activations
+from attnviz.engine.ablation import Replacements
+from attnviz.engine.hook_points import HookPoint
+from attnviz.engine.patchable import PatchableModel, probe_of, require_two, words_to_mask
+from attnviz.engine.scan.memory import fused_activations
 from attnviz.engine.scan.plan import is_causal, require_own
-from attnviz.engine.sites import Site
 from attnviz.errors import UsageError
+from attnviz.records import Input
 
 __all__ = ["Reduction", "gradient_importance"]
 
@@ -31,11 +32,10 @@ _IGNORED = -100
 
 
 def gradient_importance(
-    subject: Subject,
-    passages: Sequence[Passage],
+    model: PatchableModel,
+    inputs: Sequence[Input],
     *,
-    special: Sequence[tuple[bool, ...]] = (),
-    stand_ins: StandIns | None = None,
+    replacements: Replacements | None = None,
     reduction: Reduction = "text",
     removed: Collection[tuple[int, int]] = (),
     normalise: bool = False,
@@ -44,8 +44,7 @@ def gradient_importance(
 ) -> dict[tuple[int, int], float]:
     """|∂loss/∂ξ| of each (layer, head), nats per token.
 
-    special: which tokens of each text were added; a masked model is not asked for them.
-    stand_ins: what a gate of zero would put in the head's place; None is zero.
+    replacements: what a gate of zero would put in the head's place; None is zero.
     removed: (layer, head) pairs whose gates are zero already; their own slope is there as well.
     normalise: divide by the layer's L2 norm, as Molchanov et al. 2017 do.
     on_progress: called as (done, total) in texts.
@@ -54,31 +53,30 @@ def gradient_importance(
     The model is left as it was. Raises UsageError where it has no language-model head, or a text
     is too short for a loss.
     """
-    if subject.head is None:
+    if model.head is None:
         raise UsageError("this model has no language-model head: there is no loss to differentiate")
     total: Tensor | None = None
     done = 0
-    for done, passage in enumerate(passages, start=1):
-        if not subject.ours:
-            with torch.inference_mode(), subject.sites.borrowed():
-                require_own(subject, passage)
-        marks = special[done - 1] if special else (False,) * len(passage.predicted)
-        gradient = _gradient(subject, passage, marks, stand_ins, removed)
+    for done, given in enumerate(inputs, start=1):
+        if not model.ours:
+            with torch.inference_mode(), model.hook_points.borrowed():
+                require_own(model, given)
+        gradient = _gradient(model, given, replacements, removed)
         if reduction == "text":
             gradient = gradient.abs()
         total = gradient if total is None else total + gradient
         if on_progress is not None:
-            on_progress(done, len(passages))
+            on_progress(done, len(inputs))
         if enough():
             break
     if total is None:
         raise UsageError("no text to take a gradient over: expected at least one")
-    scores = dict(zip(_places(subject), (total.abs() / done).tolist(), strict=True))
+    scores = dict(zip(_places(model), (total.abs() / done).tolist(), strict=True))
     return _normalised(scores) if normalise else scores
 
 
-def _places(subject: Subject) -> list[tuple[int, int]]:
-    return [(layer, head) for layer, heads in subject.heads.items() for head in range(heads)]
+def _places(model: PatchableModel) -> list[tuple[int, int]]:
+    return [(layer, head) for layer, heads in model.heads.items() for head in range(heads)]
 
 
 def _normalised(scores: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
@@ -92,24 +90,23 @@ def _normalised(scores: Mapping[tuple[int, int], float]) -> dict[tuple[int, int]
 
 
 def _gradient(
-    subject: Subject,
-    passage: Passage,
-    special: tuple[bool, ...],
-    stand_ins: StandIns | None,
+    model: PatchableModel,
+    given: Input,
+    replacements: Replacements | None,
     removed: Collection[tuple[int, int]],
 ) -> Tensor:
     """∂loss/∂ξ of every head over one text, in the order of ``_places``."""
-    gates = _Gates(subject, stand_ins, removed)
-    runs = _runs(subject, passage, special)
-    total = torch.zeros(sum(subject.heads.values()), dtype=torch.float64)
+    gates = _Gates(model, replacements, removed)
+    runs = _runs(model, given)
+    total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
     with (
-        subject.sites.borrowed(),
-        fused_activations(subject.root),
+        model.hook_points.borrowed(),
+        fused_activations(model.root),
         torch.enable_grad(),
-        subject.sites.editing(gates),
+        model.hook_points.intervening(gates),
     ):
         for run, at, wanted in runs:
-            logits = subject.run(run)
+            logits = model.run(run)
             if logits is None:
                 raise UsageError("this model puts out no logits: there is no loss")
             rows = logits.flatten(0, 1)
@@ -128,59 +125,52 @@ def _gradient(
     return total / len(runs)
 
 
-def _runs(
-    subject: Subject, passage: Passage, special: tuple[bool, ...]
-) -> list[tuple[Passage, list[int], list[int]]]:
+def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], list[int]]]:
     """Passes, their positions that predict a token, and these tokens."""
-    read = passage.predicted
-    if not _is_masked(subject, passage):
-        if len(read) < 2:
-            raise UsageError(
-                f"a text of {len(read)} token is too short for a loss: expected at least 2"
-            )
-        return [(passage, list(range(len(read) - 1)), list(read[1:]))]
-    if subject.mask_id is None:
+    read = given.predicted.ids
+    if not _is_masked(model, given):
+        require_two(given)
+        return [(given, list(range(len(read) - 1)), list(read[1:]))]
+    mask = model.mask_id
+    if mask is None:
         raise UsageError("this model reads both ways and has no mask token: there is no loss")
-    words = [at for at, added in enumerate(special) if not added and read[at] != subject.mask_id]
-    if not words:
-        raise UsageError("the text has no word that could be masked: expected at least 1")
-    return [(passage.masked(at, subject.mask_id), [at], [read[at]]) for at in words]
+    return [(given.masked(at, mask), [at], [read[at]]) for at in words_to_mask(given, mask)]
 
 
-def _is_masked(subject: Subject, passage: Passage) -> bool:
-    with torch.inference_mode(), subject.sites.borrowed():
-        return not is_causal(subject, passage.probe())
+def _is_masked(model: PatchableModel, given: Input) -> bool:
+    with torch.inference_mode(), model.hook_points.borrowed():
+        return not is_causal(model, probe_of(given))
 
 
 class _Gates:
-    """An editor that multiplies each head's output by its gate: one, or zero where removed."""
+    """An intervention that multiplies each head's output by its gate: one, or zero if ablated."""
 
     def __init__(
         self,
-        subject: Subject,
-        stand_ins: StandIns | None,
+        model: PatchableModel,
+        replacements: Replacements | None,
         removed: Collection[tuple[int, int]],
     ) -> None:
-        self._kind = subject.kind
-        self._stand_ins = stand_ins
+        self._kind = model.kind
+        self._replacements = replacements
         self._gates = {
             layer: torch.tensor(
                 [float((layer, head) not in removed) for head in range(heads)],
-                device=subject.device,
+                device=model.device,
                 requires_grad=True,
             )
-            for layer, heads in subject.heads.items()
+            for layer, heads in model.heads.items()
         }
 
     @property
     def all(self) -> list[Tensor]:
         return list(self._gates.values())
 
-    def edit(self, number: int, site: Site, outputs: Tensor) -> Tensor:
-        if site.kind != self._kind:
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        if point.kind != self._kind:
             return outputs
-        gate = self._gates[site.layer][:, None].to(outputs.dtype)
-        if self._stand_ins is None:
+        gate = self._gates[point.layer][:, None].to(outputs.dtype)
+        if self._replacements is None:
             return outputs * gate
-        stand_in = self._stand_ins[site.layer].to(outputs)
-        return stand_in + (outputs - stand_in) * gate
+        replacement = self._replacements[point.layer].to(outputs)
+        return replacement + (outputs - replacement) * gate

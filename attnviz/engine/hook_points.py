@@ -1,18 +1,187 @@
-"""Observe the library's own attention by forward hooks on its hook points."""
+"""Where the heads' outputs of a running model can be met: one hook point for each attention call.
+
+A head's output z_h is the attention-weighted sum of its values, before any gate or projection. The
+library's own attention is entered here; ``transformers_points`` has the ways into other models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.observer import Observer
+from attnviz.engine.observer import Observer, hand_over
 from attnviz.records import Kind
 
-__all__ = ["observe_hook_points"]
+__all__ = [
+    "CallCounter",
+    "HookPoint",
+    "HookPoints",
+    "Intervention",
+    "LostTrackError",
+    "OwnHookPoints",
+    "enclosing_block",
+    "is_linear",
+    "linear_maps",
+    "observe_hook_points",
+]
+
+
+class LostTrackError(Exception):
+    """A pass ran otherwise than the one in which its points were found."""
+
+
+@dataclass(frozen=True)
+class HookPoint:
+    """One attention call of a forward pass.
+
+    kind, layer: whose it is, as ``observe_transformers`` names them.
+    module: the module in which the heads' outputs are met.
+    heads, dim: how many heads it has, and how wide one's output is.
+    """
+
+    kind: Kind
+    layer: int
+    module: nn.Module
+    heads: int
+    dim: int
+
+
+class Intervention(Protocol):
+    """Changes what heads put out while a model runs."""
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        """The outputs (batch, token, head, dim) to go on with; they may be changed in place.
+
+        number: of the point among those of the pass, in the order in which they run.
+        """
+        ...
+
+
+class HookPoints(Protocol):
+    """All points of one pass, found by one way of entering the model.
+
+    found: in the order in which they run.
+    """
+
+    @property
+    def found(self) -> tuple[HookPoint, ...]: ...
+
+    def borrowed(self) -> AbstractContextManager[Any]:
+        """Ready the model for runs; it is as it was on leaving, also after an exception."""
+        ...
+
+    def intervening(
+        self, intervention: Intervention, order: Sequence[int] | None = None
+    ) -> AbstractContextManager[None]:
+        """While this is open, each pass of the borrowed model has its outputs edited.
+
+        order: the numbers of the points in the order in which they run, None for one after another.
+        """
+        ...
+
+
+class CallCounter:
+    """Tells which point a call belongs to by counting the calls of a pass.
+
+    root: the module whose forward is a pass.
+    order: as ``HookPoints.intervening`` takes it.
+    """
+
+    def __init__(
+        self,
+        root: nn.Module,
+        points: tuple[HookPoint, ...],
+        intervention: Intervention,
+        order: Sequence[int] | None = None,
+    ) -> None:
+        self._root = root
+        self._points = points
+        self._order = range(len(points)) if order is None else order
+        self._intervention = intervention
+        self._next = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Start anew at each pass while this is open."""
+
+        def restart(module: nn.Module, args: tuple[Any, ...]) -> None:
+            self._next = 0
+
+        hook = self._root.register_forward_pre_hook(restart)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def edit(self, module: nn.Module, outputs: Tensor) -> Tensor:
+        """Hand over the outputs (batch, token, head, dim) of the next call, made in ``module``.
+
+        Raises LostTrackError where another call was expected.
+        """
+        number = self._order[self._next] if self._next < len(self._order) else None
+        point = None if number is None else self._points[number]
+        if (
+            number is None
+            or point is None
+            or point.module is not module
+            or outputs.shape[2:] != (point.heads, point.dim)
+        ):
+            raise LostTrackError(
+                f"attention call {self._next} is made by another module than in the first pass"
+            )
+        self._next += 1
+        return self._intervention.edit(number, point, outputs)
+
+
+class OwnHookPoints:
+    """The ``MultiHeadAttention`` modules under ``root``, numbered as ``observe_hook_points`` does.
+
+    They are taken to run in that order, each once.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        self._root = root
+        self.found = tuple(
+            HookPoint("self", layer, attention, attention.shape.heads, attention.shape.value_dim)
+            for layer, attention in enumerate(_own_attention(root))
+        )
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        training = [module for module in self._root.modules() if module.training]
+        try:
+            for module in training:
+                module.training = False
+            yield
+        finally:
+            for module in training:
+                module.training = True
+
+    @contextmanager
+    def intervening(
+        self, intervention: Intervention, order: Sequence[int] | None = None
+    ) -> Iterator[None]:
+        counter = CallCounter(self._root, self.found, intervention, order)
+        with ExitStack() as hooks:
+            hooks.enter_context(counter.counting())
+            for point in self.found:
+                # Outputs come as (batch, head, token, dim).
+                def edit(
+                    module: nn.Module,
+                    args: tuple[Any, ...],
+                    outputs: Tensor,
+                    attention: nn.Module = point.module,
+                ) -> Tensor:
+                    return counter.edit(attention, outputs.transpose(1, 2)).transpose(1, 2)
+
+                heads = point.module.get_submodule("heads_point")
+                hooks.callback(heads.register_forward_hook(edit).remove)
+            yield
 
 
 @contextmanager
@@ -24,9 +193,8 @@ def observe_hook_points(root: nn.Module, observer: Observer) -> Iterator[None]:
     where the key is the query, otherwise ``cross``. Layers of which the observer wants neither
     are left alone and run at full speed. The hooks are gone on leaving, also by an exception.
     """
-    attentions = [module for module in root.modules() if isinstance(module, MultiHeadAttention)]
     with ExitStack() as hooks:
-        for layer, attention in enumerate(attentions):
+        for layer, attention in enumerate(_own_attention(root)):
             if observer.wants("self", layer) or observer.wants("cross", layer):
                 watch = _Watch(observer, layer)
                 before = attention.register_forward_pre_hook(watch.enter, with_kwargs=True)
@@ -50,4 +218,53 @@ class _Watch:
 
     def look(self, module: nn.Module, args: tuple[Tensor, ...], weights: Tensor) -> None:
         if self._observer.wants(self._kind, self._layer):
-            self._observer.observe(self._kind, self._layer, weights)
+            hand_over(self._observer, self._kind, self._layer, weights)
+
+
+def _own_attention(root: nn.Module) -> list[MultiHeadAttention]:
+    return [module for module in root.modules() if isinstance(module, MultiHeadAttention)]
+
+
+def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
+    """For each module's ``id`` the nearest module above it that is an entry of a ``ModuleList``."""
+    blocks: dict[int, nn.Module] = {}
+
+    def walk(module: nn.Module, block: nn.Module | None) -> None:
+        for child in module.children():
+            if block is not None:
+                blocks.setdefault(id(child), block)
+            walk(child, child if isinstance(module, nn.ModuleList) else block)
+
+    walk(root, None)
+    return blocks
+
+
+@contextmanager
+def linear_maps(
+    root: nn.Module,
+    enter: Callable[[nn.Module, tuple[Any, ...]], None] | None = None,
+    leave: Callable[[nn.Module, tuple[Any, ...], Tensor], None] | None = None,
+) -> Iterator[None]:
+    """While this is open, ``enter`` and ``leave`` are told of each linear map under ``root``.
+
+    A map is told by its weight of two axes; ``is_linear`` says whether its layout is known.
+    """
+    with ExitStack() as hooks:
+        for module in root.modules():
+            weight = getattr(module, "weight", None)
+            if (
+                not isinstance(weight, Tensor)
+                or weight.ndim != 2
+                or isinstance(module, nn.Embedding)
+            ):
+                continue
+            if enter is not None:
+                hooks.callback(module.register_forward_pre_hook(enter).remove)
+            if leave is not None:
+                hooks.callback(module.register_forward_hook(leave).remove)
+        yield
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether it is torch's linear layer, or transformers' Conv1D, its weight transposed."""
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"

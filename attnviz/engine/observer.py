@@ -1,28 +1,87 @@
-"""The one protocol by which every kind of model hands over its attention, one call at a time."""
+"""How every kind of model hands over its attention: some queries of one text at a time.
+
+A whole matrix is one block.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.records import Kind, LayerWeights
+from attnviz.records import Kind, LayerWeights, ModelInfo
 
-__all__ = ["KeepWeights", "Observer", "to_numpy"]
+__all__ = [
+    "BLOCK_CELLS",
+    "KeepWeights",
+    "Observer",
+    "hand_over",
+    "no_numbers",
+    "rows_of_a_block",
+    "to_numpy",
+]
+
+BLOCK_CELLS = 2**20
+"""Weights of a block, all heads and texts together: 4 MB as float32."""
 
 
 class Observer(Protocol):
-    """Told of every attention call of a run while it passes by."""
+    """Receives each attention call of a forward pass, block by block."""
+
+    @property
+    def norms(self) -> bool:
+        """Whether the norms of the transformed values are wanted as well."""
+        ...
 
     def wants(self, kind: Kind, layer: int) -> bool:
         """Whether the weights of this layer are to be handed over; others run at full speed."""
         ...
 
-    def observe(self, kind: Kind, layer: int, weights: Any) -> None:
-        """Take the weights (batch, heads, query, key), an array of the library that runs."""
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+    ) -> None:
+        """Take the weights (head, rows, keys) of one text's queries from ``start`` on.
+
+        weights: a NumPy array where blocks were asked for; a whole matrix is an array of the
+            library that runs. Where causal, the keys after a block's last query may be left out.
+        norms: ‖v_j W_O^h‖ of each key's value, (head, key); None unless they are wanted.
+        """
         ...
+
+
+def hand_over(
+    observer: Observer,
+    kind: Kind,
+    layer: int,
+    weights: Iterable[Any],
+    norms: Any = None,
+    *,
+    cells: int | None = None,
+    first: int = 0,
+) -> None:
+    """Pass on a layer's whole matrices (text, head, query, key).
+
+    norms: (text, head, key) or None. cells: of a NumPy block; None passes matrices on as they are.
+    first: the number of the first text.
+    """
+    for text, matrix in enumerate(weights):
+        norm = None if norms is None else to_numpy(norms[text])
+        if cells is None:
+            observer.observe(first + text, kind, layer, 0, matrix, norm)
+            continue
+        whole = to_numpy(matrix)
+        heads, queries, keys = whole.shape
+        rows = rows_of_a_block(1, heads, keys, cells)
+        for start in range(0, queries, rows):
+            block = whole[:, start : start + rows]
+            observer.observe(first + text, kind, layer, start, block, norm)
+
+
+def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
+    """How many queries go into a block of at most ``cells`` weights; at least one."""
+    return max(1, cells // (texts * heads * keys))
 
 
 def to_numpy(weights: Any) -> NDArray[np.floating]:
@@ -37,12 +96,14 @@ def to_numpy(weights: Any) -> NDArray[np.floating]:
 
 
 class KeepWeights:
-    """Keeps the weights of one kind of attention, of the first text of the batch.
+    """Keeps whole matrices of one kind of attention, of the first text of the batch.
 
     kind: the kind to keep.
     heads: the heads to keep of each layer; a layer that is not a key passes unseen.
         None keeps every head of every layer.
     """
+
+    norms = False
 
     def __init__(self, kind: Kind, heads: Mapping[int, Container[int]] | None = None) -> None:
         self._kind = kind
@@ -52,10 +113,12 @@ class KeepWeights:
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == self._kind and (self._heads is None or layer in self._heads)
 
-    def observe(self, kind: Kind, layer: int, weights: Any) -> None:
-        if not self.wants(kind, layer):
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+    ) -> None:
+        if text or not self.wants(kind, layer):
             return
-        every = range(weights.shape[1])
+        every = range(len(weights))
         kept = (
             tuple(every)
             if self._heads is None
@@ -63,10 +126,17 @@ class KeepWeights:
         )
         if not kept:  # layers may differ in their heads
             return
-        chosen = weights[0] if len(kept) == len(every) else weights[0][list(kept)]
+        chosen = weights if len(kept) == len(every) else weights[list(kept)]
         self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen))
 
     @property
     def layers(self) -> tuple[LayerWeights, ...]:
         """What was kept, in order of the layers."""
         return tuple(self._layers[layer] for layer in sorted(self._layers))
+
+
+def no_numbers(info: ModelInfo, arrays: Iterable[NDArray[np.floating]]) -> tuple[str, ...]:
+    """A note where a model has overflowed, or was broken from the start."""
+    if not any(np.isnan(array).any() for array in arrays):
+        return ()
+    return (f"some weights are not numbers: their cells stay blank{info.overflow_advice}",)

@@ -1,4 +1,4 @@
-"""A torch model as removal needs it: what runs, where its heads are, what its answer is read from.
+"""A torch model as ablation needs it: what runs, where its heads are, what its answer is read from.
 
 Nothing here knows an architecture; the stacks and the vocabulary projection are asked of the model.
 """
@@ -6,60 +6,85 @@ Nothing here knows an architecture; the stacks and the vocabulary projection are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.engine.ablation_hook_points import HookPointSites
-from attnviz.engine.forward_pass import ForwardPass
-from attnviz.engine.sites import Sites
+from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass, require_token_ids
+from attnviz.engine.hook_points import HookPoints, Intervention, LostTrackError, OwnHookPoints
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.bundled import Bundled
 from attnviz.models.foreign import running
-from attnviz.records import Kind
+from attnviz.models.model import Model
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input, Kind, Tokens
 
-__all__ = ["Passage", "Subject", "decoder_subject", "transformers_subject"]
+if TYPE_CHECKING:
+    from attnviz.models.attention_interface import PreTrainedModel
 
-_PROBE = {"source": 5, "target": 3}
+__all__ = [
+    "ForwardOutput",
+    "PatchableModel",
+    "Untouched",
+    "open_patchable",
+    "patchable_decoder",
+    "patchable_transformers",
+    "probe_of",
+    "require_two",
+    "run_pass",
+    "words_to_mask",
+]
+
+_SOURCE, _TARGET = 5, 3
 """Tokens of the short texts that a model is tried with; different, so that axes can be told."""
 
 
-@dataclass(frozen=True)
-class Passage:
-    """Token ids of one run: the text, and of an encoder–decoder also the decoder's text."""
+def probe_of(given: Input) -> Input:
+    """A short input of the same tokens, repeated where there are too few."""
+    target = None if given.target is None else _repeated(given.target, _TARGET)
+    return Input(_repeated(given.text, _SOURCE), target)
 
-    ids: tuple[int, ...]
-    target: tuple[int, ...] | None = None
 
-    @property
-    def predicted(self) -> tuple[int, ...]:
-        """The text whose tokens the language model's head predicts."""
-        return self.ids if self.target is None else self.target
+def require_two(given: Input) -> None:
+    """UsageError for a text of which no token could be predicted."""
+    read = given.predicted
+    if len(read) < 2:
+        raise UsageError(
+            f"a text of {len(read)} token is too short for a loss: expected at least 2"
+        )
 
-    def masked(self, position: int, mask: int) -> Passage:
-        """The same with one token of the text hidden."""
-        return replace(self, ids=(*self.ids[:position], mask, *self.ids[position + 1 :]))
 
-    def probe(self) -> Passage:
-        """A short passage of the same tokens, repeated where there are too few."""
-        source, target = _PROBE.values()
-        longer = (self.ids * source)[:source]
-        return Passage(longer, None if self.target is None else (self.target * target)[:target])
+def words_to_mask(given: Input, mask: int) -> list[int]:
+    """The positions at which a masked model may be asked; UsageError where there is none."""
+    read = given.predicted
+    words = [
+        position
+        for position, (token, special) in enumerate(zip(read.ids, read.special, strict=True))
+        if not special and token != mask
+    ]
+    if not words:
+        raise UsageError("the text has no word that could be masked: expected at least 1")
+    return words
+
+
+def _repeated(tokens: Tokens, length: int) -> Tokens:
+    return Tokens.bare((tokens.ids * length)[:length])
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
-    """A torch model whose heads can be removed.
+class PatchableModel:
+    """A torch model whose heads can be ablated.
 
     root: the module that runs; one call of it is a pass.
     stack: the module under it whose output, or the first entry of it, is the final hidden states.
     head: the vocabulary projection, whose input is the last thing of a position's own; None where
         the model has none.
-    kind: the attention whose heads are removed.
-    sites: where they are.
+    kind: the attention whose heads are ablated.
+    hook_points: where they are.
     inputs: the keyword arguments of one call, for token ids.
     options: more keyword arguments of every call.
     mask_id: the token that hides a word from a masked model, None where there is none.
@@ -70,18 +95,18 @@ class Subject:
     stack: nn.Module
     head: nn.Linear | None
     kind: Kind
-    sites: Sites
-    inputs: Callable[[Passage], dict[str, Tensor]]
+    hook_points: HookPoints
+    inputs: Callable[[Input], dict[str, Tensor]]
     options: dict[str, Any]
     mask_id: int | None = None
     ours: bool = False
 
-    def run(self, *passages: Passage) -> Tensor | None:
+    def run(self, *inputs: Input) -> Tensor | None:
         """One pass over texts of one length: logits (text, token, word), None without a head."""
-        each = [self.inputs(passage) for passage in passages]
-        inputs = {name: torch.cat([one[name] for one in each]) for name in each[0]}
+        each = [self.inputs(given) for given in inputs]
+        together = {name: torch.cat([one[name] for one in each]) for name in each[0]}
         with running(self.root, torch.OutOfMemoryError):
-            output = self.root(**inputs, **self.options)
+            output = self.root(**together, **self.options)
         if isinstance(output, Tensor):
             return output
         logits: Tensor | None = getattr(output, "logits", None) if self.head is not None else None
@@ -99,97 +124,170 @@ class Subject:
     @property
     def heads(self) -> dict[int, int]:
         """The number of heads of each layer that has this kind of attention."""
-        found = {site.layer: site.heads for site in self.sites.found if site.kind == self.kind}
+        found = {
+            point.layer: point.heads for point in self.hook_points.found if point.kind == self.kind
+        }
         return dict(sorted(found.items()))
 
 
-def decoder_subject(decoder: TorchDecoder) -> Subject:
+@dataclass(frozen=True)
+class ForwardOutput:
+    """What a pass ended in.
+
+    hidden: final hidden states (row, token, width).
+    projected: the vocabulary projection's input (row, token, width), None without a head.
+    logits: what the model made of the positions that were projected: all, or none.
+    """
+
+    hidden: Tensor
+    projected: Tensor | None
+    logits: Tensor | None
+
+
+def run_pass(
+    model: PatchableModel,
+    given: Input,
+    intervention: Intervention | None,
+    *more: Input,
+    project_all: bool = False,
+    order: Sequence[int] | None = None,
+) -> ForwardOutput:
+    """Run the borrowed ``model`` once.
+
+    The vocabulary projection runs on no position: it takes almost half of a small model's time,
+    and its logits over all ablations would fill the memory.
+
+    intervention: None runs it plainly, watched by nobody.
+    more: other texts of the same length, in rows of their own.
+    project_all: let the projection see every position.
+    order: in which the points run, as ``HookPoints.intervening`` takes it.
+    """
+    seen: dict[str, Tensor] = {}
+
+    def keep_hidden(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        seen["hidden"] = output if isinstance(output, Tensor) else output[0]
+
+    def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        seen["projected"] = args[0]
+        return None if project_all else (args[0][:1, :0], *args[1:])
+
+    with ExitStack() as hooks:
+        hooks.callback(model.stack.register_forward_hook(keep_hidden).remove)
+        if model.head is not None:
+            hooks.callback(model.head.register_forward_pre_hook(shorten).remove)
+        points = model.hook_points
+        with nullcontext() if intervention is None else points.intervening(intervention, order):
+            logits = model.run(given, *more)
+    if "hidden" not in seen or seen["hidden"].ndim != 3:
+        raise LostTrackError("the final hidden states were not found")
+    return ForwardOutput(seen["hidden"], seen.get("projected"), logits)
+
+
+class Untouched:
+    """An intervention that changes nothing."""
+
+    def edit(self, number: int, point: object, outputs: Tensor) -> Tensor:
+        return outputs
+
+
+def open_patchable(model: Model, kind: Kind, given: Input) -> PatchableModel:
+    """A loaded model as ablation needs it, tried on a few tokens of ``given``.
+
+    Raises UnsupportedError where its heads cannot be ablated.
+    """
+    if isinstance(model, Bundled):
+        checkpoint = model.checkpoint
+        decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors)
+        dtype = torch.float64 if model.info.dtype == "float64" else torch.float32
+        return patchable_decoder(decoder.to(dtype).eval().requires_grad_(False))
+    if isinstance(model, TransformersModel):
+        return patchable_transformers(model.model, kind, given, _mask_id(model))
+    raise UnsupportedError(f"no way to remove heads from a {type(model).__name__}")
+
+
+def _mask_id(model: TransformersModel) -> int | None:
+    for owner in (model.tokenizer, model.model.config):
+        number = getattr(owner, "mask_token_id", None)
+        if isinstance(number, int):
+            return number
+    return None
+
+
+def patchable_decoder(decoder: TorchDecoder) -> PatchableModel:
     """The library's own decoder."""
     device = decoder.norm.weight.device
-    return Subject(
+    return PatchableModel(
         root=decoder,
         stack=decoder.norm,
         head=decoder.lm_head,
         kind="self",
-        sites=HookPointSites(decoder),
-        inputs=lambda passage: {"ids": torch.tensor([passage.ids], device=device)},
+        hook_points=OwnHookPoints(decoder),
+        inputs=lambda given: {"ids": torch.tensor([given.ids], device=device)},
         options={},
         ours=True,
     )
 
 
-def transformers_subject(
-    model: Any, kind: Kind, passage: Passage, mask_id: int | None = None
-) -> Subject:
-    """A transformers model, tried on a few tokens of ``passage``.
+def patchable_transformers(
+    model: PreTrainedModel, kind: Kind, given: Input, mask_id: int | None = None
+) -> PatchableModel:
+    """A transformers model, tried on a few tokens of ``given``.
 
     Raises UnsupportedError where its heads cannot be found, or it does not read text; UsageError
     where decoder or cross attention is wanted without a decoder text.
     """
     # Imported late: the library's own decoder does without transformers.
-    from attnviz.engine.ablation_projection import find_projections
-    from attnviz.engine.ablation_registered import find_registered
-    from attnviz.models.attention_interface import uses_interface
+    from attnviz.engine.transformers_points import find_hook_points
 
-    if model.main_input_name != "input_ids":
-        raise UnsupportedError(
-            f"{type(model).__name__} reads {model.main_input_name}, not text: "
-            "choose a model that reads token ids."
-        )
-    if kind in ("decoder", "cross") and passage.target is None:
+    require_token_ids(model)
+    if kind in ("decoder", "cross") and given.target is None:
         raise UsageError(
             f"the {kind} heads of {type(model).__name__} need a decoder text: give one"
         )
-    probe = _pass(model, kind, passage.probe())
+    probe = _pass(model, kind, probe_of(given))
     stack = _stack(model, probe)
     head = _head(model) if probe.module is model else None
-    with torch.inference_mode(), _noting_call(stack) as called, _unasked(head):
-        found = find_registered(probe) if uses_interface(model) else None
-        sites: Sites = found or find_projections(probe)
+    with torch.inference_mode(), _noting_call(stack) as called:
+        points = find_hook_points(probe)
+    if not called or _holds(stack, head):
+        stack = _inner_stack(stack, probe, points, head)
     options = {"use_cache": False, "return_dict": True}
-    return Subject(
+    return PatchableModel(
         root=probe.module,
-        stack=stack
-        if called and not _holds(stack, head)
-        else _inner_stack(stack, probe, sites, head),
+        stack=stack,
         head=head,
         kind=kind,
-        sites=sites,
-        inputs=lambda passage: _inputs(model, passage),
+        hook_points=points,
+        inputs=lambda given: _inputs(model, given),
         options={name: value for name, value in options.items() if probe.takes(name)},
         mask_id=mask_id,
     )
 
 
-def _pass(model: Any, kind: Kind, passage: Passage) -> ForwardPass:
-    source = len(passage.ids)
+def _pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
+    """A pass over a few tokens, of the whole model but for an encoder alone."""
     root: Any = model
+    kinds: tuple[Kind, ...] = TWO_STACKS
     if kind == "self":
-        lengths: dict[Kind, int] = {"self": source}
-        keys = lengths
-    elif passage.target is None:
-        root, lengths = model.get_encoder(), {"encoder": source}
-        keys = lengths
-    else:
-        target = len(passage.target)
-        lengths = {"encoder": source, "decoder": target, "cross": target}
-        keys = {"encoder": source, "decoder": target, "cross": source}
-    return ForwardPass(model, root, _inputs(model, passage), tuple(lengths), lengths, keys)
+        kinds = ("self",)
+    elif given.target is None:
+        root, kinds = model.get_encoder(), ("encoder",)
+    inputs = _inputs(model, given)
+    return ForwardPass(model, root, inputs, kinds, frozenset(), compare=False, cached=False)
 
 
-def _inputs(model: Any, passage: Passage) -> dict[str, Tensor]:
-    def row(ids: Sequence[int]) -> Tensor:
-        return torch.tensor([ids], device=model.device)
-
-    if passage.target is None:
-        return {"input_ids": row(passage.ids)}
-    return {"input_ids": row(passage.ids), "decoder_input_ids": row(passage.target)}
+def _inputs(model: PreTrainedModel, given: Input) -> dict[str, Tensor]:
+    inputs = {"input_ids": torch.tensor([given.ids], device=model.device)}
+    if given.target is not None:
+        inputs["decoder_input_ids"] = torch.tensor([given.target.ids], device=model.device)
+    return inputs
 
 
-def _stack(model: Any, probe: ForwardPass) -> nn.Module:
+def _stack(model: PreTrainedModel, probe: ForwardPass) -> nn.Module:
     if probe.module is not probe.model:
         return probe.module
-    stack: nn.Module = model.get_decoder() if len(probe.kinds) > 1 else model.base_model
+    decoder: Any = model.get_decoder
+    stack: nn.Module = decoder() if len(probe.kinds) > 1 else model.base_model
     return stack
 
 
@@ -204,39 +302,26 @@ def _noting_call(module: nn.Module) -> Iterator[list[nn.Module]]:
         hook.remove()
 
 
-@contextmanager
-def _unasked(head: nn.Linear | None) -> Iterator[None]:
-    """While this is open, ``head`` projects nothing: its logits are not needed, and not cheap."""
-    if head is None:
-        yield
-        return
-    hook = head.register_forward_pre_hook(lambda module, args: (args[0][:, :0], *args[1:]))
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
 def _holds(module: nn.Module, part: nn.Module | None) -> bool:
     return any(inner is part for inner in module.modules())
 
 
 def _inner_stack(
-    stack: nn.Module, probe: ForwardPass, sites: Sites, head: nn.Module | None
+    stack: nn.Module, probe: ForwardPass, points: HookPoints, head: nn.Module | None
 ) -> nn.Module:
     """The outermost module that runs, of those in ``stack`` that hold all attention but no head.
 
     Some models call the inner part of their own trunk, or have their head within it.
     """
-    attention = {id(site.module) for site in sites.found}
+    attention = {id(point.module) for point in points.found}
     for module in stack.modules():
         if (
             module is not stack
             and not _holds(module, head)
             and attention <= {id(part) for part in module.modules()}
         ):
-            with torch.inference_mode(), sites.borrowed(), _noting_call(module) as called:
-                probe.call(use_cache=False)
+            with torch.inference_mode(), points.borrowed(), _noting_call(module) as called:
+                probe.run()
             if called:
                 return module
     return stack

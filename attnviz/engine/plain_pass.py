@@ -9,15 +9,17 @@ Error Analysis").
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.attention_call import AttentionCall
-from attnviz.engine.forward_pass import ForwardPass
 from attnviz.errors import LoadError, UnsupportedError
+
+if TYPE_CHECKING:  # the library's own decoder does without transformers
+    from attnviz.engine.attention_calls import AttentionCall
+    from attnviz.engine.forward_pass import ForwardPass
 
 __all__ = ["PlainCheck", "ends_alike", "length_class", "not_its_own"]
 
@@ -38,8 +40,7 @@ class PlainCheck:
 
     def __init__(self, forward: ForwardPass, way: str, *, exact: bool = True) -> None:
         self._forward = forward
-        longest = max(*forward.queries.values(), *forward.keys.values())
-        self._place = (forward.kinds, way, length_class(longest))
+        self._place = (forward.kinds, way, length_class(max(forward.lengths)))
         known = _known.setdefault(forward.model, set())
         padded = "attention_mask" in forward.inputs
         self._is_due = forward.compare and not padded and self._place not in known

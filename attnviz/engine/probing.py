@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnviz.engine.probes import natural_texts, shipped_sentences
-from attnviz.engine.row_blocks import observe_rows
-from attnviz.engine.row_observer import RowObserver
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture, observe
+from attnviz.engine.observer import Observer
 from attnviz.errors import UsageError
-from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.random_twin import random_twin
-from attnviz.models.vocabulary import HasVocabulary, Vocabulary, random_copies
-from attnviz.records import Kind, Tokens
+from attnviz.models.model import HasVocabulary, Model, TwoStackModel, Vocabulary, random_copies
+from attnviz.models.resolve import random_twin
+from attnviz.records import Input, Kind, Tokens
 
-__all__ = ["Model", "Passage", "Probing", "natural_texts", "open_probing", "shipped_sentences"]
+__all__ = ["Probing", "open_probing"]
 
 _TRIAL = "The cat sat on the mat."
 _TARGET_TOKENS = 64
@@ -23,20 +20,6 @@ _TARGET_TOKENS = 64
 
 _FEWEST = 8
 """Tokens of a written text below which the model has not written one."""
-
-
-@dataclass(frozen=True)
-class Passage:
-    """What one run reads: a text, and of an encoder–decoder also the decoder's text."""
-
-    text: Tokens
-    target: Tokens | None = None
-
-    def queries(self, kind: Kind) -> Tokens:
-        return self.text if self.target is None or kind == "encoder" else self.target
-
-    def keys(self, kind: Kind) -> Tokens:
-        return self.text if kind == "cross" else self.queries(kind)
 
 
 @dataclass(frozen=True)
@@ -59,13 +42,13 @@ class Probing:
     def _vocabulary(self) -> Vocabulary | None:
         return self.model.vocabulary() if isinstance(self.model, HasVocabulary) else None
 
-    def passage(self, text: str) -> Passage:
+    def input_of(self, text: str) -> Input:
         """A text, cut to the model's context; the decoder reads the same, or for cross
         attention what the model itself makes of it."""
         tokens = self.model.encode(text, self.model.context)
         if not self._reads_target:
-            return Passage(tokens)
-        return Passage(tokens, self._target(text, tokens))
+            return Input(tokens)
+        return Input(tokens, self._target(text, tokens))
 
     @property
     def _reads_target(self) -> bool:
@@ -85,7 +68,7 @@ class Probing:
             return same
         return written if len(written) >= _FEWEST else same
 
-    def copies(self, length: int, copies: int, seed: int) -> Passage | None:
+    def copies(self, length: int, copies: int, seed: int) -> Input | None:
         """Random tokens, several times over; None where the model has no room for them."""
         vocabulary = self._vocabulary()
         if vocabulary is None or len(vocabulary.plain) < length or self.kind == "cross":
@@ -100,19 +83,18 @@ class Probing:
             target = Tokens(
                 start.ids + plain.ids, start.texts + plain.texts, start.special + plain.special
             )
-            return Passage(source, target) if _fits(target, context) else None
-        return Passage(tokens) if _fits(tokens, context) else None
+            return Input(source, target) if _fits(target, context) else None
+        return Input(tokens) if _fits(tokens, context) else None
 
-    def notes_for(self, passages: Sequence[Passage]) -> tuple[str, ...]:
+    def notes_for(self, inputs: Sequence[Input]) -> tuple[str, ...]:
         """What a reader must know of running over these, beside the model's own notes."""
-        if not passages:
+        if not inputs:
             return ()
-        return self.model.notes_for(max((passage.text for passage in passages), key=len))
+        return self.model.notes_for(max((given.text for given in inputs), key=len))
 
-    def run(self, observer: RowObserver, passages: Sequence[Passage]) -> None:
-        """Run over passages of one length."""
-        targets = [passage.target for passage in passages if passage.target is not None]
-        observe_rows(self.model, observer, [passage.text for passage in passages], targets)
+    def run(self, observer: Observer, inputs: Sequence[Input]) -> None:
+        """Run over inputs of one length."""
+        observe(self.model, observer, inputs)
 
     def twin(self, seed: int) -> Probing:
         """The same with randomly initialised weights."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import attention_scores, softmax
 
-__all__ = ["ObserveHeads", "QueriesKeys", "products", "softened"]
+__all__ = ["ObserveHeads", "QueriesKeys", "products", "softmaxed"]
 
 Floats = NDArray[np.floating]
 
@@ -49,7 +49,7 @@ def products(query: Floats, key: Floats) -> Floats:
     return scores
 
 
-def softened(scores: Floats, scale: float, bias: Floats | None = None) -> Floats:
+def softmaxed(scores: Floats, scale: float, bias: Floats | None = None) -> Floats:
     """The weights (..., query, key) of bare scores: softmax(scores · scale + bias) over keys."""
     scaled = scores * scale
     weights: Floats = softmax(scaled if bias is None else scaled + bias)

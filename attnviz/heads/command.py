@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
@@ -23,31 +23,19 @@ from attnviz.cli.options import (
     saved,
 )
 from attnviz.errors import UsageError
+from attnviz.measures.registry import OF_ONE_TEXT
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
-    from attnviz.engine.over_text import Choice
+    from attnviz.engine.capture import Choice
     from attnviz.heads.report import HeadsComparison, View
     from attnviz.models.resolve import LoadOptions
     from attnviz.records import HeadsReport
 
 __all__ = ["EXAMPLES", "HeadsOutput", "Kinds", "Variants", "Views", "heads", "make_variants"]
-
-Measure = Literal[
-    "previous",
-    "first",
-    "self",
-    "next",
-    "duplicate",
-    "induction",
-    "entropy",
-    "normalised_entropy",
-    "distance",
-    "confidence",
-]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -92,10 +80,10 @@ class Views(Options, panel="View"):
     token: str | None = option(
         "WORD|INDEX", "What one word looks at and is looked at by, over all heads.", words=True
     )
-    sort: Measure | None = option(
+    sort: str | None = option(
         "MEASURE",
-        "Order the heads by previous, first, self, next, duplicate, induction, entropy, "
-        "normalised_entropy, distance or confidence; largest first.",
+        f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
+        choices=OF_ONE_TEXT,
     )
     reverse: bool = flag("Smallest first.")
 
@@ -144,7 +132,7 @@ def heads(
     from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as loads
-    from attnviz.engine.over_text import Choice
+    from attnviz.engine.capture import Choice
 
     compared = ["compare_mask"] * own.compare_mask + ["score"] * bool(own.score)
     variants = make_variants(
@@ -238,7 +226,7 @@ def _reports(
     progress: Callable[[str, int, int | None], None] | None,
 ) -> list[HeadsReport]:
     """One report for each run; a model is loaded again only where it is another."""
-    from attnviz.engine.over_text import observe
+    from attnviz.engine.capture import capture_text
     from attnviz.heads.report import heads_report
     from attnviz.models.resolve import load
 
@@ -248,7 +236,7 @@ def _reports(
         if model is None or loaded != options:
             model = load(model_name, replace(options, progress=progress))
             loaded = options
-        record, selected = observe(model, text, choice)
+        record, selected = capture_text(model, text, choice)
         order = choice.index_base, view.sort, view.reverse
         reports.append(heads_report(record, selected, *order, text=text, target=choice.target))
     return reports

@@ -12,11 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.probing import Model, Passage, open_probing
-from attnviz.engine.run import no_numbers
+from attnviz.engine.observer import no_numbers
+from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.measures.records import Rollout
-from attnviz.records import Kind, Tokens
+from attnviz.models.model import Model
+from attnviz.records import Input, Kind, Tokens
 
 __all__ = ["rolled_out", "rollout"]
 
@@ -61,7 +62,7 @@ def rollout(
         )
     if probing.kind == "decoder" and target is None:
         raise UsageError("the decoder reads a text of its own: give one with --target")
-    passage = Passage(tokens, target)
+    passage = Input(tokens, target)
     queries = passage.queries(probing.kind)
     follow = _Follow(probing.kind, len(queries))
     probing.run(follow, [passage])

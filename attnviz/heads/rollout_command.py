@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document, Part
-    from attnviz.engine.over_text import Choice
+    from attnviz.engine.capture import Choice
     from attnviz.measures.records import Rollout
     from attnviz.models.resolve import LoadOptions
 
@@ -71,7 +71,7 @@ def rollout(
     """Follow attention through all layers, from each output token to the input."""
     from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
-    from attnviz.engine.over_text import Choice
+    from attnviz.engine.capture import Choice
 
     options = load_options(model.model, loading, model.seed, own)
     choice = Choice(**vars(attention), **vars(truncation))
@@ -86,7 +86,7 @@ def _followed(
 ) -> tuple[Rollout, str | None]:
     """The rollout, and the decoder's text where it was followed."""
     from attnviz.cli.progress import loading
-    from attnviz.engine.over_text import attention_kind, encoded, target_tokens
+    from attnviz.engine.capture import attention_kind, encoded, target_tokens
     from attnviz.heads.rollout import rollout
     from attnviz.measures.words import joined
     from attnviz.models.memory import require_room

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from typing import Literal
 
 from attnviz.cli.groups import Options, argument, flag, option
-from attnviz.cli.options import Loading, complete_shape
+from attnviz.cli.options import complete_shape
 from attnviz.errors import UsageError
+from attnviz.params.specs import MOST
 
 __all__ = [
     "RUNNING",
@@ -28,9 +30,6 @@ __all__ = [
 ]
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
-
-_MOST = 10**15
-"""The largest number that an option takes: beyond it a slip of the keyboard is likelier."""
 
 _SIZE = re.compile(
     r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([kmgtp])(i?)b?|bytes?|b)?", re.IGNORECASE
@@ -175,7 +174,7 @@ class View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class Hub(Options, panel=Loading.panel):
+class Hub(Options, panel="Loading"):
     """Where a config comes from."""
 
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
@@ -189,9 +188,9 @@ RUNNING = tuple(field.name for field in fields(Running))
 
 def check_size(name: str, value: object) -> None:
     """Raise UsageError for a number that nobody means."""
-    if isinstance(value, int) and value > _MOST:
+    if isinstance(value, int) and value > MOST:
         typed = "--" + name.replace("_", "-")
-        raise UsageError(f"{typed} is more than {_MOST:,}: is this the number you meant?")
+        raise UsageError(f"{typed} is more than {MOST:,}: is this the number you meant?")
 
 
 def parse_memory(text: str) -> int:
@@ -204,8 +203,6 @@ def parse_memory(text: str) -> int:
         raise UsageError(
             f"cannot read --memory {text!r}: expected a size such as 24GB, 80GiB or 512MB"
         )
-    from fractions import Fraction  # takes as long as all counting
-
     number, letter, binary = match.groups()
     unit = (1024 if binary else 1000) ** _POWERS.index((letter or " ").lower())
     size = int(Fraction(number) * unit)

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.probing import Passage, Probing
-from attnviz.measures.records import Example, PatternReport, PatternScores, View, label_named
+from attnviz.engine.probing import Probing
+from attnviz.measures.registry import label_named
+from attnviz.measures.rows import View
+from attnviz.patterns.records import Example, PatternReport, PatternScores
+from attnviz.patterns.sums import in_view
 from attnviz.patterns.texts import COPIES, OWN, ProbeText
-from attnviz.patterns.views import in_view
-from attnviz.records import Kind, Tokens
+from attnviz.records import Input, Kind, Tokens
 
 __all__ = ["examples_of"]
 
@@ -53,7 +55,7 @@ def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> lis
     return [head for head in (*labelled, *others) if _place(head) not in taken]
 
 
-def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Passage | None:
+def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input | None:
     """A short text on which the label can be seen."""
     own = [text for text in texts if text.probe == OWN]
     if label_named(label).family == "relation":
@@ -67,12 +69,12 @@ def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Passag
         return _shortened(own[0].passage)
     if label_named(label).family == "identity" and any(text.probe == COPIES for text in texts):
         return probing.copies(*_COPIES)
-    return _shortened(probing.passage(_SENTENCE))
+    return _shortened(probing.input_of(_SENTENCE))
 
 
-def _shortened(passage: Passage) -> Passage:
+def _shortened(passage: Input) -> Input:
     target = passage.target
-    return Passage(_begin(passage.text), None if target is None else _begin(target))
+    return Input(_begin(passage.text), None if target is None else _begin(target))
 
 
 def _begin(tokens: Tokens) -> Tokens:
@@ -81,7 +83,7 @@ def _begin(tokens: Tokens) -> Tokens:
 
 
 def _maps(
-    probing: Probing, passage: Passage, view: View, places: Sequence[Place]
+    probing: Probing, passage: Input, view: View, places: Sequence[Place]
 ) -> dict[Place, Example]:
     keep = _Keep(probing.kind, view, places, passage)
     probing.run(keep, [passage])
@@ -92,7 +94,7 @@ def _maps(
 class _Keep:
     """Keeps the maps of a few heads over one short text, in a view."""
 
-    def __init__(self, kind: Kind, view: View, places: Sequence[Place], passage: Passage) -> None:
+    def __init__(self, kind: Kind, view: View, places: Sequence[Place], passage: Input) -> None:
         self._kind = kind
         self._view: View = view
         shape = (len(passage.queries(kind)), len(passage.keys(kind)))

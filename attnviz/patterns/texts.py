@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from attnviz.engine.probing import Passage, Probing, natural_texts
+from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
-from attnviz.measures.records import AnnotatedSentence, Probe
+from attnviz.patterns.probes import AnnotatedSentence, natural_texts
+from attnviz.patterns.records import Probe
 from attnviz.patterns.relations import WordView
-from attnviz.records import Tokens
+from attnviz.records import Input, Tokens
 
 __all__ = [
     "COPIES",
@@ -54,7 +55,7 @@ class ProbeText:
     """
 
     probe: str
-    passage: Passage
+    passage: Input
     seed: int | None = None
     words: WordView | None = None
 
@@ -73,12 +74,12 @@ def probe_texts(
     """
     found: list[ProbeText] = []
     if texts is None:
-        natural = [probing.passage(text) for text in natural_texts()]
+        natural = [probing.input_of(text) for text in natural_texts()]
         found += [ProbeText(NATURAL, passage) for passage in natural]
         found += _random(probing, seeds)
     else:
         paired = zip(texts, targets, strict=True) if targets else ((text, None) for text in texts)
-        found += [ProbeText(OWN, Passage(text, target)) for text, target in paired]
+        found += [ProbeText(OWN, Input(text, target)) for text, target in paired]
     for text in found:
         _check_length(text.passage.queries(probing.kind))
     annotated, skipped = _annotated(probing, sentences)
@@ -120,7 +121,7 @@ def _annotated(
         return [], ()
     found, skipped = [], []
     for sentence in sentences:
-        passage = probing.passage(sentence.text)
+        passage = probing.input_of(sentence.text)
         words = WordView(sentence, passage.queries(probing.kind), probing.causal)
         if words.fits and words.pairs():
             found.append(ProbeText(SENTENCES, passage, words=words))

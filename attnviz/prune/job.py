@@ -11,9 +11,9 @@ import numpy as np
 
 from attnviz.cli.inputs import Texts, encode_texts
 from attnviz.cli.progress import Advance
-from attnviz.engine.effects import Scores, Variant
-from attnviz.engine.over_text import Choice, target_tokens
-from attnviz.engine.scan.run import ScanOptions, open_scan
+from attnviz.engine.capture import Choice, target_tokens
+from attnviz.engine.effects import ScanOptions, Scores, Variant
+from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.prune.options import Measure, Removal
@@ -62,7 +62,7 @@ def prune_model(
         goal_of(removal, bounds, info, 0.0, index_base)  # refused before anything is measured
     work = _Work(advance)
     targets = _targets(model, tokens)
-    scan = open_scan(model, tokens, ScanOptions(max_memory=measure.memory), targets=targets)
+    scan = open_scan(model, inputs_of(tokens, targets), ScanOptions(max_memory=measure.memory))
     meter = ScanMeter(scan, len(tokens), bounds.all_heads()[0], work.add)
     if not math.isfinite(meter.baseline):
         loss = f"the loss of {info.name!r} is {meter.baseline} in {info.dtype}"

@@ -169,7 +169,7 @@ def _of_model(
     """What can be refused is refused before the model is loaded."""
     from attnviz.cli.inputs import read_texts
     from attnviz.cli.progress import loading
-    from attnviz.engine.over_text import encoded
+    from attnviz.engine.capture import encoded
     from attnviz.engine.selection import choose_heads
     from attnviz.models.memory import require_room
     from attnviz.models.resolve import load

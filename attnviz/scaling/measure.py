@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.queries_keys import QueriesKeys, products, softened
-from attnviz.engine.query_key import Model, observe_queries_keys
+from attnviz.engine.capture import observe_queries_keys
+from attnviz.engine.queries_keys import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import Model
 from attnviz.records import Tokens
 from attnviz.scaling.records import (
     BIN_EDGES,
@@ -136,7 +137,7 @@ class _Side:
         bias: (query, key), added before the softmax, -inf where a key is hidden.
         rows: the queries that count; None for all.
         """
-        weights = softened(products, self.scale, bias)
+        weights = softmaxed(products, self.scale, bias)
         scores = products * self.scale
         visible = None
         if rows is not None:

@@ -267,7 +267,7 @@ def _read(
     model: Model, text: str, target: str | None, truncate: bool
 ) -> tuple[Tokens, Tokens | None]:
     """The tokens, and what a decoder reads: a given text, else the same one."""
-    from attnviz.engine.over_text import Choice, encoded, require_maps, target_tokens
+    from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
     from attnviz.models.model import TwoStackModel
 
     tokens = encoded(model, text, truncate)

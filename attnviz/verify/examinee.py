@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.patchable import Passage
-from attnviz.records import Kind, ModelInfo
+from attnviz.records import Input, Kind, ModelInfo
 
 __all__ = [
     "PADDED",
@@ -53,15 +52,20 @@ PADDED = 3
 class KeepAll:
     """An observer that keeps every layer of every kind, of the first text of a batch."""
 
+    norms = False
+
     def __init__(self) -> None:
         self.maps: dict[tuple[Kind, int], NDArray[np.floating]] = {}
 
     def wants(self, kind: Kind, layer: int) -> bool:
         return True
 
-    def observe(self, kind: Kind, layer: int, weights: Any) -> None:
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+    ) -> None:
         # A copy: what a model computes in place later must not change what was seen.
-        self.maps[kind, layer] = np.array(to_numpy(weights[0]))
+        if text == 0:
+            self.maps[kind, layer] = np.array(to_numpy(weights))
 
 
 def apart(one: Maps, other: Maps) -> Difference:
@@ -186,7 +190,7 @@ class Examinee(Protocol):
     def kinds(self) -> tuple[Kind, ...]: ...
 
     @property
-    def passage(self) -> Passage: ...
+    def passage(self) -> Input: ...
 
     @property
     def rounds_in(self) -> str: ...
@@ -200,11 +204,11 @@ class Examinee(Protocol):
     @property
     def parameters(self) -> int: ...
 
-    def capture(self, passage: Passage) -> Maps:
+    def capture(self, passage: Input) -> Maps:
         """The weights of a run, by the library's own way of observing."""
         ...
 
-    def outputs(self, passage: Passage) -> Outputs:
+    def outputs(self, passage: Input) -> Outputs:
         """The outputs of a run while it is observed."""
         ...
 

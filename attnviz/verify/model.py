@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from attnviz.engine.patchable import Passage
 from attnviz.errors import AttnvizError, UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
@@ -12,7 +11,7 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.params.counting.parameters import count_parameters
 from attnviz.params.find_spec import find_spec
 from attnviz.params.shapes import spec_from_options
-from attnviz.records import Tokens
+from attnviz.records import Input, Tokens
 from attnviz.verify.examinee import Examinee
 from attnviz.verify.native import BundledExaminee, OwnExaminee
 from attnviz.verify.properties import exact
@@ -27,7 +26,7 @@ def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) ->
 
     Raises UnsupportedError for a model that does not read text.
     """
-    passage = Passage(tokens.ids, None if target is None else target.ids)
+    passage = Input(tokens, target)
     if isinstance(model, TransformersModel):
         return TransformersExaminee(model, passage)
     if isinstance(model, Bundled):

@@ -18,14 +18,12 @@ from torch import Tensor, nn
 from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.engine.ablation_hook_points import HookPointSites
-from attnviz.engine.hook_points import observe_hook_points
-from attnviz.engine.patchable import Passage
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
+from attnviz.engine.hook_points import OwnHookPoints, observe_hook_points
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import NumpyModel
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import Input, Kind, ModelInfo
 from attnviz.verify.examinee import (
     PADDED,
     HeadSum,
@@ -55,7 +53,7 @@ class _NativeExaminee(ABC):
     dropout = 0.0
 
     def __init__(
-        self, model: NumpyModel, twin: nn.Module, passage: Passage, vocabulary: int, causal: bool
+        self, model: NumpyModel, twin: nn.Module, passage: Input, vocabulary: int, causal: bool
     ) -> None:
         self._model = model
         self._twin = twin.eval().requires_grad_(False)
@@ -91,14 +89,11 @@ class _NativeExaminee(ABC):
     def _other_reference(self) -> Reference[Maps]:
         """A further way to the same weights."""
 
-    def capture(self, passage: Passage) -> Maps:
-        count = len(passage.ids)
-        record = capture(
-            self._model, Tokens(passage.ids, ("",) * count, (False,) * count), kind="self"
-        )
+    def capture(self, passage: Input) -> Maps:
+        record = capture(self._model, passage.text, kind="self")
         return {("self", layer.layer): layer.weights for layer in record.layers}
 
-    def outputs(self, passage: Passage) -> Outputs:
+    def outputs(self, passage: Input) -> Outputs:
         return self._watched(passage.ids)[1]
 
     @torch.inference_mode()
@@ -126,7 +121,7 @@ class _NativeExaminee(ABC):
         return {}
 
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
-        sites = HookPointSites(self._twin)
+        sites = OwnHookPoints(self._twin)
         return sum_heads(self._twin, sites, lambda: self._run(self.passage.ids))
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
@@ -160,7 +155,7 @@ class _NativeExaminee(ABC):
 class BundledExaminee(_NativeExaminee):
     """The bundled model; ``transformers``' own class of its architecture computes it as well."""
 
-    def __init__(self, model: Bundled, passage: Passage) -> None:
+    def __init__(self, model: Bundled, passage: Input) -> None:
         self._bundled = model
         checkpoint = model.checkpoint
         self._decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors)
@@ -186,7 +181,7 @@ class BundledExaminee(_NativeExaminee):
 class OwnExaminee(_NativeExaminee):
     """The library's own attention, ``mha``."""
 
-    def __init__(self, model: OwnAttention, passage: Passage) -> None:
+    def __init__(self, model: OwnAttention, passage: Input) -> None:
         self._own = model
         ours, shape = model.attention, model.attention.shape
         self._attention = MultiHeadAttention(

@@ -10,8 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.patchable import Passage
-from attnviz.records import ModelInfo
+from attnviz.records import Input, ModelInfo, Tokens
 from attnviz.verify.examinee import (
     Examinee,
     Maps,
@@ -232,18 +231,18 @@ def _number(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _changed(examinee: Examinee, place: int) -> Passage:
+def _changed(examinee: Examinee, place: int) -> Input:
     """The text that is predicted with other tokens from ``place`` on."""
     passage = examinee.passage
-    text = passage.predicted
+    text = passage.predicted.ids
     offered = examinee.other_ids(2 * len(text))
     fresh = [
         next(other for other in offered[index:] if other != old)
         for index, old in enumerate(text[place:])
     ]
-    changed = (*text[:place], *fresh)
+    changed = Tokens.bare((*text[:place], *fresh))
     if passage.target is None:
-        return replace(passage, ids=changed)
+        return Input(changed)
     return replace(passage, target=changed)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.sites import Site, Sites
+from attnviz.engine.hook_points import HookPoint, HookPoints, is_linear, linear_maps
 from attnviz.verify.examinee import HeadSum
 
 __all__ = ["dropout_of", "module_state", "sum_heads"]
@@ -21,7 +20,7 @@ __all__ = ["dropout_of", "module_state", "sum_heads"]
 
 @torch.inference_mode()
 def sum_heads(
-    root: nn.Module, sites: Sites, run: Callable[[], object]
+    root: nn.Module, points: HookPoints, run: Callable[[], object]
 ) -> tuple[tuple[HeadSum, ...], str]:
     """The sums of one ``run`` of ``root``, and why some module has none; empty if all have.
 
@@ -29,73 +28,60 @@ def sum_heads(
     it must read them unchanged.
     """
     watch = _Watch()
-    with sites.borrowed(), watch.linear_maps(root), sites.editing(watch):
+    with points.borrowed(), linear_maps(root, leave=watch.leave), points.intervening(watch):
         run()
     return tuple(watch.sums), watch.reason
 
 
 class _Watch:
-    """Takes down the heads of each site, then the linear map that reads them."""
+    """Takes down the heads of each point, then the linear map that reads them."""
 
     def __init__(self) -> None:
-        self._pending: tuple[Site, Tensor] | None = None
+        self._pending: tuple[HookPoint, Tensor] | None = None
         self.sums: list[HeadSum] = []
         self.reason = ""
 
-    def edit(self, number: int, site: Site, outputs: Tensor) -> Tensor:
-        """Look at outputs (batch, token, head, dim); see ``HeadEditor``."""
-        self._pending = site, outputs[0].clone()
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        """Look at outputs (batch, token, head, dim); see ``Intervention``."""
+        self._pending = point, outputs[0].clone()
         return outputs
 
-    @contextmanager
-    def linear_maps(self, root: nn.Module) -> Iterator[None]:
-        """Watch every linear map under ``root`` while this is open."""
-        with ExitStack() as hooks:
-            for module in root.modules():
-                if _is_linear(module):
-                    hooks.callback(module.register_forward_hook(self._leave).remove)
-            yield
-
-    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        if self._pending is None:
+    def leave(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        """After any linear map has run."""
+        if self._pending is None or not is_linear(module):
             return
-        (site, heads), self._pending = self._pending, None
+        (point, heads), self._pending = self._pending, None
         read = args[0].flatten(0, -2)
-        if read.shape != (len(heads), site.heads * site.dim) or not torch.equal(
+        if read.shape != (len(heads), point.heads * point.dim) or not torch.equal(
             read, heads.flatten(1)
         ):
             self.reason = (
-                f"{type(site.module).__name__} changes its heads before they are joined (a gate "
+                f"{type(point.module).__name__} changes its heads before they are joined (a gate "
                 "or a norm): they do not sum to its output"
             )
             return
-        self.sums.append(_summed(site, heads, module, output.flatten(0, -2)))
+        self.sums.append(_summed(point, heads, module, output.flatten(0, -2)))
 
 
-def _is_linear(module: nn.Module) -> bool:
-    # transformers' Conv1D is a linear layer with its weight transposed.
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
-
-
-def _summed(site: Site, heads: Tensor, projection: nn.Module, output: Tensor) -> HeadSum:
+def _summed(point: HookPoint, heads: Tensor, projection: nn.Module, output: Tensor) -> HeadSum:
     """The sum in float64: heads (token, head, dim), one at a time."""
     stored: Any = projection.weight
     weight = _wide(
         stored if isinstance(projection, nn.Linear) else stored.T
     )  # (width, heads · dim)
     parts = [
-        _wide(heads[:, head]) @ weight[:, head * site.dim : (head + 1) * site.dim].T
-        for head in range(site.heads)
+        _wide(heads[:, head]) @ weight[:, head * point.dim : (head + 1) * point.dim].T
+        for head in range(point.heads)
     ]
     bias: Any = projection.bias
     if bias is not None:
         parts.append(np.broadcast_to(_wide(bias), parts[0].shape))
     return HeadSum(
-        kind=site.kind,
-        layer=site.layer,
+        kind=point.kind,
+        layer=point.layer,
         summed=np.sum(parts, axis=0),
         output=_wide(output),
-        terms=site.heads * site.dim + (bias is not None),
+        terms=point.heads * point.dim + (bias is not None),
         largest=float(np.sum(np.abs(parts), axis=0).max()),
     )
 

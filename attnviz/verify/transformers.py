@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,18 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.attention_call import AttentionCall, active
-from attnviz.engine.eager_fallback import observe_reported, without_recording_hooks
-from attnviz.engine.forward_pass import ForwardPass, plan_pass
-from attnviz.engine.model_state import borrowed
-from attnviz.engine.patchable import Passage, transformers_subject
-from attnviz.engine.registered_attention import cross_attention, observe_registered
-from attnviz.engine.stacks import Places
-from attnviz.engine.transformers_interface import observe_transformers
+from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError, borrowed
+from attnviz.engine.forward_pass import KINDS, ForwardPass, plan_pass
+from attnviz.engine.observe_torch import observe_pass, run_reporting
+from attnviz.engine.observer import hand_over
+from attnviz.engine.passes import WatchedCall, watched
+from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Kind, ModelInfo
+from attnviz.records import Input, Kind, ModelInfo, Tokens
 from attnviz.verify.examinee import (
     PADDED,
     HeadSum,
@@ -49,7 +47,7 @@ _TOO_LOW = (
 class TransformersExaminee:
     """A loaded model and the text that it reads; see ``Examinee``."""
 
-    def __init__(self, model: TransformersModel, passage: Passage) -> None:
+    def __init__(self, model: TransformersModel, passage: Input) -> None:
         self._model = model
         self._whole = model.model
         self.passage = passage
@@ -86,25 +84,18 @@ class TransformersExaminee:
     def parameters(self) -> int:
         return sum(weight.numel() for weight in self._whole.parameters())
 
-    def capture(self, passage: Passage) -> Maps:
+    def capture(self, passage: Input) -> Maps:
         keep = KeepAll()
         self._observe(passage, keep)
         return keep.maps
 
-    def outputs(self, passage: Passage) -> Outputs:
+    def outputs(self, passage: Input) -> Outputs:
         with _last_hidden(self._stack) as found:
             self._observe(passage, KeepAll())
         return found[-1]
 
-    def _observe(self, passage: Passage, keep: KeepAll) -> None:
-        target = None if passage.target is None else torch.tensor([passage.target])
-        observe_transformers(
-            self._whole,
-            keep,
-            torch.tensor([passage.ids]),
-            decoder_input_ids=target,
-            compare=False,  # the checks themselves do
-        )
+    def _observe(self, passage: Input, keep: KeepAll) -> None:
+        observe_pass(_plan(self._whole, passage), keep)
 
     def references(self) -> tuple[Reference[Maps], ...]:
         maps = _eager_maps(self._forward, self.capture(self.passage))
@@ -129,10 +120,10 @@ class TransformersExaminee:
 
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
         try:
-            subject = transformers_subject(self._whole, self.kinds[-1], self.passage)
+            subject = patchable_transformers(self._whole, self.kinds[-1], self.passage)
         except UnsupportedError as error:
             return (), str(error)
-        return sum_heads(subject.root, subject.sites, lambda: subject.run(self.passage))
+        return sum_heads(subject.root, subject.hook_points, lambda: subject.run(self.passage))
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
         parameters = inspect.signature(self._forward.module.forward).parameters
@@ -154,15 +145,16 @@ class TransformersExaminee:
         ids, real = padded_ids(self.passage.ids, (padding,) * PADDED, side)
         mask = torch.zeros((1, len(ids)), dtype=torch.long)
         mask[:, real] = 1
-        forward = _plan(self._whole, replace(self.passage, ids=ids), mask)
+        forward = _plan(self._whole, replace(self.passage, text=Tokens.bare(ids)), mask)
         if side == "left":
             places = (mask.cumsum(-1) - 1).clamp(min=0).to(self._whole.device)
             forward = replace(forward, inputs=forward.inputs | {"position_ids": places})
         with _last_hidden(self._stack) as found:
-            maps = _observed_maps(forward)
+            keep = KeepAll()
+            observe_pass(forward, keep)
         # A decoder's own text is not padded.
         outputs = found[-1][real] if len(self.kinds) == 1 else found[-1]
-        return Padded.of_run(side, maps, outputs, real)
+        return Padded.of_run(side, keep.maps, outputs, real)
 
     def other_ids(self, count: int) -> tuple[int, ...]:
         config = self._whole.config
@@ -189,40 +181,24 @@ class TransformersExaminee:
         return module_state(self._whole)
 
 
-def _plan(whole: Any, passage: Passage, attention_mask: Tensor | None = None) -> ForwardPass:
+def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
     """A run over one text that computes every kind of attention."""
-    target = None if passage.target is None else torch.tensor([passage.target])
-    planned = plan_pass(whole, KeepAll(), torch.tensor([passage.ids]), attention_mask, target)
-    return replace(planned, compare=False)
-
-
-@torch.inference_mode()
-def _observed_maps(forward: ForwardPass) -> Maps:
-    """The weights of a run, observed as ``observe_transformers`` does."""
-    keep = KeepAll()
-    if not (uses_interface(forward.model) and observe_registered(forward, keep)):
-        keep = KeepAll()
-        observe_reported(forward, keep)
-    return keep.maps
+    target = None if passage.target is None else torch.tensor([passage.target.ids])
+    planned = plan_pass(whole, KINDS, torch.tensor([passage.ids]), attention_mask, target)
+    return replace(planned, compare=False)  # the checks themselves do
 
 
 @torch.inference_mode()
 def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
     """What the model itself reports with eager attention, numbered as the layers of ``like``."""
-    with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
-        outputs = forward.run(output_attentions=True)
-    found: dict[tuple[Kind, int], NDArray[np.floating]] = {}
-    for kind in forward.kinds:
-        field = "attentions" if len(forward.kinds) == 1 else f"{kind}_attentions"
-        reported = getattr(outputs, field, None) or ()
+    keep = KeepAll()
+    for kind, reported in run_reporting(forward)[1].items():
         # Layers without attention report nothing, but are counted.
         numbers = sorted(layer for other, layer in like if other == kind)
-        keep = KeepAll()
         if len(numbers) == len(reported):
             for layer, weights in zip(numbers, reported, strict=True):
-                keep.observe(kind, layer, weights)
-        found |= keep.maps
-    return found
+                hand_over(keep, kind, layer, weights)
+    return keep.maps
 
 
 @contextmanager
@@ -243,33 +219,22 @@ def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
 
 @torch.inference_mode()
 def _sink_shares(forward: ForwardPass) -> Maps:
-    """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys."""
-    if not uses_interface(forward.model):
-        return {}
-    with borrowed(forward.model):
-        cross = cross_attention(forward) if Places.ambiguous(forward) else {}
-        watch = _Sinks(Places(forward, cross))
-        with active(watch):
-            forward.run()
-    return watch.shares
-
-
-class _Sinks:
-    """Takes the attention calls of a run, and notes what those with a sink give to it.
+    """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys.
 
     transformers hands the sinks of a layer, a score for each head, to its attention function.
     """
+    shares: dict[tuple[Kind, int], NDArray[np.floating]] = {}
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self.shares: dict[tuple[Kind, int], NDArray[np.floating]] = {}
-
-    def attend(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        place = self._places.next(call.module, call.key.shape[-2])
-        sinks = call.options.get("s_aux")
+    def answer(watch: WatchedCall) -> Attended:
+        sinks = watch.call.options.get("s_aux")
         if sinks is not None:
-            self.shares[place] = _share(call, sinks)
-        return call.eager()
+            shares[watch.kind, watch.layer] = _share(watch.call, sinks)
+        return watch.eager()
+
+    if uses_interface(forward.model):
+        with suppress(IncompleteError):
+            watched(forward, answer)
+    return shares
 
 
 def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:

@@ -27,13 +27,12 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import attnviz
 from attnviz.cli.inputs import BUILT_IN_TEXT
-from attnviz.engine.effects import Variant
+from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.gradient import gradient_importance
-from attnviz.engine.patchable import Passage, Subject, transformers_subject
-from attnviz.engine.scan.models import open_subject
+from attnviz.engine.patchable import PatchableModel, open_patchable, patchable_transformers
 from attnviz.engine.scan.on_torch import TorchScan
-from attnviz.engine.scan.options import ScanOptions
 from attnviz.models.bundled import Bundled
+from attnviz.records import Input
 
 Seconds: TypeAlias = np.ndarray
 """Wall time and processor time."""
@@ -55,7 +54,7 @@ class Case:
     """A model and texts: how to open it anew for a scan, and what loops run over, by their name."""
 
     name: str
-    open: Callable[[], Subject]
+    open: Callable[[], PatchableModel]
     loops: Mapping[str, Plain]
     texts: Sequence[tuple[int, ...]]
     device: str
@@ -67,7 +66,7 @@ def gpt2(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
     ids = [tuple(torch.randint(0, 50257, (tokens,)).tolist()) for _ in range(texts)]
     return Case(
         f"gpt2-small shape, {texts} x {tokens} tokens",
-        lambda: transformers_subject(model, "self", Passage(ids[0])),
+        lambda: patchable_transformers(model, "self", Input.of_ids(ids[0])),
         {
             "loop": Plain(
                 lambda row: model(row).logits, lambda layer: model.transformer.h[layer].attn.c_proj
@@ -95,7 +94,7 @@ def large(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
     ids = [tuple(torch.randint(0, 128000, (tokens,)).tolist()) for _ in range(texts)]
     return Case(
         f"{model.num_parameters() / 1e9:.2f}B parameters, {texts} x {tokens} tokens",
-        lambda: transformers_subject(model, "self", Passage(ids[0])),
+        lambda: patchable_transformers(model, "self", Input.of_ids(ids[0])),
         {"loop": _llama(model)},
         ids,
         device,
@@ -105,7 +104,7 @@ def large(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
 def bundled() -> Case:
     model = Bundled()
     ids = model.encode(BUILT_IN_TEXT).ids
-    subject = open_subject(model, "self", Passage(ids))
+    subject = open_patchable(model, "self", Input.of_ids(ids))
     decoder = subject.root
     theirs = LlamaForCausalLM.from_pretrained(
         Path(attnviz.__file__).parent / "data" / "tiny", dtype=torch.float32
@@ -174,9 +173,8 @@ def scan(case: Case, **options: str) -> tuple[Seconds, Found]:
     variants = [
         Variant(((layer, head),)) for layer, some in subject.heads.items() for head in range(some)
     ]
-    passages = [Passage(ids) for ids in case.texts]
-    special = [(False,) * len(ids) for ids in case.texts]
-    opened = TorchScan(subject, passages, special, ScanOptions(**options), [])
+    passages = [Input.of_ids(ids) for ids in case.texts]
+    opened = TorchScan(subject, passages, ScanOptions(**options), [])
     found = {variant: np.zeros(2) for variant in variants}
     for text in range(len(passages)):
         for piece in opened.scan(text, variants, range(len(variants))):
@@ -189,7 +187,7 @@ def scan(case: Case, **options: str) -> tuple[Seconds, Found]:
 
 def gradient(case: Case) -> Seconds:
     start = clock(case)
-    gradient_importance(case.open(), [Passage(ids) for ids in case.texts])
+    gradient_importance(case.open(), [Input.of_ids(ids) for ids in case.texts])
     return clock(case) - start
 
 

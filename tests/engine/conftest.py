@@ -12,6 +12,8 @@ import torch
 class Recorder:
     """An observer that keeps a copy of everything, or of the wanted (kind, layer) pairs only."""
 
+    norms = False
+
     def __init__(self, wanted: Collection[tuple[str, int]] | None = None) -> None:
         self.wanted = wanted
         self.seen: dict[tuple[str, int], torch.Tensor] = {}
@@ -19,10 +21,14 @@ class Recorder:
     def wants(self, kind: str, layer: int) -> bool:
         return self.wanted is None or (kind, layer) in self.wanted
 
-    def observe(self, kind: str, layer: int, weights: Any) -> None:
+    def observe(
+        self, text: int, kind: str, layer: int, start: int, weights: Any, norms: Any
+    ) -> None:
         assert self.wants(kind, layer)
-        assert (kind, layer) not in self.seen, f"{kind} {layer} was handed over twice"
-        self.seen[kind, layer] = weights.clone()
+        assert (start, norms) == (0, None)
+        known = self.seen.get((kind, layer), torch.zeros(0, *weights.shape))
+        assert len(known) == text, f"{kind} {layer} was handed over twice"
+        self.seen[kind, layer] = torch.cat([known.to(weights), weights[None]])
 
 
 @pytest.fixture

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine import row_blocks_torch
+from attnviz.engine import observe_torch
+from attnviz.engine.capture import capture, observe
 from attnviz.engine.effects import Variant
-from attnviz.engine.row_blocks import observe_rows
-from attnviz.engine.run import capture
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
 from attnviz.models.foreign import foreign
 from attnviz.models.ready import made_ready
-from attnviz.records import Tokens
+from attnviz.records import Input, Tokens
 
 from .causal_oracle import loss_of, removed, reported, runs
 from .every_causal import WORDS, causal_kinds, small_causal
@@ -90,25 +89,25 @@ def heads(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def patterns(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = capture(opened, TOKENS, kind="self").layers
     for long in (10**6, 2):  # whole matrices, then in blocks where that is possible
-        monkeypatch.setattr(row_blocks_torch, "LONG", long)
+        monkeypatch.setattr(observe_torch, "LONG", long)
         rows = Rows()
-        observe_rows(opened, rows, [TOKENS])
+        observe(opened, rows, [Input(TOKENS)])
         for layer in layers:
             apart = abs(rows.layers[layer.layer] - layer.weights).max()
             assert apart <= TOLERANCE, (long, layer.layer, apart)
 
 
 def ablate(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    scan: Any = open_scan(opened, [TOKENS])
-    sites = scan._subject.sites.found
-    chosen = sorted({0, len(sites) // 2, len(sites) - 1})
-    variants = [Variant(((sites[at].layer, sites[at].heads - 1),)) for at in chosen]
+    scan: Any = open_scan(opened, [Input(TOKENS)])
+    points = scan._model.hook_points.found
+    chosen = sorted({0, len(points) // 2, len(points) - 1})
+    variants = [Variant(((points[at].layer, points[at].heads - 1),)) for at in chosen]
     clean = loss_of(eager, IDS)
     for piece in scan.scan(0, variants, range(len(variants))):
         assert piece.baseline["loss"] == pytest.approx(clean, abs=TOLERANCE)
         for place, index in enumerate(piece.variants):
-            site = sites[chosen[index]]
-            with removed(eager, chosen[index], len(sites), site.heads - 1, site.heads):
+            point = points[chosen[index]]
+            with removed(eager, chosen[index], len(points), point.heads - 1, point.heads):
                 expected = loss_of(eager, IDS) - clean
             found = piece.metrics["loss_delta"][place]
             assert found == pytest.approx(expected, abs=TOLERANCE), variants[index]

@@ -8,13 +8,15 @@ import torch
 from transformers import GPT2Model
 
 from attnviz.engine.gradient import gradient_importance
-from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
+from attnviz.records import Input
 
+from .ablation_loop import MASK, PROJECTIONS, heads_of
 from .architectures import ARCHITECTURES, inputs_of, small_model
-from .removal_loop import MASK, PROJECTIONS, heads_of
+from .scans import IDS, input_of
 
 STEP = 1e-3
 
@@ -56,18 +58,14 @@ def test_every_score_is_the_slope_of_the_loss(name, kind):
     model = small_model(name).double()
     inputs = inputs_of(name, source=5, target=4)
     masked = ARCHITECTURES[name].stack == "encoder"
-    target = inputs.get("decoder_input_ids")
-    passage = Passage(
-        tuple(inputs["input_ids"][0].tolist()),
-        target if target is None else tuple(target[0].tolist()),
-    )
-    subject = transformers_subject(model, kind, passage, MASK)
+    given = input_of(inputs)
+    patchable = patchable_transformers(model, kind, given, MASK)
     before = [parameter.requires_grad for parameter in model.parameters()]
-    found = gradient_importance(subject, [passage])
+    found = gradient_importance(patchable, [given])
     layers = ARCHITECTURES[name].layers
     pairs = heads_of(name, kind, layers)
     assert list(found) == pairs
-    heads = subject.heads[layers[0]]
+    heads = patchable.heads[layers[0]]
     for pair in pairs[:: max(1, len(pairs) // 5)]:
         ends = [
             loss_with_gate(model, name, kind, heads, pair, 1 + step, inputs, masked)
@@ -79,16 +77,14 @@ def test_every_score_is_the_slope_of_the_loss(name, kind):
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
-def passages():
-    ids = tuple(inputs_of("gpt2")["input_ids"][0].tolist())
-    return [Passage(ids), Passage(tuple(reversed(ids))), Passage(ids[4:])]
+TEXTS = [Input.of_ids(ids) for ids in (IDS, tuple(reversed(IDS)), IDS[4:])]
 
 
 def test_absolute_values_are_taken_for_each_text_or_for_all():
-    subject = transformers_subject(small_model("gpt2"), "self", passages()[0])
-    each = [gradient_importance(subject, [one]) for one in passages()]
-    mean = gradient_importance(subject, passages())
-    batch = gradient_importance(subject, passages(), reduction="batch")
+    patchable = patchable_transformers(small_model("gpt2"), "self", TEXTS[0])
+    each = [gradient_importance(patchable, [one]) for one in TEXTS]
+    mean = gradient_importance(patchable, TEXTS)
+    batch = gradient_importance(patchable, TEXTS, reduction="batch")
     for pair, score in mean.items():
         assert score == pytest.approx(np.mean([one[pair] for one in each]))
         assert batch[pair] <= score + 1e-9
@@ -96,18 +92,18 @@ def test_absolute_values_are_taken_for_each_text_or_for_all():
 
 
 def test_normalised_scores_have_a_length_of_one_in_each_layer():
-    subject = transformers_subject(small_model("gpt2"), "self", passages()[0])
-    scores = gradient_importance(subject, passages(), normalise=True)
+    patchable = patchable_transformers(small_model("gpt2"), "self", TEXTS[0])
+    scores = gradient_importance(patchable, TEXTS, normalise=True)
     for layer in range(3):
         assert sum(scores[layer, head] ** 2 for head in range(3)) == pytest.approx(1)
 
 
 def test_a_gate_can_lead_to_the_mean_and_heads_can_be_gone_already():
-    subject = transformers_subject(small_model("gpt2"), "self", passages()[0])
-    plain = gradient_importance(subject, passages())
-    stand_ins = {layer: torch.full((1, 3, 8), 0.3) for layer in range(3)}
-    mean = gradient_importance(subject, passages(), stand_ins=stand_ins)
-    gone = gradient_importance(subject, passages(), removed={(0, 1)})
+    patchable = patchable_transformers(small_model("gpt2"), "self", TEXTS[0])
+    plain = gradient_importance(patchable, TEXTS)
+    replacements = {layer: torch.full((1, 3, 8), 0.3) for layer in range(3)}
+    mean = gradient_importance(patchable, TEXTS, replacements=replacements)
+    gone = gradient_importance(patchable, TEXTS, removed={(0, 1)})
     assert mean.keys() == gone.keys() == plain.keys()
     assert mean != plain
     assert gone[2, 2] != plain[2, 2]
@@ -115,34 +111,34 @@ def test_a_gate_can_lead_to_the_mean_and_heads_can_be_gone_already():
 
 def test_progress_counts_texts():
     told = []
-    subject = transformers_subject(small_model("gpt2"), "self", passages()[0])
-    gradient_importance(subject, passages(), on_progress=lambda *numbers: told.append(numbers))
+    patchable = patchable_transformers(small_model("gpt2"), "self", TEXTS[0])
+    gradient_importance(patchable, TEXTS, on_progress=lambda *numbers: told.append(numbers))
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_the_bundled_model_has_scores_through_the_scan():
     model = Bundled()
-    scan = open_scan(model, [model.encode("Once upon a time there was a little dog.")])
+    scan = open_scan(model, [Input(model.encode("Once upon a time there was a little dog."))])
     scores = scan.gradients()
     assert len(scores) == model.info.layers * model.info.heads
     assert min(scores.values()) > 0
 
 
 @pytest.mark.parametrize(
-    ("build", "passage", "sentence"),
+    ("build", "given", "sentence"),
     [
-        (lambda: GPT2Model(small_model("gpt2").config), passages()[0], "no language-model head"),
-        (lambda: small_model("gpt2"), Passage((5,)), "too short for a loss"),
-        (lambda: small_model("bert"), passages()[0], "no mask token"),
+        (lambda: GPT2Model(small_model("gpt2").config), TEXTS[0], "no language-model head"),
+        (lambda: small_model("gpt2"), Input.of_ids((5,)), "too short for a loss"),
+        (lambda: small_model("bert"), TEXTS[0], "no mask token"),
     ],
 )
-def test_where_there_is_no_loss_there_is_no_gradient(build, passage, sentence):
-    subject = transformers_subject(build().eval(), "self", passage)
+def test_where_there_is_no_loss_there_is_no_gradient(build, given, sentence):
+    patchable = patchable_transformers(build().eval(), "self", given)
     with pytest.raises(UsageError, match=sentence):
-        gradient_importance(subject, [passage])
+        gradient_importance(patchable, [given])
 
 
 def test_no_text_is_refused():
-    subject = transformers_subject(small_model("gpt2"), "self", passages()[0])
+    patchable = patchable_transformers(small_model("gpt2"), "self", TEXTS[0])
     with pytest.raises(UsageError, match="at least one"):
-        gradient_importance(subject, [])
+        gradient_importance(patchable, [])

@@ -36,8 +36,9 @@ class Log:
     def wants(self, kind, layer) -> bool:
         return (kind, layer) in self.wanted
 
-    def observe(self, kind, layer, weights) -> None:
-        self.calls.append((kind, layer, weights))
+    def observe(self, text, kind, layer, start, weights, norms) -> None:
+        before = [self.calls.pop()[2]] if text else []  # one entry a call, of all texts
+        self.calls.append((kind, layer, torch.cat([*before, weights[None]])))
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_the_hooks_of_others_stay(stack, texts):
 
 def test_the_hooks_are_gone_after_an_exception(stack, texts):
     class Failing(Log):
-        def observe(self, kind, layer, weights) -> None:
+        def observe(self, text, kind, layer, start, weights, norms) -> None:
             raise RuntimeError("observer failed")
 
     with (

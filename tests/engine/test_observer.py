@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.observer import KeepWeights, to_numpy
+from attnviz.engine.observer import KeepWeights, hand_over, to_numpy
 
 
-def weights(layer: int = 0, heads: int = 5, batch: int = 1) -> np.ndarray:
-    return np.random.default_rng(layer).random((batch, heads, 3, 2), dtype=np.float32)
+def weights(layer: int = 0, heads: int = 5) -> np.ndarray:
+    return np.random.default_rng(layer).random((heads, 3, 2), dtype=np.float32)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_arrays_keep_their_precision_or_gain_some(
 def test_everything_of_the_kind_is_kept_in_order() -> None:
     keep = KeepWeights("decoder")
     for layer in (2, 0, 1):
-        keep.observe("decoder", layer, weights(layer))
+        keep.observe(0, "decoder", layer, 0, weights(layer), None)
     assert [kept.layer for kept in keep.layers] == [0, 1, 2]
     assert all(kept.heads == (0, 1, 2, 3, 4) for kept in keep.layers)
-    np.testing.assert_array_equal(keep.layers[2].weights, weights(2)[0])
+    np.testing.assert_array_equal(keep.layers[2].weights, weights(2))
 
 
 def test_another_kind_passes_unseen() -> None:
     keep = KeepWeights("cross")
     assert not keep.wants("decoder", 0)
-    keep.observe("decoder", 0, weights())
+    keep.observe(0, "decoder", 0, 0, weights(), None)
     assert keep.layers == ()
 
 
@@ -63,10 +63,12 @@ def test_chosen_heads_of_chosen_layers(library: str) -> None:
     assert [layer for layer in range(5) if keep.wants("self", layer)] == [1, 3]
     for layer in range(5):
         given = weights(layer)
-        keep.observe("self", layer, torch.from_numpy(given) if library == "torch" else given)
+        keep.observe(
+            0, "self", layer, 0, torch.from_numpy(given) if library == "torch" else given, None
+        )
     one, three = keep.layers
     assert (one.layer, one.heads) == (1, (2, 4))
-    np.testing.assert_array_equal(one.weights, weights(1)[0, [2, 4]])
+    np.testing.assert_array_equal(one.weights, weights(1)[[2, 4]])
     assert (three.layer, three.heads) == (3, (0, 1, 2, 3, 4))
 
 
@@ -76,12 +78,13 @@ def test_a_layer_without_the_chosen_head_keeps_nothing(library: str) -> None:
     keep = KeepWeights("self", {0: {4}, 1: {4}})
     for layer, heads in ((0, 5), (1, 3)):
         given = weights(layer, heads)
-        keep.observe("self", layer, torch.from_numpy(given) if library == "torch" else given)
+        keep.observe(
+            0, "self", layer, 0, torch.from_numpy(given) if library == "torch" else given, None
+        )
     assert [(kept.layer, kept.heads) for kept in keep.layers] == [(0, (4,))]
 
 
 def test_the_first_text_of_a_batch_is_kept() -> None:
     keep = KeepWeights("self")
-    given = weights(batch=3)
-    keep.observe("self", 0, given)
-    np.testing.assert_array_equal(keep.layers[0].weights, given[0])
+    hand_over(keep, "self", 0, np.stack([weights(text) for text in range(3)]))
+    np.testing.assert_array_equal(keep.layers[0].weights, weights(0))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.engine.output_projections import find_output_projections
+from attnviz.engine.projections import find_output_projections
 from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.prune.store import difference_from_masked

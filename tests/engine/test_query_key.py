@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.queries_keys import QueriesKeys, products, softened
-from attnviz.engine.query_key import observe_queries_keys
+from attnviz.engine.capture import observe_queries_keys
+from attnviz.engine.queries_keys import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -99,7 +99,7 @@ def test_a_transformers_model(name: str) -> None:
     ids = tuple(inputs["input_ids"][0].tolist())
     model = random_model(name)
     before = model.model.config._attn_implementation
-    found = handed_over(model, Tokens(ids, ("x",) * len(ids), (False,) * len(ids)))
+    found = handed_over(model, Tokens.bare(ids))
     wanted = {layer: weights for (kind, layer), weights in oracle.items() if kind == model.kinds[0]}
     assert set(found) == set(wanted)
     for layer, entry in found.items():
@@ -113,7 +113,7 @@ def test_what_cannot_be_had_is_refused(name: str, reason: str) -> None:
     model = random_model(name)
     before = model.model.config._attn_implementation
     with pytest.raises(UnsupportedError, match=reason):
-        handed_over(model, Tokens((3, 4, 5, 4, 3), ("x",) * 5, (False,) * 5))
+        handed_over(model, Tokens.bare((3, 4, 5, 4, 3)))
     assert model.model.config._attn_implementation == before
 
 
@@ -131,4 +131,4 @@ def test_products_and_softmax_by_torch() -> None:
     scores = products(query.numpy(), key.numpy())
     np.testing.assert_allclose(scores, (query @ key.mT).numpy())
     expected = torch.softmax(0.3 * query @ key.mT + bias, -1)
-    np.testing.assert_allclose(softened(scores, 0.3, bias.numpy()), expected.numpy(), atol=1e-12)
+    np.testing.assert_allclose(softmaxed(scores, 0.3, bias.numpy()), expected.numpy(), atol=1e-12)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 import torch
 
-from attnviz.engine import row_blocks_torch
-from attnviz.engine.row_blocks import observe_rows
-from attnviz.engine.row_observer import rows_of_a_block
+from attnviz.engine import observe_torch
+from attnviz.engine.capture import observe
+from attnviz.engine.observer import rows_of_a_block
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Tokens
+from attnviz.records import Input
 
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
+from .scans import input_of
 
 PLAIN = set(ARCHITECTURES) - {
     "gemma2",  # caps its scores
@@ -52,56 +51,47 @@ class Gathered:
         return np.concatenate(padded, axis=1)
 
 
-def tokens(ids: Sequence[int]) -> Tokens:
-    return Tokens(tuple(ids), ("x",) * len(ids), (False,) * len(ids))
-
-
 def opened(name: str) -> TransformersModel:
     return made_ready(name, small_model(name), None, torch.device("cpu"))
 
 
-def texts_of(name: str) -> tuple[list[Tokens], list[Tokens]]:
-    inputs = inputs_of(name)
-    targets = inputs.get("decoder_input_ids")
-    return (
-        [tokens(inputs["input_ids"][0].tolist())],
-        [] if targets is None else [tokens(targets[0].tolist())],
-    )
+def texts_of(name: str) -> list[Input]:
+    return [input_of(inputs_of(name))]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried as a long text: plain attention is recomputed, any other read as it is."""
-    monkeypatch.setattr(row_blocks_torch, "LONG", 2)
+    monkeypatch.setattr(observe_torch, "LONG", 2)
     model, gathered = opened(name), Gathered()
-    observe_rows(model, gathered, *texts_of(name), cells=60)
+    observe(model, gathered, texts_of(name), cells=60)
     expected = eager_attentions(name, **inputs_of(name))
     assert {key[1:] for key in gathered.rows} == set(expected)
     for (kind, layer), weights in expected.items():
         whole = gathered.whole(0, kind, layer, weights.shape[-1])
         assert np.abs(whole - weights[0].numpy()).max() < 2e-6
-    found = row_blocks_torch._plain.get(model.model, {})
+    found = observe_torch._plain.get(model.model, {})
     assert (set(found.values()) == {True}) == (name in PLAIN)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "gptj"])
 def test_a_short_text_is_read_bit_for_bit(name: str) -> None:
     gathered = Gathered()
-    observe_rows(opened(name), gathered, *texts_of(name), cells=60)
+    observe(opened(name), gathered, texts_of(name), cells=60)
     for (kind, layer), weights in eager_attentions(name, **inputs_of(name)).items():
         assert (gathered.whole(0, kind, layer, weights.shape[-1]) == weights[0].numpy()).all()
 
 
 @pytest.mark.parametrize("long", [2, 2048])
 def test_texts_of_one_length_run_together(long: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_blocks_torch, "LONG", long)
+    monkeypatch.setattr(observe_torch, "LONG", long)
     model = opened("llama")
-    pair = [tokens(range(3, 14)), tokens(range(20, 31))]
+    pair = [Input.of_ids(range(3, 14)), Input.of_ids(range(20, 31))]
     together = Gathered()
-    observe_rows(model, together, pair, cells=200)
+    observe(model, together, pair, cells=200)
     for number, text in enumerate(pair):
         alone = Gathered()
-        observe_rows(model, alone, [text], cells=200)
+        observe(model, alone, [text], cells=200)
         for layer in range(3):
             whole = together.whole(number, "self", layer, 11)
             assert whole == pytest.approx(alone.whole(0, "self", layer, 11), abs=1e-6)
@@ -111,10 +101,10 @@ def test_texts_of_one_length_run_together(long: int, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
 def test_what_each_value_moves(name: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module's output is the sum over keys and heads of weight times moved value, plus bias."""
-    monkeypatch.setattr(row_blocks_torch, "LONG", long)
+    monkeypatch.setattr(observe_torch, "LONG", long)
     model, gathered = opened(name), Gathered(norms=True)
-    texts, _ = texts_of(name)
-    observe_rows(model, gathered, texts, cells=60)
+    texts = texts_of(name)
+    observe(model, gathered, texts, cells=60)
     seen: dict[int, torch.Tensor] = {}
     # The value projection's own output, from a plain run, is the oracle.
     for layer in range(3):
@@ -131,7 +121,7 @@ def test_what_each_value_moves(name: str, long: int, monkeypatch: pytest.MonkeyP
     assert len(seen) == 3
 
 
-def _values(name: str, model, layer: int, text: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
+def _values(name: str, model, layer: int, text: Input) -> tuple[torch.Tensor, torch.Tensor]:
     """Each token's value of a layer (token, heads · dim), and the output weight (output, input)."""
     if name == "gpt2":
         attention = model.transformer.h[layer].attn
@@ -153,27 +143,27 @@ def _values(name: str, model, layer: int, text: Tokens) -> tuple[torch.Tensor, t
 
 def test_norms_are_refused_where_values_cannot_be_seen() -> None:
     with pytest.raises(UnsupportedError):
-        observe_rows(opened("gptj"), Gathered(norms=True), *texts_of("gptj"))
+        observe(opened("gptj"), Gathered(norms=True), texts_of("gptj"))
     with pytest.raises(UnsupportedError, match="choose another view"):
-        observe_rows(opened("bart"), Gathered(norms=True), *texts_of("bart"))
+        observe(opened("bart"), Gathered(norms=True), texts_of("bart"))
 
 
 def test_what_can_only_be_read_whole_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_blocks_torch, "LONG", 2)
-    monkeypatch.setattr(row_blocks_torch, "free_memory", lambda device: 1000)
+    monkeypatch.setattr(observe_torch, "LONG", 2)
+    monkeypatch.setattr(observe_torch, "free_memory", lambda device: 1000)
     with pytest.raises(UsageError, match=r"can only be read whole.*shorten the text"):
-        observe_rows(opened("gemma2"), Gathered(), *texts_of("gemma2"))
+        observe(opened("gemma2"), Gathered(), texts_of("gemma2"))
     gathered = Gathered()
-    observe_rows(opened("llama"), gathered, *texts_of("llama"))  # blocks need no such room
+    observe(opened("llama"), gathered, texts_of("llama"))  # blocks need no such room
     assert gathered.rows
 
 
 def test_the_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_blocks_torch, "LONG", 2)
+    monkeypatch.setattr(observe_torch, "LONG", 2)
     model = opened("llama")
     before = model.model.config._attn_implementation
     model.model.train()
-    observe_rows(model, Gathered(), *texts_of("llama"))
+    observe(model, Gathered(), texts_of("llama"))
     assert model.model.config._attn_implementation == before
     assert model.model.training
     assert not any(module._forward_pre_hooks for module in model.model.modules())
@@ -186,7 +176,7 @@ def test_the_numpy_models_in_blocks(model, cells: int) -> None:
     whole: dict[int, np.ndarray] = {}
     model.run(text, lambda layer: True, whole.__setitem__)
     gathered = Gathered(norms=True)
-    observe_rows(model, gathered, [text, text], cells=cells)
+    observe(model, gathered, [Input(text)] * 2, cells=cells)
     for layer, weights in whole.items():
         for copy in range(2):
             found = gathered.whole(copy, "self", layer, len(text))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import NumpyModel

@@ -1,4 +1,4 @@
-"""Scans of whole models: stand-ins, positions, bands, memory, refusals, what is left behind."""
+"""Scans of whole models: replacement values, positions, chunks, refusals, what is left behind."""
 
 from __future__ import annotations
 
@@ -7,45 +7,23 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 
-from attnviz.engine.ablation import removing
-from attnviz.engine.effects import Variant
-from attnviz.engine.patchable import Passage, transformers_subject
+from attnviz.engine.ablation import ablating
+from attnviz.engine.effects import ScanOptions, Variant
+from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.scan import on_torch as scan_torch
-from attnviz.engine.scan.on_torch import TorchScan
-from attnviz.engine.scan.options import ScanOptions
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
+from attnviz.records import Input, Tokens
 
-from .architectures import inputs_of, small_model
-from .removal_loop import loop_metrics, outputs_without
+from .ablation_loop import loop_metrics, outputs_without
+from .architectures import small_model
+from .scans import IDS, every, measured, torch_scan
 
-IDS = tuple(inputs_of("gpt2")["input_ids"][0].tolist())
 OTHER = tuple(reversed(IDS))
 LONGER = (*OTHER, 5, 9)
 HEADS = [(layer, head) for layer in range(3) for head in range(3)]
-
-
-def torch_scan(model, texts=(IDS,), reference=(), kind="self", mask=None, **options):
-    passages = [Passage(tuple(ids)) for ids in texts]
-    subject = transformers_subject(model, kind, passages[0], mask)
-    special = [(False,) * len(ids) for ids in texts]
-    others = [Passage(tuple(ids)) for ids in reference]
-    return TorchScan(subject, passages, special, ScanOptions(**options), others)
-
-
-def every(scan):
-    return [Variant(((layer, head),)) for layer, some in scan.heads.items() for head in range(some)]
-
-
-def measured(scan, variants, text=0):
-    """Each metric as an array in the order of ``variants``."""
-    found = {}
-    for piece in scan.scan(text, variants, range(len(variants))):
-        for name, values in piece.metrics.items():
-            found.setdefault(name, np.full(len(variants), np.nan))[list(piece.variants)] = values
-    return found
 
 
 def head_outputs(model, ids):
@@ -62,7 +40,7 @@ def head_outputs(model, ids):
     return {(at, head): seen[at][:, head * 8 : head * 8 + 8] for at, head in HEADS}
 
 
-def stand_ins(model, mode):
+def replacements(model, mode):
     if mode == "resample":
         return head_outputs(model, OTHER)
     if mode == "position":
@@ -73,18 +51,18 @@ def stand_ins(model, mode):
 
 
 @pytest.mark.parametrize(
-    ("mode", "reference", "options"),
+    ("mode", "references", "options"),
     [
         ("mean", (IDS, LONGER), {"mode": "mean"}),
         ("position", (IDS, OTHER), {"mode": "mean", "per_position": True}),
         ("resample", (IDS, LONGER), {"mode": "resample"}),
     ],
 )
-def test_stand_ins_equal_the_loop(mode, reference, options):
+def test_replacements_equal_the_loop(mode, references, options):
     model = small_model("gpt2")
-    values = stand_ins(model, mode)
+    values = replacements(model, mode)
     variants = [*(Variant((pair,)) for pair in HEADS), Variant(((0, 1), (2, 0)))]
-    found = measured(torch_scan(model, reference=reference, pair=(5, 7), **options), variants)
+    found = measured(torch_scan(model, references=references, pair=(5, 7), **options), variants)
     inputs = {"input_ids": torch.tensor([IDS])}
     for at, variant in enumerate(variants):
         expected = loop_metrics(model, "gpt2", "self", 3, variant.heads, inputs, False, values)
@@ -93,7 +71,7 @@ def test_stand_ins_equal_the_loop(mode, reference, options):
 
 
 def test_a_mean_over_the_text_itself_by_position_changes_nothing():
-    scan = torch_scan(small_model("gpt2"), reference=(IDS,), mode="mean", per_position=True)
+    scan = torch_scan(small_model("gpt2"), references=(IDS,), mode="mean", per_position=True)
     for name, values in measured(scan, every(scan)).items():
         assert values == pytest.approx(0, abs=1e-6), name
 
@@ -102,23 +80,23 @@ def test_draws_are_averaged_and_have_a_standard_error():
     model, others = small_model("gpt2"), (OTHER, IDS[3:] + IDS[:3], IDS[5:] + IDS[:5])
     variants = [Variant(((1, 2),))]
     each = [
-        measured(torch_scan(model, reference=(other,), mode="resample"), variants)["kl"][0]
+        measured(torch_scan(model, references=(other,), mode="resample"), variants)["kl"][0]
         for other in others
     ]
-    scan = torch_scan(model, reference=(IDS, *others), mode="resample", draws=3)
+    scan = torch_scan(model, references=(IDS, *others), mode="resample", draws=3)
     (piece,) = scan.scan(0, variants, [0])
     assert piece.metrics["kl"][0] == pytest.approx(np.mean(each))
     assert piece.errors["kl"][0] == pytest.approx(np.std(each, ddof=1) / 3**0.5)
 
 
 def test_what_was_done_to_a_reference_of_another_length_is_said():
-    scan = torch_scan(small_model("gpt2"), reference=(LONGER, OTHER[:4]), mode="resample")
+    scan = torch_scan(small_model("gpt2"), references=(LONGER, OTHER[:4]), mode="resample")
     measured(scan, every(scan))
     assert "cut to its length" in scan.notes[0]
 
 
 @pytest.mark.parametrize(
-    ("reference", "options", "sentence"),
+    ("references", "options", "sentence"),
     [
         ((), {"mode": "mean"}, "reference is empty"),
         ((OTHER[:4],), {"mode": "mean", "per_position": True}, "longest has 4 tokens"),
@@ -126,8 +104,8 @@ def test_what_was_done_to_a_reference_of_another_length_is_said():
         ((IDS,), {"mode": "resample"}, "no other text"),
     ],
 )
-def test_a_reference_that_does_not_do_is_refused(reference, options, sentence):
-    scan = torch_scan(small_model("gpt2"), reference=reference, **options)
+def test_a_reference_that_does_not_do_is_refused(references, options, sentence):
+    scan = torch_scan(small_model("gpt2"), references=references, **options)
     with pytest.raises(UsageError, match=sentence):
         measured(scan, every(scan))
 
@@ -169,11 +147,8 @@ def test_the_loss_of_each_token_is_at_the_token_that_was_predicted():
 def test_a_masked_model_is_asked_for_words_only_and_for_the_answer_at_its_own_mask():
     model, mask = small_model("bert"), 96
     ids = (IDS[0], 11, mask, 13, IDS[1])
-    passage = Passage(ids)
-    subject = transformers_subject(model, "self", passage, mask)
-    special = (True, False, False, False, True)
-    options = ScanOptions(token_losses=True, pair=(5, 7))
-    scan = TorchScan(subject, [passage], [special], options, [])
+    given = Input(Tokens(ids, ("",) * 5, (True, False, False, False, True)))
+    scan = torch_scan(model, [given], mask=mask, token_losses=True, pair=(5, 7))
     (piece,) = scan.scan(0, [Variant(((0, 1),))], [0])
     assert np.isnan(piece.token_losses[0]).tolist() == [True, False, True, False, True]
     inputs = {"input_ids": torch.tensor([ids])}
@@ -184,7 +159,7 @@ def test_a_masked_model_is_asked_for_words_only_and_for_the_answer_at_its_own_ma
     assert piece.metrics["logit_diff"][0] == pytest.approx(float(change), abs=1e-5)
 
 
-def test_bands_change_nothing(monkeypatch):
+def test_chunks_change_nothing(monkeypatch):
     model = small_model("llama")
     scan = torch_scan(model)
     variants = [*every(scan), Variant(((0, 0), (2, 5)))]
@@ -273,7 +248,7 @@ def test_growing_and_looping_agree_bit_by_bit_in_what_they_name(monkeypatch):
     model = small_model("bloom")
     scan = torch_scan(model)
     grown = measured(scan, every(scan))
-    monkeypatch.setattr("attnviz.engine.scan.plan.WAYS", ())
+    monkeypatch.setattr("attnviz.engine.scan.plan.STRATEGIES", ())
     slow = torch_scan(model)
     looped = measured(slow, every(slow))
     assert slow.notes
@@ -312,7 +287,7 @@ def test_texts_too_short_for_a_loss_are_refused():
 
 def test_a_decoder_needs_its_text():
     with pytest.raises(UsageError, match="decoder text"):
-        transformers_subject(small_model("t5"), "cross", Passage(IDS))
+        patchable_transformers(small_model("t5"), "cross", Input.of_ids(IDS))
 
 
 def test_heads_that_cannot_be_found_are_refused():
@@ -322,7 +297,7 @@ def test_heads_that_cannot_be_found_are_refused():
         XLNetConfig(vocab_size=97, d_model=24, n_layer=2, n_head=3, d_inner=37)
     )
     with pytest.raises(UnsupportedError, match="its heads cannot be removed"):
-        transformers_subject(model.eval(), "self", Passage(IDS))
+        patchable_transformers(model.eval(), "self", Input.of_ids(IDS))
 
 
 class StopError(Exception):
@@ -342,7 +317,7 @@ def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
     def stop(*args, **kwargs):
         raise StopError
 
-    monkeypatch.setattr("attnviz.engine.scan.readout.Readout.compare", stop)
+    monkeypatch.setattr("attnviz.engine.scan.unembedding.Unembedding.compare", stop)
     with pytest.raises(StopError):
         measured(scan, every(scan))
     assert [module.training for module in model.modules()] == training
@@ -373,23 +348,23 @@ def test_a_text_that_does_not_fit_is_refused_with_the_figure():
 
 def test_the_context_manager_removes_heads_from_any_run():
     model = small_model("gpt2")
-    subject = transformers_subject(model, "self", Passage(IDS))
+    subject = patchable_transformers(model, "self", Input.of_ids(IDS))
     batch = torch.tensor([IDS, OTHER])
-    with removing(subject, [(0, 2), (1, 0)]), torch.inference_mode():
+    with ablating(subject, [(0, 2), (1, 0)]), torch.inference_mode():
         removed = [model(batch).logits, model(batch).logits]
     for row, ids in enumerate((IDS, OTHER)):
         inputs = {"input_ids": torch.tensor([ids])}
         expected = outputs_without(model, "gpt2", "self", 3, [(0, 2), (1, 0)], inputs).logits
         for logits in removed:
             torch.testing.assert_close(logits[row].double(), expected, rtol=0, atol=1e-5)
-    with pytest.raises(UsageError, match="no head 3"), removing(subject, [(0, 3)]):
+    with pytest.raises(UsageError, match="no head 3"), ablating(subject, [(0, 3)]):
         pass
 
 
 def test_the_bundled_model_equals_its_numpy_twin_with_a_zeroed_projection():
     model = Bundled()
     tokens = model.encode("One day, a girl named Lily found a needle.")
-    scan = open_scan(model, [tokens])
+    scan = open_scan(model, [Input(tokens)])
     variants = every(scan)
     (piece,) = scan.scan(0, variants, range(len(variants)))
     clean = _log_softmax(model.decoder.logits(tokens.ids))
@@ -422,7 +397,7 @@ def _log_softmax(logits):
 def test_the_own_attention_loses_what_the_head_put_in(kv_heads):
     model = OwnAttention(24, 4, kv_heads, seed=3)
     tokens = model.encode("she sells sea shells by the sea shore")
-    scan = open_scan(model, [tokens])
+    scan = open_scan(model, [Input(tokens)])
     variants = [*every(scan), Variant(((0, 0), (0, 1))), Variant(((0, 0), (0, 1), (0, 2), (0, 3)))]
     (piece,) = scan.scan(0, variants, range(len(variants)))
     outputs, weight = model.head_outputs(tokens), model._attention.output_weight
@@ -434,22 +409,24 @@ def test_the_own_attention_loses_what_the_head_put_in(kv_heads):
     with pytest.raises(UsageError, match="no loss"):
         scan.gradients()
     with pytest.raises(UsageError, match="no answer"):
-        open_scan(model, [tokens], ScanOptions(pair=(0, 1)))
+        open_scan(model, [Input(tokens)], ScanOptions(pair=(0, 1)))
 
 
-def test_stand_ins_of_the_own_attention():
+def test_replacements_of_the_own_attention():
     model = OwnAttention(24, 4, seed=3)
     first, second = (model.encode(text) for text in ("a b c d", "d d b a e"))
     for mode, per_position in (("mean", False), ("mean", True), ("resample", False)):
         options = ScanOptions(mode=mode, per_position=per_position)
-        scan = open_scan(model, [first], options, references=[first, second])
+        scan = open_scan(model, [Input(first)], options, references=[Input(first), Input(second)])
         (piece,) = scan.scan(0, every(scan), range(4))
         assert (piece.metrics["output_mse"] > 0).all()
-    control = open_scan(model, [first], ScanOptions(control=True))
+    control = open_scan(model, [Input(first)], ScanOptions(control=True))
     (piece,) = control.scan(0, every(control), range(4))
     assert (piece.metrics["output_mse"] > 0).all()
     with pytest.raises(UsageError, match="no other text"):
-        measured(open_scan(model, [first], ScanOptions(mode="resample")), [Variant(((0, 0),))])
+        measured(
+            open_scan(model, [Input(first)], ScanOptions(mode="resample")), [Variant(((0, 0),))]
+        )
 
 
 @pytest.mark.parametrize("options", [{"draws": 0}, {"seed": -1}, {"max_memory": 0}])

@@ -5,32 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
+from attnviz.engine.ablation import ablating
 from attnviz.engine.effects import METRICS, Variant
-from attnviz.engine.patchable import Passage, transformers_subject
-from attnviz.engine.scan.on_torch import TorchScan
-from attnviz.engine.scan.options import ScanOptions
+from attnviz.engine.patchable import patchable_transformers
 
+from .ablation_loop import MASK, PROJECTIONS, heads_of, loop_metrics, outputs_without
 from .architectures import ARCHITECTURES, inputs_of, small_model
-from .removal_loop import MASK, PROJECTIONS, heads_of, loop_metrics, outputs_without
+from .scans import input_of, torch_scan
 
 CASES = [(name, kind) for name, kinds in PROJECTIONS.items() for kind in kinds]
 everywhere = pytest.mark.parametrize(("name", "kind"), CASES)
 TOLERANCE = 1e-5
-
-
-def passage_of(inputs):
-    target = inputs.get("decoder_input_ids")
-    return Passage(
-        tuple(inputs["input_ids"][0].tolist()),
-        None if target is None else tuple(target[0].tolist()),
-    )
-
-
-def open_scan(model, kind, inputs, **options):
-    passage = passage_of(inputs)
-    subject = transformers_subject(model, kind, passage, MASK)
-    special = (False,) * len(passage.predicted)
-    return TorchScan(subject, [passage], [special], ScanOptions(**options), [])
 
 
 def layers_of(name, kind):
@@ -62,7 +47,7 @@ def short_inputs(name):
 def test_every_metric_of_every_head_equals_the_loop(name, kind):
     model, (inputs, masked) = small_model(name), short_inputs(name)
     before = settings(model)
-    scan = open_scan(model, kind, inputs, pair=(5, 7))
+    scan = torch_scan(model, [input_of(inputs)], kind=kind, mask=MASK, pair=(5, 7))
     pairs = heads_of(name, kind, layers_of(name, kind))
     assert [(layer, head) for layer, some in scan.heads.items() for head in range(some)] == pairs
     variants = [Variant((pair,)) for pair in pairs]
@@ -82,7 +67,9 @@ def test_every_metric_of_every_head_equals_the_loop(name, kind):
 def test_a_head_without_rows_in_the_projection_costs_exactly_nothing(name, kind):
     model, (inputs, _) = small_model(name), short_inputs(name)
     layer, head = heads_of(name, kind, layers_of(name, kind))[-2]
-    scan = open_scan(model, kind, inputs, pair=(5, 7), token_losses=True)
+    scan = torch_scan(
+        model, [input_of(inputs)], kind=kind, mask=MASK, pair=(5, 7), token_losses=True
+    )
     heads = scan.heads[layer]
     projection = model.get_submodule(PROJECTIONS[name][kind].format(layer))
     transposed = type(projection).__name__ == "Conv1D"
@@ -104,9 +91,7 @@ def test_a_head_without_rows_in_the_projection_costs_exactly_nothing(name, kind)
 def test_all_heads_removed_leaves_the_bias_of_the_projection(name):
     model, (inputs, _) = small_model(name), short_inputs(name)
     kind = next(iter(PROJECTIONS[name]))
-    from attnviz.engine.ablation import removing
-
-    subject = transformers_subject(model, kind, passage_of(inputs), MASK)
+    subject = patchable_transformers(model, kind, input_of(inputs), MASK)
     pairs = heads_of(name, kind, layers_of(name, kind))
     seen = []
     for layer in subject.heads:
@@ -115,7 +100,7 @@ def test_all_heads_removed_leaves_the_bias_of_the_projection(name):
         projection.register_forward_hook(
             lambda *call, b=bias: seen.append((call[-1] - b).abs().max())
         )
-    with removing(subject, pairs), torch.inference_mode():
+    with ablating(subject, pairs), torch.inference_mode():
         model(**inputs)
     assert len(seen) == len(subject.heads)
     assert max(seen) == 0

@@ -9,12 +9,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from attnviz.engine.effects import Variant
-from attnviz.engine.patchable import Passage, transformers_subject
 from attnviz.engine.scan.memory import peak_bytes, room_for
-from attnviz.engine.scan.on_torch import TorchScan
-from attnviz.engine.scan.options import ScanOptions
 from attnviz.errors import UsageError
+
+from .scans import every, torch_scan
 
 
 def test_the_peak_counts_what_is_alive_at_once():
@@ -76,18 +74,14 @@ def test_the_peak_of_a_scan_stays_under_the_limit(limit):
         eos_token_id=2,
     )
     model = GPT2LMHeadModel(config).eval()
-    passage = Passage(tuple(range(3, 64)))
-    subject = transformers_subject(model, "self", passage)
-    options = ScanOptions(max_memory=limit)
-    scan = TorchScan(subject, [passage], [(False,) * 61], options, [])
-    variants = [Variant(((layer, head),)) for layer in range(2) for head in range(16)]
+    scan = torch_scan(model, [range(3, 64)], max_memory=limit)
     pieces = []
     gc.collect()
     gc.freeze()  # what is not of this scan is not walked each time
     try:
         ledger = Ledger(model)
         with ledger:
-            pieces += scan.scan(0, variants, range(32))
+            pieces += scan.scan(0, every(scan), range(32))
     finally:
         gc.unfreeze()
     assert len(pieces) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.transformers_interface import observe_transformers
+from attnviz.engine.observe_torch import observe_transformers
 
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
 
@@ -28,7 +28,7 @@ def logits(model, inputs):
 @everywhere
 def test_every_kind_and_layer_is_equal_and_the_model_is_as_before(name, recorder, monkeypatch):
     if ARCHITECTURES[name].registered:
-        monkeypatch.delattr("attnviz.engine.transformers_interface.observe_reported")
+        monkeypatch.delattr("attnviz.engine.observe_torch._observe_reported")
     model, inputs = small_model(name), inputs_of(name)
     before, named = logits(model, inputs), implementations(model)
     attributes = [set(module.__dict__) for module in model.modules()]

@@ -23,8 +23,8 @@ from transformers import (
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
-from attnviz.engine import registered_attention
-from attnviz.engine.transformers_interface import observe_transformers
+from attnviz.engine import observe_torch
+from attnviz.engine.observe_torch import observe_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models import attention_interface
 
@@ -41,7 +41,7 @@ class Raises:
     def wants(self, kind, layer):
         return True
 
-    def observe(self, kind, layer, weights):
+    def observe(self, text, kind, layer, start, weights, norms):
         raise StopError
 
 
@@ -94,11 +94,11 @@ def test_two_threads_at_once_do_not_mix():
         def wants(self, kind, layer):
             return True
 
-        def observe(self, kind, layer, weights):
+        def observe(self, text, kind, layer, start, weights, norms):
             if self.calls < 3:  # so many layers both have: neither thread runs ahead
                 together.wait()
             self.calls += 1
-            if not torch.equal(weights, expected[self.name][kind, layer]):
+            if not torch.equal(weights, expected[self.name][kind, layer][text]):
                 wrong.append((self.name, kind, layer))
 
     def run(model, name):
@@ -134,7 +134,7 @@ def test_two_threads_that_share_a_model_take_turns(recorder):
     "name", ["gpt2", "mistral", "stablelm", "bert", "modernbert", "t5", "bart", "qwen3_next"]
 )
 def test_unwanted_layers_of_a_long_text_run_fused(name, recorder, monkeypatch):
-    monkeypatch.setattr(registered_attention, "_EXACT_CELLS", 0)
+    monkeypatch.setattr(observe_torch, "_EXACT_CELLS", 0)
     fused = []
     original = ALL_ATTENTION_FUNCTIONS["sdpa"]
 
@@ -185,7 +185,7 @@ def test_a_decoder_needs_a_text(recorder):
 
 def test_attention_past_the_interface_is_noticed_and_observed_by_report(recorder, monkeypatch):
     name = "gptj"
-    monkeypatch.setattr("attnviz.engine.transformers_interface.uses_interface", lambda model: True)
+    monkeypatch.setattr("attnviz.engine.observe_torch.uses_interface", lambda model: True)
     observer, inputs = recorder(), inputs_of(name)
     observe_transformers(small_model(name), observer, **inputs)
     for place, weights in eager_attentions(name, **inputs).items():

@@ -16,7 +16,7 @@ from attnviz.heads.comparison_screen import compared_heads, comparison_screen
 from attnviz.heads.screen import View
 
 from attnviz.draw.theme import Theme
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.heads.report import heads_report
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport

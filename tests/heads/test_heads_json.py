@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 

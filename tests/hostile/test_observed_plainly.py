@@ -12,16 +12,14 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from attnviz.engine.attention_call import AttentionCall
+from attnviz.engine.attention_calls import AttentionCall
 from attnviz.engine.effects import Variant
-from attnviz.engine.patchable import Passage, transformers_subject
-from attnviz.engine.scan.on_torch import TorchScan
-from attnviz.engine.scan.options import ScanOptions
-from attnviz.engine.transformers_interface import observe_transformers
+from attnviz.engine.observe_torch import observe_transformers
 
 from ..conftest import save_tokenizer
 from ..engine.causal_oracle import loss_of, removed
 from ..engine.every_causal import small_causal
+from ..engine.scans import torch_scan
 
 TEXT = "the cat sat on the mat because the cat sat on the mat"
 
@@ -100,7 +98,7 @@ def test_the_plain_pass_runs_once_for_a_length_class():
         def wants(self, kind, layer):
             return True
 
-        def observe(self, kind, layer, weights):
+        def observe(self, text, kind, layer, start, weights, norms):
             return
 
     for length, expected in ((9, 2), (9, 1), (16, 1), (5, 2), (17, 2), (32, 1)):
@@ -120,7 +118,7 @@ def test_another_thread_looks_up_what_it_always_did():
         def wants(self, kind, layer):
             return layer == 0
 
-        def observe(self, kind, layer, weights):
+        def observe(self, text, kind, layer, start, weights, norms):
             thread = threading.Thread(target=look_up)
             thread.start()
             thread.join()
@@ -141,9 +139,7 @@ def test_a_soft_cap_holds_where_the_logits_are_small():
         model.model.embed_tokens.weight.mul_(3)
     ids = torch.randint(4, 97, (1, 13), generator=torch.Generator().manual_seed(3))
     assert 0.5 < model(ids).logits.abs().max() < 1.5
-    passage = Passage(tuple(ids[0].tolist()))
-    subject = transformers_subject(model, "self", passage)
-    scan = TorchScan(subject, [passage], [(False,) * 13], ScanOptions(), [])
+    scan = torch_scan(model, [ids[0].tolist()])
     (piece,) = scan.scan(0, [Variant(((1, 2),))], [0])
     clean = loss_of(model, ids)
     with removed(model, 1, 3, 2, 3):

@@ -162,7 +162,7 @@ def test_each_failure_is_a_line(error: Exception, says: str) -> None:
 def test_what_observes_a_model_may_raise_its_own() -> None:
     import torch
 
-    from attnviz.engine.sites import LostTrackError
+    from attnviz.engine.hook_points import LostTrackError
 
     with pytest.raises(ZeroDivisionError), running(torch.nn.Linear(2, 2)):
         raise ZeroDivisionError

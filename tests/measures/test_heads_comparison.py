@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from attnviz.heads.compared import compare_heads, moved_share
 
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.heads.report import heads_report
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport

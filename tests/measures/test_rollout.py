@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.engine.run import capture
+from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
 from attnviz.heads.rollout import rolled_out, rollout
 from attnviz.models.bundled import Bundled

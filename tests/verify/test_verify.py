@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.engine.attention_call import AttentionCall
+from attnviz.engine.attention_calls import AttentionCall
 from attnviz.verify.command import EXAMPLES
 from attnviz.verify.native import OwnExaminee
 

@@ -1,4 +1,4 @@
-"""Scans texts with a torch model: opens it once, plans, and works through the texts in bands."""
+"""Scans texts with a torch model: opens it once, plans, and works through the texts in chunks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from attnviz.engine.ablation import StandIns, check_heads
-from attnviz.engine.effects import Metric, Scores, Variant
+from attnviz.engine.ablation import Replacements, check_heads, mean_outputs, resampled
+from attnviz.engine.effects import Metric, ScanOptions, Scores, Variant
 from attnviz.engine.gradient import gradient_importance
-from attnviz.engine.patchable import Passage, Subject
-from attnviz.engine.plain_pass import length_class
-from attnviz.engine.scan.activation import fused_activations
-from attnviz.engine.scan.forward import run_pass
-from attnviz.engine.scan.memory import Room, peak_bytes, room_for
-from attnviz.engine.scan.options import ScanOptions
-from attnviz.engine.scan.plan import MISFITS, ScanPlan, make_plan, ordered
-from attnviz.engine.scan.reference import mean_outputs, resampled
-from attnviz.engine.scan.text import Band, Question, score_band
+from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
+from attnviz.engine.scan.chunk import Chunk, Request, score_chunk
+from attnviz.engine.scan.memory import Room, fused_activations, peak_bytes, room_for
+from attnviz.engine.scan.plan import MISFITS, ScanPlan, class_of, make_plan, ordered
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
+from attnviz.records import Input
 
 __all__ = ["TorchScan"]
 
@@ -40,27 +36,24 @@ _ONE_BY_ONE = "this model cannot carry all removals in one pass: they ran one at
 class TorchScan:
     """A model that is ready to be scanned.
 
-    subject: the model.
-    passages: the texts. special: of each text's predicted tokens, which the tokenizer added.
-    reference: the texts that stand in where heads are not removed to zero.
+    model: the model.
+    inputs: the texts. references: those that values come from where heads are not set to zero.
     notes: sentences about how the scan was done; more may come while it runs.
     """
 
     def __init__(
         self,
-        subject: Subject,
-        passages: Sequence[Passage],
-        special: Sequence[tuple[bool, ...]],
+        model: PatchableModel,
+        inputs: Sequence[Input],
         options: ScanOptions,
-        reference: Sequence[Passage],
+        references: Sequence[Input],
     ) -> None:
-        self._subject = subject
-        self._passages = passages
-        self._special = special
+        self._model = model
+        self._inputs = inputs
         self._options = options
-        self._reference = reference
+        self._references = references
         self._plan: ScanPlan | None = None
-        self._mean: StandIns | None = None
+        self._mean: Replacements | None = None
         self._compared: set[int] = set()
         self._rooms: dict[tuple[int, int], Room] = {}
         self.notes: list[str] = []
@@ -68,7 +61,7 @@ class TorchScan:
     @property
     def heads(self) -> Mapping[int, int]:
         """The number of heads of each layer."""
-        return self._subject.heads
+        return self._model.heads
 
     def scan(
         self,
@@ -77,35 +70,34 @@ class TorchScan:
         wanted: Sequence[int],
         on_progress: Callable[[int], None] | None = None,
     ) -> Iterator[Scores]:
-        """Measure the ``wanted`` ones of ``variants`` over one text, a band at a time.
+        """Measure the ``wanted`` ones of ``variants`` over one text, a chunk at a time.
 
-        on_progress: told after each band how many removals it had.
+        on_progress: told after each chunk how many removals it had.
         """
         for variant in variants:
-            check_heads(self._subject, variant.heads)
-        question = Question(
-            self._passages[text],
-            self._special[text],
+            check_heads(self._model, variant.heads)
+        request = Request(
+            self._inputs[text],
             self._options.positions,
             self._options.pair,
             self._options.seed if self._options.control else None,
-            self._plainly(self._passages[text]) if wanted else None,
+            self._plainly(self._inputs[text]) if wanted else None,
         )
-        order = [wanted[at] for at in ordered(self._subject, [variants[at] for at in wanted])]
+        order = [wanted[at] for at in ordered(self._model, [variants[at] for at in wanted])]
         with self._open() as plan:
-            stand_ins = self._stand_ins(question.passage)
-            size = self._band_size(plan, question.passage, len(wanted))
+            replacements = self._replacements(request.given)
+            size = self._chunk_size(plan, request.given, len(wanted))
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
-            # Opened for each band: between them the caller's own code runs.
+            # Opened for each chunk: between them the caller's own code runs.
             with self._open() as plan:
-                bands = [
-                    self._score(plan, question, [variants[at] for at in chosen], each)
-                    for each in stand_ins
+                chunks = [
+                    self._score(plan, request, [variants[at] for at in chosen], each)
+                    for each in replacements
                 ]
-            self._compared.add(_length_class(question.passage))
-            question = replace(question, plain=None)
-            yield self._piece(text, tuple(chosen), bands)
+            self._compared.add(class_of(request.given))
+            request = replace(request, plain=None)
+            yield self._piece(text, tuple(chosen), chunks)
             if on_progress is not None:
                 on_progress(len(chosen))
 
@@ -115,72 +107,73 @@ class TorchScan:
         on_progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, int], float]:
         """First-order importance of each (layer, head) over all texts; ``gradient_importance``."""
-        check_heads(self._subject, removed)
-        stand_ins = None
+        check_heads(self._model, removed)
+        replacements = None
         if self._options.mode == "mean":
             with self._open():
-                stand_ins = mean_outputs(self._subject, self._reference)
+                replacements = mean_outputs(self._model, self._references)
         return gradient_importance(
-            self._subject,
-            self._passages,
-            special=self._special,
-            stand_ins=stand_ins,
+            self._model,
+            self._inputs,
+            replacements=replacements,
             removed=removed,
             on_progress=on_progress,
         )
 
     @contextmanager
     def _open(self) -> Iterator[ScanPlan]:
-        subject = self._subject
+        model = self._model
         with ExitStack() as opened:
             opened.enter_context(torch.inference_mode())
-            opened.enter_context(subject.sites.borrowed())
-            opened.enter_context(fused_activations(subject.root))
+            opened.enter_context(model.hook_points.borrowed())
+            opened.enter_context(fused_activations(model.root))
             if self._plan is None:
-                self._plan = make_plan(subject, self._passages[0], self._options.positions)
-                if self._plan.way is None:
+                self._plan = make_plan(model, self._inputs[0], self._options.positions)
+                if self._plan.strategy is None:
                     self._note(_ONE_BY_ONE)
             yield self._plan
 
-    def _plainly(self, passage: Passage) -> torch.Tensor | None:
+    def _plainly(self, given: Input) -> torch.Tensor | None:
         """What the model ends in when nobody watches it, for the first text of a length class."""
-        if self._subject.ours or _length_class(passage) in self._compared:
+        if self._model.ours or class_of(given) in self._compared:
             return None
         with self._open():
-            return run_pass(self._subject, passage, None).hidden
+            return run_pass(self._model, given, None).hidden
 
-    def _band_size(self, plan: ScanPlan, passage: Passage, wanted: int) -> int:
-        tokens = len(passage.ids), len(passage.target or ())
+    def _chunk_size(self, plan: ScanPlan, given: Input, wanted: int) -> int:
+        tokens = len(given.ids), len(given.target or ())
         if tokens not in self._rooms:
-            self._rooms[tokens] = self._room(plan, passage, wanted)
+            self._rooms[tokens] = self._room(plan, given, wanted)
         fits = self._rooms[tokens].removals
-        device = self._subject.device.type
+        device = self._model.device.type
         wished = max(1, _TOKENS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
         return wished if fits is None else min(wished, fits)
 
-    def _room(self, plan: ScanPlan, passage: Passage, wanted: int) -> Room:
+    def _room(self, plan: ScanPlan, given: Input, wanted: int) -> Room:
         """The room for texts of this length; measured unless a coarse bound already fits."""
-        subject = self._subject
-        tokens = len(passage.ids) + len(passage.target or ())
-        readout = 0 if plan.readout is None else plan.readout.bytes_for(len(passage.predicted))
+        model = self._model
+        tokens = len(given.ids) + len(given.target or ())
+        unembedding = (
+            0 if plan.unembedding is None else plan.unembedding.bytes_for(len(given.predicted))
+        )
 
         def room(row: int) -> Room:
             memory = self._options.max_memory
-            return room_for(row, readout, subject.device, memory, len(passage.predicted))
+            return room_for(row, unembedding, model.device, memory, len(given.predicted))
 
         if self._options.max_memory is None:
-            free = free_memory(subject.device)
-            coarse = _ALIVE * _numbers(subject, plan, tokens) * subject.itemsize
-            if free is not None and readout + coarse * (1 + wanted) * 4 < free:
+            free = free_memory(model.device)
+            coarse = _ALIVE * _numbers(plan, tokens) * model.itemsize
+            if free is not None and unembedding + coarse * (1 + wanted) * 4 < free:
                 return room(coarse)
-        return room(peak_bytes(lambda: run_pass(subject, passage, _Nothing()), [subject.root]))
+        return room(peak_bytes(lambda: run_pass(model, given, Untouched()), [model.root]))
 
-    def _stand_ins(self, passage: Passage) -> Sequence[StandIns | None]:
+    def _replacements(self, given: Input) -> Sequence[Replacements | None]:
         if self._options.mode == "zero":
             return [None]
         if self._options.mode == "resample":
             found = resampled(
-                self._subject, passage, self._reference, self._options.draws, self._options.seed
+                self._model, given, self._references, self._options.draws, self._options.seed
             )
             if found.cut or found.shorter:
                 self._note(
@@ -190,25 +183,25 @@ class TorchScan:
             return found.draws
         if self._options.per_position:
             # The text's own length decides which positions are needed.
-            by_decoder = self._subject.kind in ("decoder", "cross")
-            tokens = len(passage.predicted if by_decoder else passage.ids)
-            return [mean_outputs(self._subject, self._reference, tokens)]
+            by_decoder = self._model.kind in ("decoder", "cross")
+            tokens = len(given.predicted if by_decoder else given.ids)
+            return [mean_outputs(self._model, self._references, tokens)]
         if self._mean is None:
-            self._mean = mean_outputs(self._subject, self._reference)
+            self._mean = mean_outputs(self._model, self._references)
         return [self._mean]
 
     def _score(
         self,
         plan: ScanPlan,
-        question: Question,
+        request: Request,
         variants: Sequence[Variant],
-        stand_ins: StandIns | None,
-    ) -> Band:
+        replacements: Replacements | None,
+    ) -> Chunk:
         try:
-            return score_band(self._subject, plan, question, variants, stand_ins)
+            return score_chunk(plan, request, variants, replacements)
         except torch.OutOfMemoryError as error:
-            passage = question.passage
-            room = self._rooms[len(passage.ids), len(passage.target or ())]
+            given = request.given
+            room = self._rooms[len(given.ids), len(given.target or ())]
             half = len(variants) // 2
             advice = (
                 f"half of them need about {byte_text(room.needed(half))}: pass --max-memory"
@@ -216,26 +209,28 @@ class TorchScan:
                 else "shorten the text"
             )
             raise UsageError(
-                f"{self._subject.device} has no memory left for {len(variants)} removals at once; "
+                f"{self._model.device} has no memory left for {len(variants)} removals at once; "
                 f"{advice}"
             ) from error
         except MISFITS:
-            if plan.way is None:
+            if plan.strategy is None:
                 raise
-            self._plan = replace(plan, way=None, ends_short=False)
+            self._plan = replace(plan, strategy=None, ends_short=False)
             self._note(_ONE_BY_ONE)
-            return self._score(self._plan, question, variants, stand_ins)
+            return self._score(self._plan, request, variants, replacements)
 
-    def _piece(self, text: int, variants: tuple[int, ...], bands: Sequence[Band]) -> Scores:
+    def _piece(self, text: int, variants: tuple[int, ...], chunks: Sequence[Chunk]) -> Scores:
         """The mean over the draws, with its standard error."""
-        first = bands[0]
-        stacked = {name: np.stack([band.metrics[name] for band in bands]) for name in first.metrics}
+        first = chunks[0]
+        stacked = {
+            name: np.stack([chunk.metrics[name] for chunk in chunks]) for name in first.metrics
+        }
         errors: dict[Metric, NDArray[np.float64]] = {}
-        if len(bands) > 1:
-            root = np.sqrt(len(bands))
+        if len(chunks) > 1:
+            root = np.sqrt(len(chunks))
             errors = {name: drawn.std(0, ddof=1) / root for name, drawn in stacked.items()}
         tokens = None
-        losses = [band.token_losses for band in bands if band.token_losses is not None]
+        losses = [chunk.token_losses for chunk in chunks if chunk.token_losses is not None]
         if self._options.token_losses and losses:
             tokens = np.stack(losses).mean(0)
         metrics = {name: drawn.mean(0) for name, drawn in stacked.items()}
@@ -246,32 +241,23 @@ class TorchScan:
             self.notes.append(sentence)
 
 
-def _numbers(subject: Subject, plan: ScanPlan, tokens: int) -> int:
+def _numbers(plan: ScanPlan, tokens: int) -> int:
     """How many a row of the batch has: a hidden state before each block, and what is inside one.
 
     Each weight's longer side is at least its output.
     """
+    model = plan.model
     blocks = {id(call.block): call.block for call in plan.calls}.values()
     inside = {id(part) for block in blocks for part in block.modules()}
-    outside = [part for part in subject.root.modules() if id(part) not in inside]
-    widths = sum(_width(part) for part in outside if part is not subject.head)
+    outside = [part for part in model.root.modules() if id(part) not in inside]
+    widths = sum(_width(part) for part in outside if part is not model.head)
     widths += max((sum(map(_width, block.modules())) for block in blocks), default=0)
     widths += len(plan.calls) * plan.hidden.shape[-1]
-    return tokens * widths + max(site.heads for site in subject.sites.found) * tokens * tokens
+    heads = max(point.heads for point in model.hook_points.found)
+    return tokens * widths + heads * tokens * tokens
 
 
 def _width(module: nn.Module) -> int:
     if isinstance(module, nn.Embedding):
         return module.embedding_dim
     return sum(max(weight.shape) for weight in module.parameters(recurse=False) if weight.ndim)
-
-
-class _Nothing:
-    """An editor that edits nothing."""
-
-    def edit(self, number: int, site: object, outputs: torch.Tensor) -> torch.Tensor:
-        return outputs
-
-
-def _length_class(passage: Passage) -> int:
-    return length_class(max(len(passage.ids), len(passage.target or ())))

@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.effects import Metric, Scores, Variant
-from attnviz.engine.scan.options import ScanOptions
+from attnviz.engine.effects import Metric, ScanOptions, Scores, Variant
 from attnviz.errors import UsageError
 from attnviz.models.own import OwnAttention
-from attnviz.records import Tokens
+from attnviz.records import Input, Tokens
 
 __all__ = ["OwnScan"]
 
@@ -24,14 +23,14 @@ class OwnScan:
     def __init__(
         self,
         model: OwnAttention,
-        texts: Sequence[Tokens],
+        inputs: Sequence[Input],
         options: ScanOptions,
-        reference: Sequence[Tokens],
+        references: Sequence[Input],
     ) -> None:
         self._model = model
-        self._texts = texts
+        self._texts = [given.text for given in inputs]
         self._options = options
-        self._reference = reference
+        self._references = [given.text for given in references]
         self.notes: list[str] = []
 
     @property
@@ -52,8 +51,8 @@ class OwnScan:
         clean = self._model.output(outputs)
         drawn = [
             [
-                _differences(clean, self._model.output(self._changed(outputs, stand_in, at)))
-                for stand_in in self._stand_ins(self._texts[text], outputs)
+                _differences(clean, self._model.output(self._changed(outputs, replacement, at)))
+                for replacement in self._replacements(self._texts[text], outputs)
             ]
             for at in (variants[index] for index in wanted)
         ]
@@ -89,14 +88,14 @@ class OwnScan:
             if not 0 <= head < self.heads[0]:
                 raise UsageError(f"no head {head} in layer 0: expected 0 to {self.heads[0] - 1}")
 
-    def _changed(self, outputs: Floats, stand_in: Floats, variant: Variant) -> Floats:
+    def _changed(self, outputs: Floats, replacement: Floats, variant: Variant) -> Floats:
         """The heads' outputs (head, token, dim) without the variant's heads."""
         heads = list(variant.in_layer(0))
         changed = outputs.copy()
         if not self._options.control:
-            changed[heads] = stand_in[heads]
+            changed[heads] = replacement[heads]
             return changed
-        taken = outputs[heads] - stand_in[heads]
+        taken = outputs[heads] - replacement[heads]
         norm = np.sqrt(np.square(taken).sum((0, 2)))  # of each token
         generator = np.random.default_rng((self._options.seed, 0, *heads))
         direction = generator.standard_normal((len(outputs), outputs.shape[-1]), dtype=np.float32)
@@ -104,14 +103,14 @@ class OwnScan:
         changed -= norm[None, :, None] * direction[:, None, :]
         return changed
 
-    def _stand_ins(self, tokens: Tokens, outputs: Floats) -> list[Floats]:
+    def _replacements(self, tokens: Tokens, outputs: Floats) -> list[Floats]:
         """What takes the heads' place: arrays that broadcast to (head, token, dim)."""
         if self._options.mode == "zero":
             return [np.zeros_like(outputs)]
-        if not any(len(text) for text in self._reference):
+        if not any(len(text) for text in self._references):
             raise UsageError("the reference is empty: give it at least one text")
         length = len(tokens)
-        longer = [text for text in self._reference if len(text) >= length]
+        longer = [text for text in self._references if len(text) >= length]
         if self._options.mode == "resample":
             others = [text for text in longer if text.ids != tokens.ids]
             if not others:
@@ -123,7 +122,7 @@ class OwnScan:
             order = generator.permutation(len(others))[: self._options.draws]
             return [self._outputs(others[at], length) for at in order]
         if not self._options.per_position:
-            every = np.concatenate([self._outputs(text) for text in self._reference], 1)
+            every = np.concatenate([self._outputs(text) for text in self._references], 1)
             return [np.broadcast_to(every.mean(1, keepdims=True), outputs.shape)]
         if not longer:
             raise UsageError(
@@ -131,7 +130,7 @@ class OwnScan:
                 f"texts, or take the mean over positions"
             )
         # Position by position, over the texts that are long enough to have it.
-        parts = [self._outputs(text, length) for text in self._reference]
+        parts = [self._outputs(text, length) for text in self._references]
         means = [
             np.mean([part[:, at] for part in parts if part.shape[1] > at], 0)
             for at in range(length)
@@ -140,9 +139,7 @@ class OwnScan:
 
     def _outputs(self, text: Tokens, length: int | None = None) -> Floats:
         """The heads' outputs over a text, cut to a length."""
-        kept = slice(length)
-        cut = Tokens(text.ids[kept], text.texts[kept], text.special[kept])
-        return self._model.head_outputs(cut)
+        return self._model.head_outputs(text.cut(length))
 
 
 def _differences(clean: Floats, removed: Floats) -> tuple[Floats, Floats]:

@@ -5,35 +5,42 @@ Every shortcut is tried against the plain way, and taken only where the numbers 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.ablation import RowRemoval, StandIns
+from attnviz.engine.ablation import HeadAblation, Replacements
 from attnviz.engine.effects import Positions, Variant
-from attnviz.engine.patchable import Passage, Subject
+from attnviz.engine.hook_points import LostTrackError
+from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
 from attnviz.engine.plain_pass import ends_alike, length_class, not_its_own
-from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
-from attnviz.engine.scan.forward import Answer, replaced_head_input, run_pass
-from attnviz.engine.scan.growth import WAYS, Growth, Way
-from attnviz.engine.scan.readout import Readout
-from attnviz.engine.sites import LostTrackError
+from attnviz.engine.scan.expansion import (
+    STRATEGIES,
+    BatchExpansion,
+    BlockCall,
+    RecordBlocks,
+    Strategy,
+)
+from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError
-from attnviz.records import Kind
+from attnviz.records import Input, Kind
 
 __all__ = [
     "ENDING",
     "MISFITS",
     "ScanPlan",
+    "class_of",
     "is_causal",
-    "is_void",
+    "is_no_op",
     "make_plan",
     "ordered",
     "require_own",
-    "run_grown",
+    "run_expanded",
 ]
 
 # What a batch of another shape may raise in a model that is not made for it.
@@ -43,7 +50,7 @@ ENDING = 2
 """Tokens at a text's end that predict: its last token, and what follows it."""
 
 _UNLIKE = 8.0
-"""What stands in for a removed head in a trial: far from anything that a head puts out."""
+"""What takes the place of a removed head in a trial: far from anything that a head puts out."""
 
 _FAR = 1_000.0
 """A logit beyond every soft cap that could be felt."""
@@ -56,66 +63,68 @@ _HALF_ROUNDING = 5e-2
 class ScanPlan:
     """What a scan makes use of.
 
-    way: how to grow the batch; None where it cannot grow and removals run one at a time.
-    calls: the block calls of a pass. entries: the one around each site of the pass.
-    readout: how logits come from hidden states; None without a language model's head.
+    model: what is scanned.
+    strategy: how to grow the batch; None where it cannot grow and removals run one at a time.
+    calls: the block calls of a pass. entries: the one around each point of the pass.
+    unembedding: how logits come from hidden states; None without a language model's head.
     causal: whether a token's hidden state sees no later token.
     probe: the few tokens it was tried on. hidden: the final hidden states of these.
     ends_short: whether the last block can go on with the ``ENDING`` alone; False if not tried.
-    void: which removals were found to change nothing, or something.
+    no_op: which removals were found to change nothing, or something.
     """
 
-    way: Way | None
+    model: PatchableModel
+    strategy: Strategy | None
     calls: tuple[BlockCall, ...]
     entries: tuple[int, ...]
-    readout: Readout | None
+    unembedding: Unembedding | None
     causal: bool
-    probe: Passage
+    probe: Input
     hidden: Tensor
     ends_short: bool = False
-    void: dict[Variant, bool] = field(default_factory=dict)
+    no_op: dict[Variant, bool] = field(default_factory=dict)
 
 
-def make_plan(subject: Subject, passage: Passage, positions: Positions = "all") -> ScanPlan:
-    """Try the borrowed ``subject`` on a few tokens of ``passage``."""
-    probe = passage.probe()
-    record = RecordBlocks(subject.root, subject.sites)
+def make_plan(model: PatchableModel, given: Input, positions: Positions = "all") -> ScanPlan:
+    """Try the borrowed ``model`` on a few tokens of ``given``."""
+    probe = probe_of(given)
+    record = RecordBlocks(model.root, model.hook_points)
     try:
         with record.recording():
-            clean = run_pass(subject, probe, record, project_all=True)
+            clean = run_pass(model, probe, record, project_all=True)
         blocks = tuple(record.calls), tuple(record.entries)
     except LostTrackError:
-        clean, blocks = run_pass(subject, probe, _Untouched(), project_all=True), ((), ())
-    readout = _readout(subject, probe, clean)
-    plan = ScanPlan(None, *blocks, readout, True, probe, clean.hidden)
-    if subject.ours:
-        return replace(plan, way=WAYS[0], ends_short=positions == "last")
-    trials = _trials(subject)
+        clean, blocks = run_pass(model, probe, Untouched(), project_all=True), ((), ())
+    unembedding = _unembedding(model, probe, clean)
+    plan = ScanPlan(model, None, *blocks, unembedding, True, probe, clean.hidden)
+    if model.ours:
+        return replace(plan, strategy=STRATEGIES[0], ends_short=positions == "last")
+    trials = _trials(model)
     # Each trial in a row of an ordinary batch; the last row shows whether a text is read ahead.
-    rows = RowRemoval(subject.kind, dict(enumerate(trials)), _unlike(subject))
+    rows = HeadAblation(model.kind, dict(enumerate(trials)), _unlike(model))
     more = (probe,) * (len(trials) - 1)
-    plainly = run_pass(subject, probe, rows, *more, _other_end(probe)).hidden
+    plainly = run_pass(model, probe, rows, *more, _other_end(probe)).hidden
     plan = replace(plan, causal=_alike(plainly[-1, 0], clean.hidden[0, 0]))
-    ways = WAYS if plan.entries else ()
+    strategies = STRATEGIES if plan.entries else ()
     for kept in (ENDING, None) if positions == "last" and plan.causal else (None,):
-        for way in ways:
-            if _works(subject, plan, way, trials, plainly[:-1], kept):
-                return replace(plan, way=way, ends_short=kept is not None)
+        for strategy in strategies:
+            if _works(plan, strategy, trials, plainly[:-1], kept):
+                return replace(plan, strategy=strategy, ends_short=kept is not None)
     return plan
 
 
-def require_own(subject: Subject, passage: Passage) -> None:
-    """UnsupportedError where the borrowed ``subject`` ends in other numbers once it is watched.
+def require_own(model: PatchableModel, given: Input) -> None:
+    """UnsupportedError where the borrowed ``model`` ends in other numbers once it is watched.
 
     Tried once for each length class.
     """
-    place = subject.kind, length_class(max(len(passage.ids), len(passage.target or ())))
-    known = _own.setdefault(subject.root, set())
+    place = model.kind, class_of(given)
+    known = _own.setdefault(model.root, set())
     if place in known:
         return
-    plain, untouched = (run_pass(subject, passage, each).hidden for each in (None, _Untouched()))
-    if not ends_alike(subject.root, untouched, plain, exact=True):
-        raise not_its_own(subject.root, "it ends in other numbers")
+    plain, untouched = (run_pass(model, given, each).hidden for each in (None, Untouched()))
+    if not ends_alike(model.root, untouched, plain, exact=True):
+        raise not_its_own(model.root, "it ends in other numbers")
     known.add(place)
 
 
@@ -123,77 +132,76 @@ _own: WeakKeyDictionary[nn.Module, set[tuple[Kind, int]]] = WeakKeyDictionary()
 """By model the kinds and length classes that were tried."""
 
 
-def ordered(subject: Subject, variants: Sequence[Variant]) -> list[int]:
+def class_of(given: Input) -> int:
+    """The ``length_class`` of an input."""
+    return length_class(max(len(given.text), len(given.target or ())))
+
+
+def ordered(model: PatchableModel, variants: Sequence[Variant]) -> list[int]:
     """The variants' indices in the order in which their first removals happen in a pass."""
-    first = [_first_site(subject, variant) for variant in variants]
+    first = [_first_point(model, variant) for variant in variants]
     return sorted(range(len(variants)), key=first.__getitem__)
 
 
-def run_grown(
-    subject: Subject,
+def run_expanded(
     plan: ScanPlan,
-    way: Way,
-    passage: Passage,
+    strategy: Strategy,
+    given: Input,
     variants: Sequence[Variant],
-    editor: RowRemoval,
+    intervention: HeadAblation,
     at_once: int,
     kept: int | None = None,
-) -> Answer:
+) -> ForwardOutput:
     """One pass in which the clean text is row 0 and the ``ordered`` variants are those after it.
 
-    at_once, kept: as ``Growth`` takes them.
+    at_once, kept: as ``BatchExpansion`` takes them.
     """
     added: dict[int, int] = {}
     for variant in variants:
-        call = plan.entries[_first_site(subject, variant)]
+        call = plan.entries[_first_point(plan.model, variant)]
         added[call] = added.get(call, 0) + 1
-    growth = Growth(plan.calls, plan.entries, added, way, editor, at_once, kept)
-    with growth.growing():
-        return run_pass(subject, passage, growth, order=growth.order)
+    expansion = BatchExpansion(
+        plan.calls, plan.entries, added, strategy, intervention, at_once, kept
+    )
+    with expansion.expanding():
+        return run_pass(plan.model, given, expansion, order=expansion.order)
 
 
-def is_void(subject: Subject, plan: ScanPlan, variant: Variant) -> bool:
+def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
     """Whether nothing of the removed heads is read: whatever they put out, not a bit changes.
 
     Rows of a batch round differently, so that a scan alone cannot tell nothing from rounding.
     """
-    if variant not in plan.void:
-        editor = RowRemoval(subject.kind, {0: variant}, _unlike(subject))
-        changed = run_pass(subject, plan.probe, editor).hidden
-        plan.void[variant] = torch.equal(changed, plan.hidden)
-    return plan.void[variant]
+    if variant not in plan.no_op:
+        intervention = HeadAblation(plan.model.kind, {0: variant}, _unlike(plan.model))
+        changed = run_pass(plan.model, plan.probe, intervention).hidden
+        plan.no_op[variant] = torch.equal(changed, plan.hidden)
+    return plan.no_op[variant]
 
 
-def _first_site(subject: Subject, variant: Variant) -> int:
+def _first_point(model: PatchableModel, variant: Variant) -> int:
     layers = variant.layers
     return next(
         number
-        for number, site in enumerate(subject.sites.found)
-        if site.kind == subject.kind and site.layer in layers
+        for number, point in enumerate(model.hook_points.found)
+        if point.kind == model.kind and point.layer in layers
     )
 
 
-class _Untouched:
-    """An editor that edits nothing."""
-
-    def edit(self, number: int, site: object, outputs: Tensor) -> Tensor:
-        return outputs
-
-
-def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
+def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> Unembedding | None:
     """How to get logits from the head's input; None where there is no such head."""
-    head, rows, logits = subject.head, clean.projected, clean.logits
+    head, rows, logits = model.head, clean.projected, clean.logits
     if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
         return None
 
     def own(rows: Tensor) -> Tensor:
-        with replaced_head_input(head, rows), subject.sites.editing(_Untouched()):
-            found = subject.run(probe)
+        with _replaced_input(head, rows), model.hook_points.intervening(Untouched()):
+            found = model.run(probe)
         assert found is not None
         return found[0]
 
-    plain = Readout(head.weight, head.bias)
-    if subject.ours:
+    plain = Unembedding(head.weight, head.bias)
+    if model.ours:
         return plain
     whole = replace(plain, own=own)
     # Where the logits are small a soft cap on them hides in rounding: try the same rows far up.
@@ -205,52 +213,67 @@ def _readout(subject: Subject, probe: Passage, clean: Answer) -> Readout | None:
     return whole if _alike(whole.logits(rows[0]), logits[0].float()) else None
 
 
-def is_causal(subject: Subject, probe: Passage) -> bool:
-    """Whether a hidden state of the borrowed ``subject`` sees no later token, on a few tokens."""
-    if subject.ours:
+@contextmanager
+def _replaced_input(head: nn.Linear, rows: Tensor) -> Iterator[None]:
+    """While this is open, ``head`` projects ``rows`` (row, width) as if they were one text."""
+
+    def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (rows[None].to(args[0].dtype), *args[1:])
+
+    hook = head.register_forward_pre_hook(enter)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def is_causal(model: PatchableModel, probe: Input) -> bool:
+    """Whether a hidden state of the borrowed ``model`` sees no later token, on a few tokens."""
+    if model.ours:
         return True
-    both = run_pass(subject, probe, _Untouched(), _other_end(probe)).hidden
+    both = run_pass(model, probe, Untouched(), _other_end(probe)).hidden
     return _alike(both[0, 0], both[1, 0])
 
 
-def _other_end(probe: Passage) -> Passage:
+def _other_end(probe: Input) -> Input:
     """The same text but for its last token."""
-    read = probe.predicted
+    read = probe.predicted.ids
     other = next(token for token in (*read, 0, 1) if token != read[-1])
-    return replace(probe, **{"ids" if probe.target is None else "target": (*read[:-1], other)})
+    changed = replace(probe.predicted, ids=(*read[:-1], other))
+    return replace(probe, **{"text" if probe.target is None else "target": changed})
 
 
-def _trials(subject: Subject) -> list[Variant]:
+def _trials(model: PatchableModel) -> list[Variant]:
     """A removal in the first layer, one in the last, and both together, as they are ``ordered``."""
-    layers = list(subject.heads)
-    trials = [Variant(((layer, subject.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
+    layers = list(model.heads)
+    trials = [Variant(((layer, model.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
-    return [trials[at] for at in ordered(subject, trials)]
+    return [trials[at] for at in ordered(model, trials)]
 
 
 def _works(
-    subject: Subject,
     plan: ScanPlan,
-    way: Way,
+    strategy: Strategy,
     trials: Sequence[Variant],
     expected: Tensor,
     kept: int | None = None,
 ) -> bool:
-    """Whether under this way the trials come out as in an ordinary batch."""
-    rows = RowRemoval(subject.kind, dict(enumerate(trials, start=1)), _unlike(subject))
+    """Whether under this strategy the trials come out as in an ordinary batch."""
+    model = plan.model
+    rows = HeadAblation(model.kind, dict(enumerate(trials, start=1)), _unlike(model))
     try:
-        found = run_grown(subject, plan, way, plan.probe, trials, rows, 2, kept).hidden
+        found = run_expanded(plan, strategy, plan.probe, trials, rows, 2, kept).hidden
     except MISFITS:
         return False
     read = slice(None if kept is None else -kept, None)
     return found.shape[0] == 1 + len(trials) and _equal(found[1:, read], expected[:, read])
 
 
-def _unlike(subject: Subject) -> StandIns:
+def _unlike(model: PatchableModel) -> Replacements:
     return {
-        site.layer: torch.full((1, site.heads, site.dim), _UNLIKE, device=subject.device)
-        for site in subject.sites.found
-        if site.kind == subject.kind
+        point.layer: torch.full((1, point.heads, point.dim), _UNLIKE, device=model.device)
+        for point in model.hook_points.found
+        if point.kind == model.kind
     }
 
 

@@ -1,25 +1,22 @@
 """The exact scan: what each removal costs over each text, for every kind of model.
 
 Removing head h of layer L changes nothing before layer L, so one forward pass carries many
-removals and the answer is that of removing them one at a time.
+removals and the answer is that of ablating them one at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Protocol
 
-from attnviz.engine.effects import Scores, Variant
-from attnviz.engine.scan.options import ScanOptions
+from attnviz.engine.effects import ScanOptions, Scores, Variant
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, Tokens
+from attnviz.records import Input, Kind, Tokens
 
-__all__ = ["Progress", "Scan", "ScanOptions", "open_scan"]
-
-Progress = Callable[[int, int], None]
-"""Called as ``(done, total)`` in removals, those of all texts counted."""
+__all__ = ["Scan", "inputs_of", "open_scan"]
 
 
 class Scan(Protocol):
@@ -56,25 +53,29 @@ class Scan(Protocol):
         ...
 
 
+def inputs_of(texts: Sequence[Tokens], targets: Sequence[Tokens] = ()) -> list[Input]:
+    """Texts, and their decoder texts where there are any; UsageError where their numbers differ."""
+    if targets and len(targets) != len(texts):
+        raise UsageError(f"expected a target for each of {len(texts)} texts, got {len(targets)}")
+    pairs = zip_longest(texts, targets)
+    return [Input(text, target) for text, target in pairs]
+
+
 def open_scan(
     model: Model,
-    texts: Sequence[Tokens],
+    inputs: Sequence[Input],
     options: ScanOptions | None = None,
     *,
     kind: Kind | None = None,
-    targets: Sequence[Tokens] = (),
-    references: Sequence[Tokens] | None = None,
-    reference_targets: Sequence[Tokens] = (),
+    references: Sequence[Input] | None = None,
 ) -> Scan:
-    """Ready ``model`` for a scan over ``texts``.
+    """Ready ``model`` for a scan over ``inputs``.
 
-    kind: the attention whose heads are removed, None for the model's default.
-    targets: of an encoder–decoder the decoder's text of each text; without them only its encoder
-        can be scanned, and has no loss.
-    references: the texts of mean and resample, None for ``texts``.
-    reference_targets: their decoder texts.
+    kind: the attention whose heads are ablated, None for the model's default. Of an
+        encoder–decoder without a target only its encoder can be scanned, and has no loss.
+    references: the texts of mean and resample, None for ``inputs``.
     Raises UsageError where these do not fit together, UnsupportedError where the heads of the
-    architecture cannot be removed.
+    architecture cannot be ablated.
     """
     options = options or ScanOptions()
     kind = kind or model.kinds[0]
@@ -82,18 +83,16 @@ def open_scan(
         raise UsageError(
             f"{model.info.name!r} has no {kind} attention: expected {' or '.join(model.kinds)}"
         )
-    if not texts:
+    if not inputs:
         raise UsageError("no text to scan: expected at least one")
-    if targets and len(targets) != len(texts):
-        raise UsageError(f"expected a target for each of {len(texts)} texts, got {len(targets)}")
     if options.pair is not None and isinstance(model, OwnAttention):
         raise UsageError(f"{model.info.name!r} predicts no words: it has no answer and no foil")
-    if references is None:
-        references, reference_targets = texts, targets
+    references = inputs if references is None else references
     if isinstance(model, OwnAttention):
         from attnviz.engine.scan.own import OwnScan
 
-        return OwnScan(model, texts, options, references)
-    from attnviz.engine.scan.models import open_torch_scan  # torch only where needed
+        return OwnScan(model, inputs, options, references)
+    from attnviz.engine.patchable import open_patchable  # torch only where needed
+    from attnviz.engine.scan.on_torch import TorchScan
 
-    return open_torch_scan(model, texts, options, kind, targets, references, reference_targets)
+    return TorchScan(open_patchable(model, kind, inputs[0]), inputs, options, references)

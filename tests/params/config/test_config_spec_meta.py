@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from transformers.utils import logging as transformers_logging
 
 from attnviz.params.config.decoder_rows import DECODER_ROWS
-from attnviz.params.config.read import claimed_classes, spec_from_config
+from attnviz.params.config.read import ADAPTERS, spec_from_config
 from attnviz.params.counting.parameters import count_parameters
 from attnviz.params.meta_count import count_on_meta
 from attnviz.params.specs import ModelSpec
 
+from ..small_configs import BART, BERT, DECODER, GPT, LATENT, ROUTED, SLIDING, T5, VIT, WIDE
+
 transformers_logging.set_verbosity_error()
 
-CLASSES = [(kind, name) for kind, names in claimed_classes().items() for name in names]
+CLASSES = [(kind, name) for kind, adapter in ADAPTERS.items() for name in adapter.classes]
 
 # What the default config of the library itself lacks to build a model.
 COMPLETED: dict[str, dict[str, Any]] = {
@@ -32,81 +34,6 @@ COMPLETED: dict[str, dict[str, Any]] = {
     "glm4_moe": {"head_dim": 128},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
-}
-
-DECODER = {
-    "vocab_size": 29,
-    "hidden_size": 48,
-    "intermediate_size": 17,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 37,
-    "pad_token_id": 0,
-}
-WIDE = {**DECODER, "head_dim": 12}
-"""Heads wider than the model's width divided by them: allowed where the config says how wide."""
-
-GPT = {"vocab_size": 29, "n_positions": 37, "n_embd": 30, "n_layer": 5, "n_head": 6}
-BERT = {
-    "vocab_size": 29,
-    "hidden_size": 30,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 5,
-    "intermediate_size": 17,
-    "max_position_embeddings": 37,
-    "type_vocab_size": 3,
-    "pad_token_id": 0,
-}
-T5 = {
-    "vocab_size": 29,
-    "d_model": 30,
-    "d_kv": 7,
-    "d_ff": 17,
-    "num_layers": 3,
-    "num_decoder_layers": 2,
-    "num_heads": 5,
-    "relative_attention_num_buckets": 11,
-}
-BART = {
-    "vocab_size": 29,
-    "d_model": 30,
-    "encoder_layers": 3,
-    "decoder_layers": 2,
-    "encoder_ffn_dim": 17,
-    "decoder_ffn_dim": 19,
-    "encoder_attention_heads": 5,
-    "decoder_attention_heads": 3,
-    "max_position_embeddings": 38,
-    "pad_token_id": 0,
-    "decoder_start_token_id": 0,
-}
-VIT = {
-    "hidden_size": 30,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 5,
-    "intermediate_size": 17,
-    "image_size": 21,
-    "patch_size": 7,
-    "num_channels": 2,
-    "qkv_bias": False,
-}
-SLIDING = {"sliding_window": 11}
-ROUTED = {
-    "moe_intermediate_size": 13,
-    "n_routed_experts": 4,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 2,
-    "n_group": 2,
-    "topk_group": 1,
-    "first_k_dense_replace": 2,
-}
-LATENT = {
-    "kv_lora_rank": 11,
-    "q_lora_rank": 13,
-    "qk_nope_head_dim": 6,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 5,
 }
 
 # Sizes that cannot be mistaken for one another, and switches away from their defaults.
@@ -280,8 +207,8 @@ def compare(kind: str, architecture: str, fields: dict[str, Any]) -> ModelSpec:
 
 
 def test_at_least_25_architectures_are_claimed() -> None:
-    assert len(claimed_classes()) >= 50
-    assert set(ODD) == set(claimed_classes())
+    assert len(ADAPTERS) >= 50
+    assert set(ODD) == set(ADAPTERS)
 
 
 @pytest.mark.parametrize(("kind", "architecture"), CLASSES)
@@ -358,4 +285,4 @@ def test_random_sizes(kind: str, draw: st.DataObject) -> None:
         fields |= {"n_routed_experts": fields.pop("num_experts")}
     if kind == "falcon":
         fields |= {"new_decoder_architecture": draw.draw(st.booleans()), "num_kv_heads": groups}
-    compare(kind, claimed_classes()[kind][-1], fields)
+    compare(kind, list(ADAPTERS[kind].classes)[-1], fields)

@@ -9,12 +9,13 @@ import pytest
 import torch
 import transformers
 
-from attnviz.engine import row_blocks_torch
-from attnviz.measures import scores as measures
+from attnviz.engine import observe_torch
 from attnviz.models.own import OwnAttention
 from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.patterns.score import score_patterns
+
+from ...conftest import measured
 
 WORDS = 2_311
 
@@ -36,10 +37,12 @@ def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
     model.run(text, lambda layer: True, lambda layer, weights: seen.append(weights))
     for head in report.heads:
         weights = seen[0][head.head]
-        assert head.scores["previous"] == pytest.approx(float(measures.previous(weights)), rel=1e-4)
-        expected = float(measures.duplicate(weights, text.ids))
+        assert head.scores["previous"] == pytest.approx(
+            float(measured("previous", weights)), rel=1e-4
+        )
+        expected = float(measured("duplicate", weights, text.ids))
         assert head.scores["duplicate"] == pytest.approx(expected, rel=1e-4)
-        expected = float(measures.entropy(weights))
+        expected = float(measured("entropy", weights))
         assert head.statistics["entropy"] == pytest.approx(expected, rel=1e-4)
 
 
@@ -65,9 +68,9 @@ def test_recomputed_blocks_give_the_same_scores(view, monkeypatch: pytest.Monkey
     model = llama()
     text = model.encode(words(211))
     whole = score_patterns(model, [text], view=view)
-    monkeypatch.setattr(row_blocks_torch, "LONG", 100)
+    monkeypatch.setattr(observe_torch, "LONG", 100)
     blocks = score_patterns(model, [text], view=view)
-    assert set(row_blocks_torch._plain[model.model].values()) == {True}
+    assert set(observe_torch._plain[model.model].values()) == {True}
     for one, other in zip(whole.heads, blocks.heads, strict=True):
         assert one.label == other.label
         for name, score in one.scores.items():

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.engine import registered_attention, transformers_interface
-from attnviz.engine.attention_call import AttentionCall
+from attnviz.engine import observe_torch, passes
+from attnviz.engine.attention_calls import AttentionCall
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.verify import transformers
@@ -130,24 +130,25 @@ def _no_mask(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
 
 
 def _not_put_back(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
-    right = transformers.observe_transformers
+    right = transformers.observe_pass
 
-    def observe(whole: Any, *given: Any, **options: Any) -> None:
-        right(whole, *given, **options)
+    def observe(forward: Any, *given: Any) -> None:
+        right(forward, *given)
+        whole = forward.model
         whole.register_forward_hook(lambda *call: None)
         with torch.no_grad():
             next(whole.parameters())[-1, -1] += 1e-3
 
-    monkeypatch.setattr(transformers, "observe_transformers", observe)
+    monkeypatch.setattr(transformers, "observe_pass", observe)
 
 
 def _in_training_mode(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
     """Observing without switching dropout off."""
-    right = registered_attention.borrowed
+    right = passes.borrowed
 
-    def borrowed(whole: Any) -> Any:
+    def borrowed(whole: Any, *way: Any) -> Any:
         modes = [module.training for module in whole.modules()]
-        manager = right(whole)
+        manager = right(whole, *way)
         enter = manager.__enter__
 
         class Left:
@@ -162,7 +163,7 @@ def _in_training_mode(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
 
         return Left()
 
-    monkeypatch.setattr(registered_attention, "borrowed", borrowed)
+    monkeypatch.setattr(passes, "borrowed", borrowed)
 
 
 def _a_bias_forgotten(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
@@ -217,4 +218,4 @@ def test_a_real_run_leaves_the_model_alone(examinee: Made) -> None:
     assert not any(module._forward_hooks for module in whole.modules())
     assert not any(module.training for module in whole.modules())
     assert whole.config._attn_implementation == "sdpa"
-    assert transformers_interface.uses_interface(whole)
+    assert observe_torch.uses_interface(whole)

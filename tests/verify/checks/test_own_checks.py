@@ -105,8 +105,8 @@ def _mask_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def shifted(queries: int, keys: int, like: Any) -> Any:
         return functional.causal_mask(queries, keys + 1, like)[:, :keys]
 
-    for place in ("attnviz.attention.module", "attnviz.attention.numpy_attention"):
-        monkeypatch.setattr(f"{place}.causal_mask", shifted)
+    for name in ("attnviz.attention.module", "attnviz.attention.numpy_attention"):
+        monkeypatch.setattr(f"{name}.causal_mask", shifted)
 
 
 def _heads_shared_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.engine.patchable import Passage
-from attnviz.records import ModelInfo
+from attnviz.records import Input, ModelInfo
 from attnviz.verify.examinee import HeadSum, Padded, Reference, apart
 from attnviz.verify.properties import PROPERTIES, Rounding, Run
 from attnviz.verify.records import Check
@@ -41,13 +40,13 @@ class Made:
     info: ModelInfo = INFO
     kinds: tuple[Any, ...] = ("self",)
     rounds_in: str = "float32"
-    passage: Passage = field(default_factory=lambda: Passage(IDS))
+    passage: Input = field(default_factory=lambda: Input.of_ids(IDS))
     trained: bool = False
     runs: int = 0
     sink: bool = False
     parts: dict[str, str] = field(default_factory=lambda: {"parameters": "a", "hooks": "b"})
 
-    def capture(self, passage: Passage) -> dict[Any, np.ndarray]:
+    def capture(self, passage: Input) -> dict[Any, np.ndarray]:
         self.runs += 1
         maps = weights_of(passage.ids, bool(self.causal) and self.broken != "mask")
         if self.broken == "state" or (self.trained and self.broken == "dropout"):
@@ -62,7 +61,7 @@ class Made:
             maps["self", 0][0, 6, :2] += [-1, 1]
         return {place: maps[place] * (0.75 if self.sink else 1) for place in maps}
 
-    def outputs(self, passage: Passage) -> np.ndarray:
+    def outputs(self, passage: Input) -> np.ndarray:
         outputs = np.cumsum(np.cos(passage.ids))[:, None] * np.ones(3)
         return outputs + (1e-3 * passage.ids[-1] if self.broken == "outputs leak" else 0)
 
@@ -164,7 +163,7 @@ def test_what_does_not_apply_says_why() -> None:
     assert check(Made(causal=()), "causality").skipped == "its tokens see later ones by design"
     assert check(Made("gate"), "heads").skipped == "a gate stands between"
     assert check(Made("no mask"), "padding").skipped == "takes no attention mask"
-    one = Made(passage=Passage((11,)))
+    one = Made(passage=Input.of_ids((11,)))
     assert check(one, "causality").skipped == "one token has no later one"
 
 
@@ -180,7 +179,7 @@ def test_changed_tokens_differ_everywhere() -> None:
     seen: list[tuple[int, ...]] = []
 
     class Noted(Made):
-        def capture(self, passage: Passage) -> dict[Any, np.ndarray]:
+        def capture(self, passage: Input) -> dict[Any, np.ndarray]:
             seen.append(passage.ids)
             return super().capture(passage)
 

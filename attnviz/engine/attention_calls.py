@@ -1,0 +1,269 @@
+"""Enter a transformers model for one run: borrow it, take its attention calls, notice strays.
+
+A model is borrowed in evaluation mode, its attention calls are answered in place of the function
+that it looks up, and attention that it computes by itself is noticed by the softmax that it must
+contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from attnviz.models.attention_interface import FoundAttention, answering
+
+if TYPE_CHECKING:
+    from attnviz.models.attention_interface import PreTrainedModel
+
+__all__ = [
+    "Attended",
+    "AttentionCall",
+    "IncompleteError",
+    "SoftmaxWatch",
+    "StrayAttention",
+    "borrowed",
+    "implementations",
+    "taking_calls",
+    "without_recording_hooks",
+]
+
+Attended: TypeAlias = tuple[Tensor, Tensor | None]
+"""Output (batch, query, heads, dims) and weights (batch, heads, query, key), or None for these."""
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """One call of an attention function, as transformers makes it.
+
+    found: the functions that could answer it.
+    """
+
+    module: nn.Module
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    options: dict[str, Any]
+    found: FoundAttention
+
+    def own(self) -> Attended:
+        """As the model itself computes it."""
+        return self._by(self.found.own, self.mask)
+
+    def eager(self) -> Attended:
+        """The same by the function that computes weights."""
+        return self._by(self.found.eager, self.additive_mask())
+
+    def _by(self, function: Any, mask: Tensor | None) -> Attended:
+        output: Attended = function(
+            self.module, self.query, self.key, self.value, mask, **self.options
+        )
+        return output
+
+    @property
+    def is_causal(self) -> bool:
+        """The rule of transformers' fused function: without a mask the module itself says it."""
+        said = self.options.get("is_causal")
+        own = getattr(self.module, "is_causal", True) if said is None else said
+        alone = self.found.is_fused and self.mask is None
+        return alone and self.query.shape[2] > 1 and bool(own)
+
+    def additive_mask(self) -> Tensor | None:
+        """The mask as eager attention takes it: what is added to the scores."""
+        seen = self.mask
+        if self.is_causal:
+            size = self.query.shape[2], self.key.shape[2]
+            seen = torch.ones(size, dtype=torch.bool, device=self.query.device).tril()[None, None]
+        if seen is None or seen.dtype != torch.bool:
+            return seen
+        nothing = torch.zeros((), dtype=self.query.dtype, device=seen.device)
+        return torch.where(seen, nothing, torch.finfo(self.query.dtype).min)
+
+
+@contextmanager
+def taking_calls(attend: Callable[[AttentionCall], Attended]) -> Iterator[None]:
+    """Let ``attend`` answer the attention calls that this thread makes."""
+    with answering(lambda found: partial(_attend, attend, found)):
+        yield
+
+
+def _attend(
+    attend: Callable[[AttentionCall], Attended],
+    found: FoundAttention,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    **options: Any,
+) -> Attended:
+    """An attention function as transformers calls it."""
+    return attend(AttentionCall(module, query, key, value, attention_mask, options, found))
+
+
+_SOFTMAX = {functional.softmax, torch.softmax, torch.Tensor.softmax}
+_FUSED = functional.scaled_dot_product_attention
+
+
+class IncompleteError(Exception):
+    """Our function does not see one call per layer. Ends the pass; never leaves the engine."""
+
+
+class SoftmaxWatch(TorchFunctionMode):
+    """While active, every softmax over keys and every fused attention is handed to ``notice``.
+
+    batch: how many texts run; a softmax over experts or classes has that many rows, or none.
+    lengths: the numbers of tokens that an axis over queries or keys can have.
+    """
+
+    def __init__(self, batch: int, lengths: Collection[int]) -> None:
+        super().__init__()
+        self._batch = batch
+        self._lengths = lengths
+
+    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+        """Answer one call in place of ``compute``, which would compute it.
+
+        scores: the shape (..., query, key) of what goes into the softmax.
+        """
+        raise NotImplementedError
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is _FUSED:
+            query, key = (args[i] if len(args) > i else kwargs[n] for i, n in _FUSED_INPUTS)
+            shape = (*query.shape[:-1], key.shape[-2])
+        elif func in _SOFTMAX and self._is_scores(args, kwargs):
+            shape = (args[0] if args else kwargs["input"]).shape
+        else:
+            return func(*args, **kwargs)
+        return self.notice(shape, lambda: func(*args, **kwargs))
+
+    def _is_scores(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        scores: Tensor = args[0] if args else kwargs["input"]
+        if scores.ndim < 3 or (scores.ndim == 3 and scores.shape[0] <= self._batch):
+            return False
+        return scores.shape[-1] in self._lengths and scores.shape[-2] in self._lengths
+
+
+_FUSED_INPUTS = ((0, "query"), (1, "key"))
+
+
+class StrayAttention(SoftmaxWatch):
+    """While active, attention that our function did not make raises IncompleteError.
+
+    Set ``allowed`` while the observed function itself runs.
+    """
+
+    def __init__(self, batch: int, lengths: Collection[int]) -> None:
+        super().__init__(batch, lengths)
+        self.allowed = False
+
+    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+        if not self.allowed:
+            raise IncompleteError
+        return compute()
+
+
+# Threads that share a model, or models that share a config, take turns; all others run at once.
+_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_locks_guard = Lock()
+
+
+_PLAIN = ("eager", "sdpa", None)
+"""Implementations whose masks can be told; what others make can be had from eager as well."""
+
+
+@contextmanager
+def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Iterator[None]:
+    """Set every module of ``model`` to evaluation, and every config to ``implementation``.
+
+    Experts in float64 run one by one, which alone has that type.
+    None leaves each config its own where that is eager or sdpa, and makes it eager elsewhere.
+    At exit, also after an exception, configs and modules are as they were.
+    """
+    modules, configs = list(model.modules()), _configs(model)
+    with ExitStack() as held:
+        for lock in _locks_of(sorted(configs)):
+            held.enter_context(lock)
+        found = {key: _implementations(config) for key, config in configs.items()}
+        training = [module for module in modules if module.training]
+        try:
+            for module in training:
+                module.training = False
+            for key, config in configs.items():
+                attention, experts = found[key]
+                own = attention if attention in _PLAIN else "eager"
+                wide = model.dtype == torch.float64  # grouped matrix products do not have it
+                _set(config, implementation or own, "eager" if wide and experts else experts)
+            yield
+        finally:
+            for key, config in configs.items():
+                _set(config, *found[key])
+            for module in training:
+                module.training = True
+
+
+def implementations(model: PreTrainedModel) -> set[str | None]:
+    """What the configs of the model and of its parts name."""
+    return {config._attn_implementation for config in _configs(model).values()}
+
+
+def _implementations(config: Any) -> tuple[str | None, str | None]:
+    """Of attention and of experts."""
+    return config._attn_implementation, getattr(config, "_experts_implementation", None)
+
+
+def _set(config: Any, attention: str | None, experts: str | None) -> None:
+    # The public setters would pass the names on to sub-configs, here and when restoring.
+    config._attn_implementation_internal = attention
+    if experts is not None:
+        config._experts_implementation_internal = experts
+
+
+def _configs(model: PreTrainedModel) -> dict[int, Any]:
+    """By ``id`` every config that some module of the model has."""
+    found = [getattr(module, "config", None) for module in model.modules()]
+    named = [config for config in found if hasattr(config, "_attn_implementation_internal")]
+    return {id(config): config for config in named}
+
+
+def _locks_of(keys: list[int]) -> list[Any]:
+    """One lock per key, always in the same order so that two threads cannot wait for each other."""
+    with _locks_guard:
+        return [_locks.setdefault(key, RLock()) for key in keys]
+
+
+@contextmanager
+def without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
+    """Remove the hooks that transformers installs for good when weights are first asked for."""
+    hooks = [(module, set(module._forward_hooks)) for module in model.modules()]
+    marked = [module for module in model.modules() if _MARK in module.__dict__]
+    try:
+        yield
+    finally:
+        for module, found in hooks:
+            for key in set(module._forward_hooks) - found:
+                del module._forward_hooks[key]
+            if module not in marked:
+                module.__dict__.pop(_MARK, None)
+
+
+# Without the mark transformers installs them again when they are next needed.
+_MARK = "_output_capturing_hooks_installed"

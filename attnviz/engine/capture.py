@@ -1,0 +1,324 @@
+"""Run a model, whatever runs it, and hand over its attention: from a text to a record of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.observer import (
+    BLOCK_CELLS,
+    KeepWeights,
+    Observer,
+    hand_over,
+    no_numbers,
+    rows_of_a_block,
+)
+from attnviz.engine.queries_keys import ObserveHeads, QueriesKeys
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.memory import require_room
+from attnviz.models.model import (
+    Model,
+    NumpyModel,
+    PairModel,
+    QueryKeyModel,
+    RowModel,
+    TwoStackModel,
+)
+from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
+
+__all__ = [
+    "Choice",
+    "attention_kind",
+    "capture",
+    "capture_text",
+    "encoded",
+    "observe",
+    "observe_queries_keys",
+    "require_maps",
+    "target_tokens",
+]
+
+_ROUNDING = 0.02
+"""How far a row of 16-bit weights may be from one by rounding alone."""
+
+_DECODER_KINDS = ("decoder", "cross")
+_TARGET_TOKENS = 64
+"""The longest decoder text that a model writes for itself."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of a model's attention over a text is wanted.
+
+    layers, heads: as typed after ``--layer`` and ``--head``, numbered from ``index_base``.
+    kind, target: of an encoder–decoder, or of one text that looks at another; None for the
+        model's own default.
+    truncate: cut a text that is longer than the model's context rather than refuse it.
+    """
+
+    layers: str | None = None
+    heads: tuple[str, ...] = ()
+    index_base: int = 0
+    kind: Kind | None = None
+    target: str | None = None
+    truncate: bool = False
+
+
+def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
+    """Run ``model`` over ``text``; the record, and whether the choice left out any head.
+
+    Raises UsageError where the choice, the text or the memory does not fit the model.
+    """
+    kind = attention_kind(model, choice, across=True)
+    info = model.info
+    heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
+    tokens = encoded(model, text, choice.truncate)
+    target = None
+    if isinstance(model, PairModel) and kind == "cross":
+        target = _looking_tokens(model, tokens, choice)
+    elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
+        target = target_tokens(model, tokens, choice)
+    queries = target if target is not None else tokens
+    keys = tokens if kind == "cross" else queries
+    kept = info.layers * info.heads if heads is None else sum(map(len, heads.values()))
+    choose = "fewer heads" if heads else "some with --layer or --head"
+    require_maps(kept, len(queries), len(keys), f"choose {choose}, or shorten the text")
+    record = capture(model, tokens, kind=kind, target=target, heads=heads)
+    return record, heads is not None
+
+
+def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kind:
+    """The chosen kind, or the model's first; UsageError for one that it does not have.
+
+    across: take the cross attention of a ``PairModel`` too.
+    """
+    kind, kinds = choice.kind or model.kinds[0], model.kinds
+    if isinstance(model, PairModel):
+        kinds = (*kinds, "cross")
+        if kind == "cross" and not across:
+            raise UsageError(
+                f"the cross attention of {model.info.name!r} is shown by attnviz heads alone"
+            )
+    if kind not in kinds:
+        raise UsageError(
+            f"{model.info.name!r} has no {kind} attention: expected --kind {' or '.join(kinds)}"
+        )
+    if choice.target is not None and kind not in _DECODER_KINDS:
+        if isinstance(model, PairModel):
+            raise UsageError("--target is the text that looks at the other: add --kind cross")
+        raise UsageError("--target is the decoder's text: add --kind decoder or --kind cross")
+    return kind
+
+
+def encoded(model: Model, text: str, truncate: bool) -> Tokens:
+    """The text's tokens; UsageError where there are none, or more than the context holds."""
+    tokens = model.encode(text)
+    if not len(tokens):
+        raise UsageError("the text has no tokens: expected at least one word")
+    if model.context is None or len(tokens) <= model.context:
+        return tokens
+    if truncate:
+        return model.encode(text, model.context)
+    raise UsageError(
+        f"the text has {len(tokens):,} tokens, {model.info.name!r} takes at most "
+        f"{model.context:,}: shorten it, or add --truncate to cut it there"
+    )
+
+
+def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
+    """The decoder's tokens: the user's text, or what the model itself writes.
+
+    Raises UsageError for a text that the decoder has no room for.
+    """
+    limit = model.target_context
+    if choice.target is None:
+        return model.greedy_target(tokens, min(limit or _TARGET_TOKENS, _TARGET_TOKENS))
+    target = model.encode_target(choice.target)
+    if limit is None or len(target) <= limit:
+        return target
+    if choice.truncate:
+        return model.encode_target(choice.target, limit)
+    raise UsageError(
+        f"the target has {len(target):,} tokens, the decoder of {model.info.name!r} takes at most "
+        f"{limit:,}: shorten it, or add --truncate to cut it there"
+    )
+
+
+def _looking_tokens(model: PairModel, tokens: Tokens, choice: Choice) -> Tokens:
+    """The queries of cross attention; UsageError where they are missing or a mask makes no sense.
+
+    tokens: of the text that gives the keys and the values.
+    """
+    if choice.target is None:
+        raise UsageError(
+            "cross attention needs two texts: add --target TEXT, whose words look (queries) at "
+            "those of the other (keys and values)"
+        )
+    if model.causal:
+        raise UsageError(
+            "a causal mask hides the later words of one text, cross attention has two: "
+            "leave out --causal"
+        )
+    return model.encode_queries(choice.target, tokens)
+
+
+def require_maps(heads: int, queries: int, keys: int, advice: str) -> None:
+    """Refuse maps that the memory cannot hold before the model runs."""
+    require_room(
+        f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take",
+        4 * heads * queries * keys,
+        advice,
+    )
+
+
+def capture(
+    model: Model,
+    tokens: Tokens,
+    *,
+    kind: Kind,
+    target: Tokens | None = None,
+    heads: Mapping[int, Container[int]] | None = None,
+) -> AttentionRecord:
+    """The attention of ``model`` over ``tokens``.
+
+    kind: one of ``model.kinds``, or ``cross`` of a ``PairModel``.
+    target: the decoder's tokens, or those that look; needed for the kinds ``decoder`` and
+        ``cross``.
+    heads: the heads to keep of each layer; None keeps all.
+
+    Raises UnsupportedError where the architecture's attention cannot be observed, UsageError
+    where no chosen layer has a chosen head.
+    """
+    keep = KeepWeights(kind, heads)
+    notes = model.info.notes + model.notes_for(tokens)
+    observe(model, keep, [Input(tokens, target)], cells=None)
+    if not keep.layers:
+        raise UsageError(
+            "none of the chosen layers has such a head: choose others with --layer or --head"
+        )
+    given = Input(tokens, target if kind in _DECODER_KINDS else None)
+    if isinstance(model, PairModel):
+        causal = kind != "cross" and model.causal and len(tokens) > 1
+    else:
+        causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
+    weights = [layer.weights for layer in keep.layers]
+    notes += no_numbers(model.info, weights) + _lost_weight(keep.layers)
+    info = replace(model.info, notes=notes)
+    return AttentionRecord(info, kind, causal, given.queries(kind), given.keys(kind), keep.layers)
+
+
+def _sees_no_future(layer: LayerWeights) -> bool:
+    """Whether every weight of a query on a later key is exactly zero, or no number at all."""
+    return layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
+
+
+def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
+    """A note where rows do not sum to one, as with the learned sinks of gpt_oss."""
+    sums = np.concatenate([layer.weights.sum(-1).ravel() for layer in layers])
+    least = float(np.min(sums[~np.isnan(sums)], initial=1.0))
+    if least > 1 - _ROUNDING:
+        return ()
+    return (f"rows sum to as little as {least:.2f}: the rest goes to no token (a learned sink)",)
+
+
+def observe(
+    model: Model, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+) -> None:
+    """Run ``model`` over inputs of one length in a single pass, and hand over what is wanted.
+
+    cells: weights of a block; None for whole matrices.
+
+    Raises UnsupportedError where the attention, or with it the norms, cannot be had; UsageError
+    where blocks are asked for of a model that can only be observed whole, and the memory does not
+    hold that.
+    """
+    if not isinstance(model, NumpyModel):
+        from attnviz.engine.observe_torch import observe_torch  # torch only where needed
+
+        observe_torch(model, observer, inputs, cells)
+    elif isinstance(model, RowModel) and cells is not None:
+        _observe_rows(model, observer, inputs, cells)
+    else:
+        _observe_whole(model, observer, inputs, cells)
+
+
+def _observe_rows(model: RowModel, observer: Observer, inputs: Sequence[Input], cells: int) -> None:
+    def take(
+        layer: int, start: int, weights: NDArray[np.floating], norms: NDArray[np.floating] | None
+    ) -> None:
+        for text, block in enumerate(weights):
+            norm = None if norms is None else norms[text]
+            observer.observe(text, "self", layer, start, block, norm)
+
+    model.run_rows(
+        [given.ids for given in inputs],
+        rows_of_a_block(len(inputs), model.info.heads, len(inputs[0].text), cells),
+        partial(observer.wants, "self"),
+        take,
+        norms=observer.norms,
+    )
+
+
+def _observe_whole(
+    model: NumpyModel, observer: Observer, inputs: Sequence[Input], cells: int | None
+) -> None:
+    if observer.norms:
+        raise UnsupportedError(
+            f"{model.info.name!r} does not tell what its values move: choose another view"
+        )
+    for number, given in enumerate(inputs):
+        across = isinstance(model, PairModel) and given.target is not None
+        kind: Kind = "cross" if across else "self"
+
+        def take(
+            layer: int, weights: NDArray[np.floating], text: int = number, kind: Kind = kind
+        ) -> None:
+            hand_over(observer, kind, layer, weights[None], cells=cells, first=text)
+
+        if isinstance(model, PairModel) and given.target is not None:
+            model.run_cross(given.target, given.text, partial(observer.wants, kind), take)
+        else:
+            model.run(given.text, partial(observer.wants, kind), take)
+
+
+def observe_queries_keys(
+    model: Model, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
+) -> tuple[str, ...]:
+    """Run ``model`` over ``tokens`` and hand over each wanted layer; what a reader must know of it.
+
+    Of an encoder–decoder it is the encoder. Raises UnsupportedError where the architecture does
+    not show its queries and keys, or does more with them than scale, add and softmax.
+    """
+    notes = model.info.notes + model.notes_for(tokens)
+    if isinstance(model, QueryKeyModel):
+        if model.info.score not in (None, "scaled-dot"):
+            raise UnsupportedError(
+                f"{model.info.name!r} matches by {model.info.score} scores, which have no scale: "
+                "choose scaled-dot"
+            )
+        bias = _future(len(tokens)) if model.causal else None
+
+        def hand_over(layer: int, query: NDArray[np.floating], key: NDArray[np.floating]) -> None:
+            observe(QueriesKeys(layer, query, key, 1 / math.sqrt(query.shape[-1]), bias))
+
+        model.run_queries_keys(tokens, wants, hand_over)
+        return notes
+    if isinstance(model, NumpyModel):
+        raise UnsupportedError(
+            f"{model.info.name!r} does not show its queries and keys: choose another --model"
+        )
+    from attnviz.engine.queries_keys_torch import observe_torch  # torch only where needed
+
+    observe_torch(model, tokens, wants, observe)
+    return notes
+
+
+def _future(tokens: int) -> NDArray[np.floating]:
+    """A bias (1, query, key) that hides every later key."""
+    return np.triu(np.full((1, tokens, tokens), -np.inf, np.float32), 1)

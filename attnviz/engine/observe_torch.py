@@ -1,0 +1,387 @@
+"""Observe the attention of any transformers model that reads text, without knowing its name.
+
+A model that looks its attention function up is observed there; one that computes attention by
+itself runs eager and reports its weights. Weights of a long text are recomputed block by block as
+the plain softmax of scaled scores, beside the fused function. That is right only where attention is
+plain, so each model is first tried on a short text both ways, and one that differs is observed
+eagerly, as far as memory allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from attnviz.engine.attention_calls import (
+    Attended,
+    AttentionCall,
+    IncompleteError,
+    borrowed,
+    implementations,
+    without_recording_hooks,
+)
+from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
+from attnviz.engine.observer import Observer, hand_over, rows_of_a_block, to_numpy
+from attnviz.engine.passes import WatchedCall, watched
+from attnviz.engine.plain_pass import PlainCheck
+from attnviz.engine.projections import ValueNorms
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.attention_interface import PreTrainedModel, uses_interface
+from attnviz.models.memory import free_memory
+from attnviz.models.model import Model
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input, Kind
+
+__all__ = [
+    "LONG",
+    "observe_pass",
+    "observe_torch",
+    "observe_transformers",
+    "run_reporting",
+    "transformers_of",
+]
+
+LONG = 2048
+"""Tokens from which weights are recomputed in blocks."""
+
+_EXACT_CELLS = 512 * 512
+"""Up to this many cells per head eager attention costs at most a twentieth of a forward pass more
+than the fused one. Unwanted layers take it too, so that the numbers of a layer do not depend on
+which others were asked for; beyond, they differ by the rounding of the fused one."""
+
+_ROW_TOLERANCE = 0.02
+"""Rows are sums of rounded numbers, half precision included; a sink takes its part out of them."""
+
+_TRIAL = 48
+"""Tokens of the text that both ways are compared on."""
+
+_TRIAL_CELLS = 1_000
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+_HALF_TOLERANCE = 0.02
+
+_PLAIN_OPTIONS = {
+    "scaling", "dropout", "is_causal", "sliding_window", "position_ids", "use_cache",
+    "cache_position", "output_attentions", "return_dict", "output_hidden_states",
+    "deterministic",
+}  # fmt: skip
+"""What may be passed to an attention function and leaves it plain; sliding windows are masks."""
+
+_EAGER_COPIES = 4
+"""Matrices of one layer that eager attention holds at once: scores, masked, softmax, its copy."""
+
+
+@torch.inference_mode()
+def observe_torch(
+    model: Model, observer: Observer, inputs: Sequence[Input], cells: int | None
+) -> None:
+    """See ``observe``."""
+    model = transformers_of(model)
+    whole = model.model
+    ids = torch.tensor([given.ids for given in inputs])
+    targets = [given.target_ids for given in inputs if given.target_ids is not None]
+    target_ids = torch.tensor(targets) if targets else None
+    norms = ValueNorms(model) if cells is not None and observer.norms else None
+    tokens = max(ids.shape[1], 0 if target_ids is None else target_ids.shape[1])
+    long = cells is not None and tokens >= LONG
+    in_blocks = long and _is_plain(whole, observer, ids, target_ids)
+    if cells is not None and not in_blocks:
+        _require_room(model, len(inputs), tokens)
+    forward = plan_pass(whole, wanted_kinds(observer, whole), ids, decoder_input_ids=target_ids)
+    if cells is None or (norms is None and not in_blocks):
+        observe_pass(forward, observer, cells=cells)
+    else:
+        _observe_values(forward, observer, cells, norms, in_blocks=in_blocks)
+
+
+def transformers_of(model: Model) -> TransformersModel:
+    """UnsupportedError for what neither NumPy nor transformers runs."""
+    if not isinstance(model, TransformersModel):
+        raise UnsupportedError(f"no way to observe a {type(model).__name__}")
+    return model
+
+
+@torch.inference_mode()
+def observe_transformers(
+    model: PreTrainedModel,
+    observer: Observer,
+    input_ids: Tensor,
+    *,
+    attention_mask: Tensor | None = None,
+    decoder_input_ids: Tensor | None = None,
+    cells: int | None = None,
+) -> None:
+    """Run ``model`` once in evaluation mode and hand ``observer`` each wanted layer's weights.
+
+    input_ids, attention_mask: (batch, tokens); decoder_input_ids: (batch, target tokens), needed
+    where an encoder–decoder's ``decoder`` or ``cross`` attention is wanted. The weights
+    (batch, heads, query, key) equal eager ``output_attentions`` bit for bit; only past 512 × 512
+    cells, with layers left out, may they differ by the rounding of fused attention. Rows and
+    columns of padding mean nothing. Layers are numbered as the model numbers them.
+    cells: as ``observe`` takes it.
+
+    The vocabulary projection does not run, nor does a decoder of which nothing is wanted. The
+    model is left exactly as it was, also after an exception. The first text of a length class runs
+    a second time, plainly, and both must end alike.
+
+    Raises UnsupportedError where the weights cannot be had or are not the model's own, UsageError
+    where the decoder text is missing.
+    """
+    wanted = wanted_kinds(observer, model)
+    forward = plan_pass(model, wanted, input_ids, attention_mask, decoder_input_ids)
+    observe_pass(forward, observer, cells=cells)
+
+
+@torch.inference_mode()
+def observe_pass(forward: ForwardPass, observer: Observer, *, cells: int | None = None) -> None:
+    """The same for a pass that is planned already."""
+    seen: set[tuple[Kind, int]] = set()
+
+    def answer(watch: WatchedCall) -> Attended:
+        wanted = observer.wants(watch.kind, watch.layer)
+        if not wanted and _prefers_own(watch.call):
+            return watch.call.own()
+        output, weights = watch.eager()
+        if wanted:
+            forward.check(watch.kind, weights)
+            assert weights is not None
+            hand_over(observer, watch.kind, watch.layer, weights, cells=cells)
+            seen.add((watch.kind, watch.layer))
+        return output, weights
+
+    if uses_interface(forward.model):
+        with suppress(IncompleteError):
+            watched(forward, answer)
+            return
+    # From the beginning, by what the model reports; but nothing is told twice.
+    _observe_reported(forward, observer, cells, seen)
+
+
+def _prefers_own(call: AttentionCall) -> bool:
+    cells = call.query.shape[-2] * call.key.shape[-2]
+    return cells > _EXACT_CELLS and call.found.is_fused
+
+
+def _observe_reported(
+    forward: ForwardPass, observer: Observer, cells: int | None, seen: set[tuple[Kind, int]]
+) -> None:
+    """Run once with eager attention and hand over the weights that the model reports.
+
+    The model holds the weights of all layers until the run ends; they are checked before the first
+    is handed over. Raises UnsupportedError if it reports none, or what it reports are no attention
+    weights.
+    """
+    name = type(forward.model).__name__
+    if not forward.takes("output_attentions"):
+        raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
+    exact = implementations(forward.model) <= {"eager", None}
+    with borrowed(forward.model):
+        check = PlainCheck(forward, "reported", exact=exact).begin()
+    outputs, reported = run_reporting(forward)
+    check.end(outputs)
+    del outputs
+    for kind, layers in reported.items():
+        if not layers:
+            raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
+        for weights in layers:
+            forward.check(kind, weights)
+            _check_rows(name, weights)
+    expected = getattr(forward.model.config, "num_hidden_layers", None)
+    if "self" in reported and expected not in (None, len(reported["self"])):
+        raise UnsupportedError(
+            f"{name} reports attention weights of {len(reported['self'])} layers, "
+            f"expected {expected}: which layers they belong to cannot be told."
+        )
+    for kind, layers in reported.items():
+        for layer in range(len(layers)):
+            weights = layers.pop(0)  # so that what the observer leaves is freed at once
+            if (kind, layer) not in seen and observer.wants(kind, layer):
+                hand_over(observer, kind, layer, weights, cells=cells)
+
+
+def run_reporting(forward: ForwardPass) -> tuple[Any, dict[Kind, list[Tensor]]]:
+    """Run once with eager attention: what the model returns, and all weights of wanted kinds."""
+    with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
+        outputs = forward.run(output_attentions=True)
+    field = "attentions" if len(forward.kinds) == 1 else "{}_attentions"
+    return outputs, {
+        kind: list(getattr(outputs, field.format(kind), None) or ())
+        for kind in forward.kinds
+        if kind in forward.wanted
+    }
+
+
+def _check_rows(name: str, weights: Tensor) -> None:
+    rows = weights.sum(-1, dtype=torch.float32)
+    # Written so that NaN fails too.
+    if not bool((weights.min() >= 0) & (rows.max() <= 1 + _ROW_TOLERANCE) & (rows.max() > 0)):
+        raise UnsupportedError(
+            f"{name} reports attention weights that are no shares of one: "
+            f"smallest {float(weights.min()):g}, largest row sum {float(rows.max()):g}."
+        )
+
+
+def _observe_values(
+    forward: ForwardPass,
+    observer: Observer,
+    cells: int,
+    norms: ValueNorms | None,
+    *,
+    in_blocks: bool,
+) -> None:
+    """One pass that sees the values as well: in blocks, or eagerly for their norms.
+
+    UnsupportedError where attention is not looked up, or not of all layers.
+    """
+    name = type(forward.model).__name__
+    if not uses_interface(forward.model):
+        raise UnsupportedError(f"{name} computes attention by itself: its values cannot be seen.")
+
+    def norms_of(watch: WatchedCall) -> Tensor | None:
+        call = watch.call
+        if norms is None:
+            return None
+        return norms.of(watch.kind, watch.layer, call.query.shape[1], call.value)
+
+    def eagerly(watch: WatchedCall) -> Attended:
+        wanted = observer.wants(watch.kind, watch.layer)
+        norm = norms_of(watch) if wanted else None
+        output, weights = watch.eager()
+        if wanted:
+            forward.check(watch.kind, weights)
+            assert weights is not None
+            hand_over(observer, watch.kind, watch.layer, weights, norm, cells=cells)
+        return output, weights
+
+    def by_blocks(watch: WatchedCall) -> Attended:
+        call, last = watch.call, None
+        if observer.wants(watch.kind, watch.layer):
+            norm = norms_of(watch)
+            norm_of_text = None if norm is None else to_numpy(norm)
+            for last in _plain_blocks(call, cells):
+                start, weights = last
+                for text, block in enumerate(weights):
+                    moved = None if norm_of_text is None else norm_of_text[text]
+                    observer.observe(text, watch.kind, watch.layer, start, to_numpy(block), moved)
+        output, _ = call.own()
+        if last is not None:
+            watch.check.weights(call, *last, output)
+        return output, None
+
+    try:
+        watched(forward, by_blocks if in_blocks else eagerly, in_blocks=in_blocks)
+    except IncompleteError as error:
+        raise UnsupportedError(f"{name} has attention that cannot be observed.") from error
+
+
+def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor]]:
+    """The softmax of the scaled, masked scores, some queries at a time: (text, head, rows, keys).
+
+    Raises IncompleteError where the call asks for more than that.
+    """
+    extra = {name for name, value in call.options.items() if value is not None} - _PLAIN_OPTIONS
+    texts, heads, queries, width = call.query.shape
+    shared, keys = call.key.shape[1:3]
+    if extra or heads % shared:
+        raise IncompleteError
+    scale = call.options.get("scaling")
+    query = (call.query * (width**-0.5 if scale is None else scale)).unflatten(1, (shared, -1))
+    key = call.key[:, :, None].transpose(-1, -2)
+    causal = call.is_causal
+    rows = rows_of_a_block(texts, heads, keys, cells)
+    for start in range(0, queries, rows):
+        stop = min(start + rows, queries)
+        seen = min(stop, keys) if causal else keys
+        scores = (query[..., start:stop, :] @ key[..., :seen]).float().flatten(1, 2)
+        if causal and stop <= keys:
+            # Only the block's own queries are keys that lie in the future of some of them.
+            square = torch.ones(rows, rows, dtype=torch.bool, device=scores.device).triu(1)
+            future = square[: stop - start, : stop - start]
+            scores[..., start:].masked_fill_(future, -torch.inf)
+        elif call.mask is not None:
+            mask = call.mask[..., start:stop, :seen]
+            if mask.dtype == torch.bool:
+                scores.masked_fill_(~mask, -torch.inf)
+            else:
+                scores += mask
+        yield start, scores.softmax(-1)
+
+
+_plain: WeakKeyDictionary[nn.Module, dict[frozenset[Kind], bool]] = WeakKeyDictionary()
+"""Of each model that was tried, whether its attention of some kinds is a plain softmax."""
+
+
+def _is_plain(
+    model: PreTrainedModel, observer: Observer, ids: Tensor, targets: Tensor | None
+) -> bool:
+    """Whether both ways agree on the beginning of the first text, in every layer."""
+    if not uses_interface(model):
+        return False
+    kinds = wanted_kinds(observer, model)
+    known = _plain.setdefault(model, {})
+    if kinds not in known:
+        short = ids[:1, :_TRIAL], None if targets is None else targets[:1, :_TRIAL]
+        known[kinds] = _agree(model, kinds, *short)
+    return known[kinds]
+
+
+def _agree(
+    model: PreTrainedModel, kinds: frozenset[Kind], ids: Tensor, targets: Tensor | None
+) -> bool:
+    eager, blocks = _Collected(kinds), _Collected(kinds)
+    forward = plan_pass(model, kinds, ids, decoder_input_ids=targets)
+    observe_pass(forward, eager, cells=_TRIAL_CELLS)
+    try:
+        _observe_values(forward, blocks, _TRIAL_CELLS, None, in_blocks=True)
+    except UnsupportedError:
+        return False
+    return eager.equal(blocks, _TOLERANCE.get(model.dtype, _HALF_TOLERANCE))
+
+
+class _Collected:
+    """Keeps every block of one short text."""
+
+    norms = False
+
+    def __init__(self, kinds: frozenset[Kind]) -> None:
+        self._kinds = kinds
+        self.rows: dict[tuple[str, int, int], Any] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind in self._kinds
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+    ) -> None:
+        for row in range(weights.shape[-2]):
+            self.rows[kind, layer, start + row] = weights[:, row]
+
+    def equal(self, other: _Collected, tolerance: float) -> bool:
+        if self.rows.keys() != other.rows.keys() or not self.rows:
+            return False
+        return all(_near(row, other.rows[key], tolerance) for key, row in self.rows.items())
+
+
+def _near(whole: Any, block: Any, tolerance: float) -> bool:
+    """Whether a block's row equals a whole one, which may have more keys: those must be zero."""
+    seen = block.shape[-1]
+    differs = abs(whole[:, :seen] - block).max() > tolerance
+    return not differs and not (abs(whole[:, seen:]) > tolerance).any()
+
+
+def _require_room(model: TransformersModel, texts: int, tokens: int) -> None:
+    """Refuse a text whose whole matrices the memory cannot hold before anything runs."""
+    device = model.model.device
+    free = free_memory(device)
+    layers = _EAGER_COPIES if uses_interface(model.model) else model.info.layers + _EAGER_COPIES
+    needed = 4 * texts * model.info.heads * tokens * tokens * layers
+    if free is not None and needed > free:
+        raise UsageError(
+            f"the attention of {model.info.name!r} can only be read whole, which takes about "
+            f"{needed / 1e9:,.1f} GB for {tokens:,} tokens, {free / 1e9:,.1f} GB are free on "
+            f"{device}: shorten the text"
+        )

@@ -1,0 +1,162 @@
+"""One watched pass: every attention call of it is named, answered, and held against a plain pass.
+
+A model is entered where it looks its attention function up. What answers in that function's place
+mostly delegates to the eager function of the calling module's own file, so that the weights are bit
+for bit those that ``output_attentions`` reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+from weakref import WeakSet
+
+from torch import nn
+
+from attnviz.engine.attention_calls import (
+    Attended,
+    AttentionCall,
+    IncompleteError,
+    StrayAttention,
+    borrowed,
+    taking_calls,
+)
+from attnviz.engine.forward_pass import ForwardPass
+from attnviz.engine.plain_pass import PlainCheck
+from attnviz.records import Kind
+
+__all__ = ["Answer", "WatchedCall", "encoder_modules", "watched"]
+
+_complete: WeakSet[nn.Module] = WeakSet()
+"""What has run once without stray attention need not be watched for it again."""
+
+
+@dataclass(frozen=True)
+class WatchedCall:
+    """An attention call of a pass.
+
+    kind, layer: whose it is; layers are numbered as the model numbers them.
+    check: what the pass is held against.
+    """
+
+    kind: Kind
+    layer: int
+    call: AttentionCall
+    check: PlainCheck
+
+    def eager(self) -> Attended:
+        """The output and the weights, by the function that computes weights."""
+        result = self.call.eager()
+        self.check.call(self.call, result[0])
+        return result
+
+
+Answer: TypeAlias = Callable[[WatchedCall], Attended]
+"""Answers a call in the model's place; what it takes of it on the way is its own affair."""
+
+
+def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) -> None:
+    """Run once; ``answer`` gets every attention call of the pass.
+
+    in_blocks: run with the fused function, under its masks, whatever the model's own. The first
+    text of a length class runs a second time, plainly, where ``forward`` is to be compared.
+
+    Raises IncompleteError where the calls are not those of all wanted attention, or their layers
+    cannot be told; UnsupportedError where the pass turns out not to be the model's own.
+    """
+    with borrowed(forward.model, "sdpa" if in_blocks else None):
+        names = _Names(forward)
+        check = PlainCheck(forward, "blocks" if in_blocks else "eager")
+        # In blocks the model may turn out to have no fused attention while it is observed.
+        if not in_blocks:
+            check.begin()
+        stray = StrayAttention(forward.batch, forward.lengths)
+
+        def attend(call: AttentionCall) -> Attended:
+            stray.allowed = True
+            result = answer(WatchedCall(*names.next(call), call, check))
+            stray.allowed = False
+            return result
+
+        trunk = forward.module
+        with taking_calls(attend), nullcontext() if trunk in _complete else stray:
+            output = forward.run()
+        if not forward.wanted.isdisjoint(names.missed):
+            raise IncompleteError
+        _complete.add(trunk)
+        check.end(output)
+
+
+class _Names:
+    """Tells the kind and the layer of each call of a pass, in the order in which they are made."""
+
+    def __init__(self, forward: ForwardPass) -> None:
+        self._forward = forward
+        self._taken: dict[Kind, list[int]] = {kind: [] for kind in forward.kinds}
+        self._encoder = encoder_modules(forward)
+        # Where encoder and decoder text have one length, shapes cannot tell.
+        two_stacks = len(forward.kinds) > 1
+        self._cross: dict[int, bool] | None = None
+        if two_stacks and forward.keys("decoder") == forward.keys("cross"):
+            self._cross = _cross_attention(forward)
+
+    @property
+    def missed(self) -> tuple[Kind, ...]:
+        """The kinds of which no call was seen."""
+        return tuple(kind for kind, layers in self._taken.items() if not layers)
+
+    def next(self, call: AttentionCall) -> tuple[Kind, int]:
+        """Of the next call; raises IncompleteError where the layer cannot be told."""
+        kind = self._kind(call.module, call.key.shape[-2])
+        taken = self._taken[kind]
+        layer = self._layer(call.module, taken)
+        taken.append(layer)
+        return kind, layer
+
+    def _kind(self, module: nn.Module, keys: int) -> Kind:
+        if len(self._forward.kinds) == 1:
+            return self._forward.kinds[0]
+        if id(module) in self._encoder:
+            return "encoder"
+        if self._cross is not None:
+            return "cross" if self._cross[id(module)] else "decoder"
+        return "cross" if keys == self._forward.keys("cross") else "decoder"
+
+    def _layer(self, module: nn.Module, taken: list[int]) -> int:
+        own: Any = getattr(module, "layer_idx", None)
+        if isinstance(own, int) and own not in taken:
+            return own
+        # One module that serves several layers has one index or none: there the order counts. Where
+        # a module of its own for each layer runs twice, neither says which layer this is.
+        alike = {
+            other.layer_idx
+            for other in self._forward.module.modules()
+            if type(other) is type(module) and isinstance(getattr(other, "layer_idx", None), int)
+        }
+        if (own in alike and len(alike) > 1) or taken != list(range(len(taken))):
+            raise IncompleteError
+        return len(taken)
+
+
+def encoder_modules(forward: ForwardPass) -> set[int]:
+    """The ``id`` of each module of the encoder, of a pass through both stacks."""
+    if len(forward.kinds) == 1:
+        return set()
+    return {id(module) for module in forward.model.get_encoder().modules()}
+
+
+def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
+    """By ``id`` whether a module attends to the encoder, learnt from one token over two."""
+    cross: dict[int, bool] = {}
+
+    def attend(call: AttentionCall) -> Attended:
+        cross[id(call.module)] = call.key.shape[-2] == 2
+        return call.own()
+
+    first = {name: ids[:1, :1] for name, ids in forward.inputs.items() if name != "attention_mask"}
+    first["input_ids"] = first["input_ids"].repeat(1, 2)
+    with taking_calls(attend):
+        replace(forward, inputs=first).run()
+    return cross

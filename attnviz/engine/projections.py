@@ -1,0 +1,123 @@
+"""The linear maps that read the heads of a transformers model: its output projections.
+
+They are the first that are entered after attention's softmax, found by a short run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnviz.engine.attention_calls import SoftmaxWatch, borrowed
+from attnviz.engine.forward_pass import plan_pass
+from attnviz.engine.hook_points import is_linear, linear_maps
+from attnviz.errors import UnsupportedError
+from attnviz.models.cut_tensors import OutputProjection
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Kind
+
+__all__ = ["ValueNorms", "find_output_projections"]
+
+_LENGTH = 7
+_NUMBER = re.compile(r"\.(\d+)\.")
+
+
+@torch.inference_mode()
+def find_output_projections(model: TransformersModel) -> dict[int, OutputProjection]:
+    """The output projection of each layer of the model's default kind of attention.
+
+    One short run; the model is left as it was. Layers are numbered as the model numbers them; where
+    one module serves several layers, each names it.
+
+    Raises UnsupportedError where none is found whose input is as wide as the heads together.
+    """
+    whole = model.model
+    ids = torch.arange(_LENGTH)[None] % whole.get_input_embeddings().num_embeddings
+    forward = plan_pass(whole, {model.kinds[0]}, ids)
+    names = {id(module): name for name, module in whole.named_modules()}
+    probe = _FirstMaps()
+    with borrowed(whole, "eager"), linear_maps(forward.module, probe.enter), probe:
+        forward.run()
+    found = [_described(names[id(module)], module, model.info.heads) for module in probe.found]
+    projections = [projection for projection in found if projection is not None]
+    if not found or len(projections) < len(found):
+        raise UnsupportedError(
+            f"{type(whole).__name__} does not read its heads through a linear map of their width: "
+            "they cannot be removed for good"
+        )
+    return dict(zip(_layers([entry.module for entry in projections]), projections, strict=True))
+
+
+class _FirstMaps(SoftmaxWatch):
+    """Notices each linear map that is the first to be entered after attention's softmax."""
+
+    def __init__(self) -> None:
+        super().__init__(1, {_LENGTH, _LENGTH + 1})  # a sink stands beside the keys
+        self._mixed = False
+        self.found: list[nn.Module] = []
+
+    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+        self._mixed = True
+        return compute()
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Before any linear map runs."""
+        if self._mixed:
+            self.found.append(module)
+            self._mixed = False
+
+
+def _described(name: str, module: nn.Module, heads: int) -> OutputProjection | None:
+    if not is_linear(module):
+        return None
+    axis = 1 if isinstance(module, nn.Linear) else 0
+    weight: Any = module.weight
+    return None if weight.shape[axis] % heads else OutputProjection(name, axis)
+
+
+def _layers(modules: list[str]) -> list[int]:
+    """The number of each layer: that in its name, or its place where one module serves several."""
+    numbers = [match[1] for module in modules if (match := _NUMBER.search(f".{module}."))]
+    if len(set(numbers)) == len(modules):
+        return [int(number) for number in numbers]
+    return list(range(len(modules)))
+
+
+class ValueNorms:
+    """‖v_j W_O^h‖₂ of a transformers model, whose output projections are found by a short run.
+
+    Raises UnsupportedError where they cannot be found.
+    """
+
+    def __init__(self, model: TransformersModel) -> None:
+        self._model = model
+        self._projections = find_output_projections(model)
+
+    def of(self, kind: Kind, layer: int, heads: int, value: Tensor) -> Tensor:
+        """(text, head, key) of a layer's value (text, key/value head, key, dim).
+
+        Raises UnsupportedError for another kind of attention than the model's first.
+        """
+        projection = self._projections.get(layer)
+        if kind != self._model.kinds[0] or projection is None:
+            raise UnsupportedError(
+                f"the output projections of {self._model.info.name!r} are known for its "
+                f"{self._model.kinds[0]} attention only: choose another view"
+            )
+        module: Any = self._model.model.get_submodule(projection.module)
+        weight = module.weight.movedim(projection.axis, 0)  # (heads · dim, output)
+        output = weight.unflatten(0, (heads, -1)).float()
+        if output.shape[1] != value.shape[-1]:
+            raise UnsupportedError(
+                f"the values of {self._model.info.name!r} are {value.shape[-1]} wide, its output "
+                f"projection reads {output.shape[1]} of each head: choose another view"
+            )
+        groups = heads // value.shape[1]
+        norms = [
+            (value[:, head // groups].float() @ output[head]).norm(dim=-1) for head in range(heads)
+        ]
+        return torch.stack(norms, dim=1)

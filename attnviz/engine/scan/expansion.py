@@ -1,0 +1,379 @@
+"""A batch that starts as one text and grows at each block by a copy for every ablation that begins.
+
+Ablating a head changes nothing before its layer, so all ablations share what comes before. A block
+is called on a few rows at a time: what it makes inside then stays in memory that is used again,
+where buffers of the whole batch would be new each time, and filled page by page. Copies that begin
+may share one row up to their attention, and the last block may go on with the last tokens only.
+
+A block is the nearest module above an attention that is an entry of a ``ModuleList``. A pass over
+one text is recorded first, for where among its arguments rows and tokens are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any, Literal, Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from attnviz.engine.hook_points import HookPoint, HookPoints, LostTrackError, enclosing_block
+
+__all__ = [
+    "STRATEGIES",
+    "BatchExpansion",
+    "BlockCall",
+    "RecordBlocks",
+    "RowIntervention",
+    "Strategy",
+]
+
+_Path: TypeAlias = tuple[int | str, ...]
+"""Where in nested arguments something is: (0, position, …) or (1, keyword, …)."""
+
+
+@dataclass(frozen=True)
+class BlockCall:
+    """One call of a block in a pass over one text.
+
+    hidden: where among its arguments the residual stream (1, token, width) is.
+    single: where other tensors of one row are.
+    folded: where tensors are whose rows are heads.
+    token_axes: of each tensor the axes that are as long as the text.
+    """
+
+    block: nn.Module
+    hidden: _Path
+    single: frozenset[_Path]
+    folded: frozenset[_Path]
+    token_axes: dict[_Path, tuple[int, ...]]
+
+
+class RecordBlocks:
+    """Takes down the calls of the blocks in a pass over one text, as an intervention of its points.
+
+    calls: in order.
+    entries: for each point of the pass, the number of the block call around it.
+    """
+
+    def __init__(self, root: nn.Module, points: HookPoints) -> None:
+        self._around = enclosing_block(root)
+        self._heads = {point.heads for point in points.found}
+        self._blocks = {
+            id(block): block
+            for point in points.found
+            if (block := self._around.get(id(point.module))) is not None
+        }
+        self.calls: list[BlockCall] = []
+        self.entries: list[int] = []
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record while this is open."""
+        with ExitStack() as hooks:
+            for block in self._blocks.values():
+                hook = block.register_forward_pre_hook(self._enter, with_kwargs=True)
+                hooks.callback(hook.remove)
+            yield
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        block = self._around.get(id(point.module))
+        if not self.calls or self.calls[-1].block is not block:
+            raise LostTrackError("an attention runs outside of a block")
+        self.entries.append(len(self.calls) - 1)
+        return outputs
+
+    def _enter(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tensors: dict[_Path, Tensor] = {}
+        _mapped((args, kwargs), lambda path, tensor: tensors.setdefault(path, tensor))
+        hidden = next((path for path, tensor in tensors.items() if _is_hidden(path, tensor)), None)
+        if hidden is None:
+            raise LostTrackError("a block has no hidden states among its arguments")
+        tokens = tensors[hidden].shape[1]
+        single = {path for path, tensor in tensors.items() if tensor.ndim > 1 and len(tensor) == 1}
+        folded = {
+            path
+            for path, tensor in tensors.items()
+            if tensor.ndim == 3 and len(tensor) in self._heads
+        }
+        self.calls.append(
+            BlockCall(
+                block,
+                hidden,
+                frozenset(single - {hidden}),
+                frozenset(folded - {hidden}),
+                {
+                    path: tuple(axis for axis, size in enumerate(tensor.shape) if size == tokens)
+                    for path, tensor in tensors.items()
+                },
+            )
+        )
+
+
+def _mapped(value: Any, change: Callable[[_Path, Tensor], Any], path: _Path = ()) -> Any:
+    """A copy of nested tuples, lists and dicts in which each tensor is changed."""
+    if isinstance(value, Tensor):
+        return change(path, value)
+    if type(value) in (tuple, list):
+        entries = [_mapped(entry, change, (*path, at)) for at, entry in enumerate(value)]
+        return type(value)(entries)
+    if type(value) is dict:
+        return {key: _mapped(entry, change, (*path, key)) for key, entry in value.items()}
+    return value
+
+
+def _is_hidden(path: _Path, tensor: Tensor) -> bool:
+    where, name = path[:2]
+    return (
+        tensor.ndim == 3
+        and len(tensor) == 1
+        and tensor.is_floating_point()
+        and (where == 0 or name == "hidden_states")
+    )
+
+
+SideInputs: TypeAlias = Literal["leave", "expand", "fold"]
+"""What becomes of a block's other arguments that have one row, such as masks and positions.
+
+leave: they stay, and broadcast.
+expand: they get as many rows as the batch, as views.
+fold: so they do, and those with a row for each head are repeated for each text.
+"""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How the rows of a batch are handed to a model's blocks.
+
+    side_inputs: what becomes of the other arguments.
+    late: copies that begin are one row until their attention puts out a row for each of them, and
+        broadcast against that row from there on; not in blocks of more than one attention.
+    """
+
+    side_inputs: SideInputs
+    late: bool
+
+
+_SIDE_INPUTS: tuple[SideInputs, ...] = ("leave", "expand", "fold")
+
+STRATEGIES: tuple[Strategy, ...] = tuple(
+    Strategy(side_inputs, late) for side_inputs, late in product(_SIDE_INPUTS, (True, False))
+)
+
+
+class RowIntervention(Protocol):
+    """Changes what heads put out, other ones in each row of a batch."""
+
+    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+        """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place."""
+        ...
+
+
+class _AttendedError(Exception):
+    """Ends the call of a block at its attention, whose outputs are then known."""
+
+
+class BatchExpansion:
+    """Grows the batch of one pass; itself an intervention that hands its rows on to another.
+
+    calls, entries: of a pass, as recorded.
+    added: how many copies of row 0 to append, by the number of a block call.
+    at_once: a block is called on at most so many rows.
+    kept: how many of the last tokens leave the last block; None for all. The others are zero.
+    order: the numbers of the points in the order in which they now run.
+    Raises LostTrackError where this is not possible.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[BlockCall],
+        entries: Sequence[int],
+        added: Mapping[int, int],
+        strategy: Strategy,
+        intervention: RowIntervention,
+        at_once: int,
+        kept: int | None = None,
+    ) -> None:
+        self._calls = calls
+        self._strategy = strategy
+        self._intervention = intervention
+        self._kept = kept
+        inside = [[at for at, call in enumerate(entries) if call == n] for n in range(len(calls))]
+        alone = {call for call, points in enumerate(inside) if len(points) == 1}
+        if kept and len(calls) - 1 not in alone:
+            raise LostTrackError("the last block has more than one attention")
+        self._parts: list[list[_Part]] = []
+        rows = 1
+        for call in range(len(calls)):
+            late = strategy.late and call in alone
+            self._parts.append(
+                [_Part(*each, False, False) for each in _pieces(0, rows, at_once)]
+                + [_Part(*each, True, late) for each in _pieces(rows, added.get(call, 0), at_once)]
+            )
+            rows += added.get(call, 0)
+        self._next = 0
+        self._part = _Part(0, 0, False, False)
+        self._attended: Tensor | None = None
+        self._stage: Literal["through", "attend", "go on"] = "through"
+        self.order = tuple(
+            point
+            for call, (points, parts) in enumerate(zip(inside, self._parts, strict=True))
+            for point in points * len(parts) * (2 if self._is_cut(call) else 1)
+        )
+
+    @contextmanager
+    def expanding(self) -> Iterator[None]:
+        """Grow one pass while this is open."""
+        with ExitStack() as restored:
+            for block in {id(call.block): call.block for call in self._calls}.values():
+                restored.enter_context(
+                    _replaced_forward(block, partial(self._run, block, block.forward))
+                )
+            yield
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        part = self._part
+        if self._stage == "go on":
+            assert self._attended is not None
+            return self._attended
+        if part.late and len(outputs) == 1:
+            outputs = outputs.repeat(part.rows, 1, 1, 1)
+        if len(outputs) != part.rows:
+            raise LostTrackError(f"expected {part.rows} rows, attention put out {len(outputs)}")
+        outputs = self._intervention.edit_rows(point, outputs, part.first)
+        if self._stage == "attend":
+            assert self._kept is not None
+            self._attended = outputs[:, -self._kept :].contiguous()
+            raise _AttendedError
+        return outputs
+
+    def _is_cut(self, call: int) -> bool:
+        return self._kept is not None and call == len(self._calls) - 1
+
+    def _run(self, block: nn.Module, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        number = self._next
+        if number >= len(self._calls) or self._calls[number].block is not block:
+            raise LostTrackError("the blocks run in another order than in the first pass")
+        self._next += 1
+        results = []
+        for part in self._parts[number]:
+            self._part = part
+            own_args, own_kwargs = self._taken(number, part, (args, kwargs))
+            if self._is_cut(number):
+                results.append(self._cut(plain, self._calls[number], own_args, own_kwargs))
+            else:
+                results.append(plain(*own_args, **own_kwargs))
+        return _joined(results, [part.rows for part in self._parts[number]])
+
+    def _taken(self, number: int, part: _Part, arguments: Any) -> Any:
+        """The arguments for the rows of one part."""
+        call, side_inputs = self._calls[number], self._strategy.side_inputs
+        before = sum(part.rows for part in self._parts[number] if not part.begins)
+        rows = 1 if part.late else part.rows
+
+        def take(path: _Path, tensor: Tensor) -> Tensor:
+            is_hidden, is_single = path == call.hidden, path in call.single
+            if is_hidden and len(tensor) not in (1, before):
+                raise LostTrackError(f"expected a batch of {before} rows, got {len(tensor)}")
+            if is_hidden or (is_single and (side_inputs != "leave" or len(tensor) == before > 1)):
+                # Another stack of the model may begin with one row again.
+                if len(tensor) == 1 or part.begins:
+                    return tensor[:1].expand(rows, *tensor.shape[1:])
+                return tensor[part.first : part.first + rows]
+            if path in call.folded and side_inputs == "fold":
+                return tensor.repeat(rows, *(1,) * (tensor.ndim - 1))
+            return tensor
+
+        return _mapped(arguments, take)
+
+    def _cut(
+        self, plain: Callable[..., Any], call: BlockCall, args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a block as far as its attention, and from there on over the last tokens alone.
+
+        The second call begins anew with these tokens; what its attention makes of them is replaced.
+        """
+        kept = self._kept or 0
+        tokens = 0
+
+        def shorten(path: _Path, tensor: Tensor) -> Tensor:
+            nonlocal tokens
+            axes = call.token_axes.get(path, ())
+            if path == call.hidden:
+                tokens = tensor.shape[1]
+            for axis in axes:
+                tensor = tensor.narrow(axis, tensor.shape[axis] - kept, kept)
+            return tensor
+
+        def lengthen(path: _Path, tensor: Tensor) -> Tensor:
+            if tensor.ndim != 3 or tensor.shape[1] != kept:
+                return tensor
+            whole = tensor.new_zeros(len(tensor), tokens, tensor.shape[2])
+            whole[:, -kept:] = tensor
+            return whole
+
+        self._stage = "attend"
+        try:
+            plain(*args, **kwargs)
+        except _AttendedError:
+            pass
+        else:
+            raise LostTrackError("a block ran without its attention")
+        self._stage = "go on"
+        args, kwargs = _mapped((args, kwargs), shorten)
+        result = plain(*args, **kwargs)
+        self._stage = "through"
+        return _mapped(result, lengthen)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of a batch that a block is called on at once.
+
+    first: the first of them; rows: how many. begins: whether they are copies of row 0 that begin.
+    late: whether these are one row up to their attention.
+    """
+
+    first: int
+    rows: int
+    begins: bool
+    late: bool
+
+
+def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
+    """(first, rows) of each piece."""
+    for start in range(first, first + rows, at_once):
+        yield start, min(at_once, first + rows - start)
+
+
+def _joined(results: Sequence[Any], rows: Sequence[int]) -> Any:
+    """What a block returned for parts of its rows, as it returns it for all of them."""
+    whole = results[0]
+    if len(results) == 1:
+        return whole
+    if isinstance(whole, Tensor):
+        broadcasts = whole.ndim == 0 or (
+            all(len(result) == 1 for result in results) and max(rows) > 1
+        )
+        return whole if broadcasts else torch.cat(list(results))
+    if type(whole) in (tuple, list):
+        return type(whole)(_joined(each, rows) for each in zip(*results, strict=True))
+    if type(whole) is dict:
+        return {key: _joined([result[key] for result in results], rows) for key in whole}
+    return whole
+
+
+@contextmanager
+def _replaced_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    own = vars(module)
+    before = {name: own[name] for name in ("forward",) if name in own}
+    own["forward"] = forward
+    try:
+        yield
+    finally:
+        del own["forward"]
+        own.update(before)

@@ -1,0 +1,257 @@
+"""From hidden states to loss, divergence and flips, without logits that outlive a small tile.
+
+With p the clean probabilities and δ the differences of the logits, both over the vocabulary:
+
+    μ = Σ p·δ = (p W)·(hidden′ − hidden),     KL(clean ‖ removed) = log(1 + Σ p·(exp(δ − μ) − 1))
+
+and the loss changes by KL + μ − δ of the token that came. Differences do not cancel: what changes
+nothing costs exactly zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+__all__ = ["Comparison", "Unembedding"]
+
+_Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
+
+_SAFE = 60.0
+"""Where a logit grows by more than this, p·exp δ may leave float32: such rows are computed anew."""
+
+_TILE = {"cpu": (1024, 512), "cuda": (8192, 8192)}
+"""Rows and words of a tile: one that stays in a cache, or that fills a GPU."""
+
+_CLEAN_BYTES = 48_000_000
+"""Of the clean logits and probabilities of the positions that are compared at once."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Removals against the clean run, in float32.
+
+    loss: (position,) clean cross-entropy in nats; NaN where no token is wanted.
+    loss_delta: (removal, position), removed minus clean; NaN where no token is wanted.
+    kl: (removal, position), KL(clean ‖ removed) in nats.
+    flips: (removal, position), whether the likeliest token is another.
+    """
+
+    loss: Tensor
+    loss_delta: Tensor
+    kl: Tensor
+    flips: Tensor
+
+
+@dataclass(frozen=True)
+class Unembedding:
+    """The vocabulary projection of a model, and what the model does to its logits.
+
+    weight, bias: (vocabulary, width), (vocabulary,) or None.
+    own: computes the logits (row, vocabulary) of hidden states (row, width) as the model does,
+        where that is more than weight and bias; None where it is not.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    own: Callable[[Tensor], Tensor] | None = None
+
+    def bytes_for(self, positions: int) -> int:
+        """What comparing at so many positions holds at most, beside what it is given."""
+        vocabulary, (rows, words) = self.weight.shape[0], self._tile(self.weight.device)
+        tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
+        return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Logits (row, vocabulary) of hidden states (row, width), in at least float32."""
+        if self.own is not None:
+            return self.own(rows).float()
+        rows = _wide(rows)
+        parts = [
+            rows @ _wide(self.weight[words]).T
+            + (0 if self.bias is None else _wide(self.bias[words]))
+            for words in self._words(rows.device)
+        ]
+        return torch.cat(parts, -1)
+
+    def logit_difference(
+        self, clean: Tensor, removed: Tensor, answer: int, foil: int
+    ) -> tuple[float, Tensor]:
+        """logit(answer) − logit(foil) of a clean row (width,); its change in (removal, width)."""
+        logits = self.logits(clean[None])[0]
+        before = float(logits[answer] - logits[foil])
+        change = _wide(removed) - _wide(clean)
+        if self.own is None:
+            weight = _wide(self.weight[[answer, foil]])
+            return before, change @ (weight[0] - weight[1])
+        after = self.logits(removed)
+        moved = after[:, answer] - after[:, foil] - before
+        return before, moved.masked_fill((change == 0).all(-1), 0)
+
+    def compare(self, clean: Tensor, removed: Tensor, wanted: Tensor) -> Comparison:
+        """Hold removals (removal, position, width) against the clean run (position, width).
+
+        wanted: (position,) the token that came next, -1 where none is known.
+        """
+        vocabulary = self.weight.shape[0]
+        at_once = max(1, min(len(clean), _CLEAN_BYTES // (12 * vocabulary)))
+        parts = [
+            self._compare(clean[some], removed[:, some], wanted[some])
+            for some in _slices(len(clean), at_once)
+        ]
+        return Comparison(
+            torch.cat([part.loss for part in parts]),
+            *(
+                torch.cat([getattr(part, name) for part in parts], 1)
+                for name in ("loss_delta", "kl", "flips")
+            ),
+        )
+
+    def _compare(self, clean: Tensor, removed: Tensor, wanted: Tensor) -> Comparison:
+        state = _Clean.of(self.logits(clean), wanted)
+        mean_weight = None if self.own else self._weight_mean(state.chances)
+        rows = self._tile(clean.device)[0]
+        if self.own is not None:
+            rows = max(1, min(rows, _CLEAN_BYTES // (8 * self.weight.shape[0])))
+        parts = []
+        for some in _slices(len(removed), max(1, rows // len(clean))):
+            change = _wide(removed[some]) - _wide(clean)
+            if mean_weight is None:
+                tile = self._own_changes(removed[some], change, state)
+                mean = (tile * state.chances).sum(-1)
+                found = _against(state, iter([(slice(0, tile.shape[-1]), tile)]), mean)
+            else:
+                mean = (change * mean_weight).sum(-1)
+                found = _against(state, self._changes(change), mean)
+            parts.append(self._repaired(found, state, clean, removed[some]))
+        loss_delta, kl, flips = (torch.cat(each) for each in zip(*parts, strict=True))
+        loss_delta = loss_delta.masked_fill(~state.known, torch.nan)
+        return Comparison(state.loss, loss_delta, kl, flips)
+
+    def _weight_mean(self, chances: Tensor) -> Tensor:
+        """p W of each position: (position, width)."""
+        mean: Tensor | None = None
+        for words in self._words(chances.device):
+            part = chances[:, words] @ _wide(self.weight[words])
+            mean = part if mean is None else mean.add_(part)
+        assert mean is not None
+        return mean
+
+    def _changes(self, change: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """δ of (removal, position, width), vocabulary slice by slice, each in the same buffer."""
+        removals, positions, width = change.shape
+        flat, buffer = change.reshape(-1, width), None
+        for words in self._words(change.device):
+            weight = _wide(self.weight[words]).T
+            if buffer is None or buffer.shape[1] != weight.shape[1]:
+                buffer = flat.new_empty(len(flat), weight.shape[1])
+            torch.mm(flat, weight, out=buffer)
+            yield words, buffer.view(removals, positions, -1)
+
+    def _own_changes(self, removed: Tensor, change: Tensor, state: _Clean) -> Tensor:
+        """δ of (removal, position, width) over the whole vocabulary."""
+        logits = self.logits(removed.flatten(0, 1)).view(*change.shape[:2], -1)
+        # The clean row was projected in another batch, which may round otherwise.
+        same = (change == 0).all(-1, keepdim=True)
+        return (logits - state.logits).masked_fill(same, 0)
+
+    def _repaired(self, found: _Found, state: _Clean, clean: Tensor, removed: Tensor) -> _Found:
+        """The same, with the rows that left the range of float32 computed by their logits."""
+        loss_delta, kl, flips = found
+        beyond = torch.isnan(loss_delta).nonzero()
+        for rows in _slices(len(beyond), max(1, _CLEAN_BYTES // (8 * self.weight.shape[0]))):
+            some, at = beyond[rows], beyond[rows, 1]
+            moved = self.logits(removed[some[:, 0], at])
+            scores = torch.log_softmax(moved, -1)
+            before = torch.log_softmax(state.logits[at], -1)
+            word = state.wanted[at, None]
+            where = tuple(some.T)
+            loss_delta[where] = (before.gather(-1, word) - scores.gather(-1, word))[:, 0]
+            kl[where] = (state.chances[at] * (before - scores)).sum(-1).clamp(min=0)
+            flips[where] = moved.argmax(-1) != state.top[at]
+        return loss_delta, kl, flips
+
+    def _words(self, device: torch.device) -> Iterator[slice]:
+        return _slices(self.weight.shape[0], self._tile(device)[1])
+
+    @staticmethod
+    def _tile(device: torch.device) -> tuple[int, int]:
+        return _TILE.get(device.type, _TILE["cpu"])
+
+
+@dataclass(frozen=True)
+class _Clean:
+    """The clean run at some positions, over the whole vocabulary.
+
+    logits, chances: (position, word). top: the likeliest word. wanted: the word that came, 0 where
+    it is not known. known: whether it is. loss: in nats, NaN where it is not.
+    """
+
+    logits: Tensor
+    chances: Tensor
+    top: Tensor
+    wanted: Tensor
+    known: Tensor
+    loss: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, wanted: Tensor) -> _Clean:
+        known = wanted >= 0
+        word = wanted.clamp(min=0)
+        scores = torch.log_softmax(logits, -1)
+        loss = -scores.gather(-1, word[:, None])[:, 0]
+        return cls(
+            logits,
+            scores.exp_(),
+            logits.argmax(-1),
+            word,
+            known,
+            loss.masked_fill(~known, torch.nan),
+        )
+
+
+def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor) -> _Found:
+    """Loss change, KL and flips of shape (removal, position); NaN where float32 does not reach.
+
+    tiles: δ (removal, position, word) of one slice of the vocabulary after the other; overwritten.
+    mean: Σ p·δ (removal, position).
+    """
+    expansion = torch.zeros_like(mean)
+    largest = torch.full_like(mean, -torch.inf)
+    best, top, wanted = largest.clone(), torch.zeros_like(mean), torch.zeros_like(mean)
+    scratch: Tensor | None = None
+    for words, delta in tiles:
+        if scratch is None or scratch.shape != delta.shape:
+            scratch = torch.empty_like(delta)
+        moved = torch.add(delta, state.logits[:, words], out=scratch)
+        torch.maximum(best, moved.amax(-1), out=best)
+        top = _picked(top, moved, state.top, words)
+        wanted = _picked(wanted, delta, state.wanted, words)
+        delta.sub_(mean[..., None])
+        torch.maximum(largest, delta.amax(-1), out=largest)
+        expansion += delta.expm1_().mul_(state.chances[:, words]).sum(-1)
+    kl = torch.log1p(expansion).clamp_(min=0)
+    # Written so that NaN is computed anew as well.
+    return (kl + mean - wanted).masked_fill(~(largest < _SAFE), torch.nan), kl, best > top
+
+
+def _picked(found: Tensor, tile: Tensor, word: Tensor, words: slice) -> Tensor:
+    """``found``, with the tile's entry of each position's word where the slice holds it."""
+    inside = (word >= words.start) & (word < words.start + tile.shape[-1])
+    at = (word - words.start).clamp(0, tile.shape[-1] - 1)
+    entry = tile.gather(-1, at[None, :, None].expand(tile.shape[0], -1, 1))[..., 0]
+    return torch.where(inside, entry, found)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """At least float32: half precision would lose the differences that are looked for."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def _slices(length: int, size: int) -> Iterator[slice]:
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))

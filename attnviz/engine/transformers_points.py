@@ -1,0 +1,231 @@
+"""Where the heads' outputs of a transformers model are met.
+
+A model that looks its attention function up is entered there. Of one that computes attention by
+itself they are the input of the output projection, which a probe finds: the first linear map that
+is entered after a softmax over the keys. Head h is columns hD … (h+1)D of it; the probe proves that
+by emptying one head's weights and looking for the columns that become zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from math import prod
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnviz.engine.attention_calls import (
+    Attended,
+    AttentionCall,
+    IncompleteError,
+    SoftmaxWatch,
+    borrowed,
+    taking_calls,
+)
+from attnviz.engine.forward_pass import ForwardPass
+from attnviz.engine.hook_points import (
+    CallCounter,
+    HookPoint,
+    HookPoints,
+    Intervention,
+    enclosing_block,
+    is_linear,
+    linear_maps,
+)
+from attnviz.engine.passes import WatchedCall, encoder_modules, watched
+from attnviz.errors import UnsupportedError
+from attnviz.models.attention_interface import uses_interface
+from attnviz.records import Kind
+
+__all__ = ["find_hook_points"]
+
+
+def find_hook_points(probe: ForwardPass) -> HookPoints:
+    """The hook points of a pass, in the order in which they run.
+
+    probe: a short pass over one text, whose lengths differ and are above one.
+    Raises UnsupportedError where they cannot be found, or heads are laid out otherwise.
+    """
+    found = _find_registered(probe) if uses_interface(probe.model) else None
+    return found or _find_projections(probe)
+
+
+def _find_registered(probe: ForwardPass) -> _Registered | None:
+    """None where the function does not see all of the pass's attention."""
+    found: list[HookPoint] = []
+
+    def answer(watch: WatchedCall) -> Attended:
+        output, weights = watch.call.own()
+        if output.ndim != 4:
+            raise IncompleteError
+        found.append(HookPoint(watch.kind, watch.layer, watch.call.module, *output.shape[2:]))
+        return output, weights
+
+    try:
+        watched(probe, answer)
+    except IncompleteError:
+        return None
+    return _Registered(probe, tuple(found)) if found else None
+
+
+class _Registered:
+    """Every call of an attention function in a pass of ``probe``'s module."""
+
+    def __init__(self, probe: ForwardPass, found: tuple[HookPoint, ...]) -> None:
+        self._probe = probe
+        self.found = found
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        with borrowed(self._probe.model):
+            yield
+
+    @contextmanager
+    def intervening(
+        self, intervention: Intervention, order: Sequence[int] | None = None
+    ) -> Iterator[None]:
+        counter = CallCounter(self._probe.module, self.found, intervention, order)
+
+        def attend(call: AttentionCall) -> Attended:
+            output, weights = call.own()
+            return counter.edit(call.module, output), weights
+
+        with counter.counting(), taking_calls(attend):
+            yield
+
+
+def _find_projections(probe: ForwardPass) -> _Projections:
+    with borrowed(probe.model):
+        run = _Find(probe)
+        with run.watching(), run:
+            probe.run()
+    name = type(probe.model).__name__
+    layers = getattr(probe.model.config, "num_hidden_layers", None)
+    if not run.found or run.pending:
+        raise UnsupportedError(
+            f"{name} computes attention by itself and its output projections were not found: "
+            f"its heads cannot be removed"
+        )
+    if len(probe.kinds) == 1 and layers not in (None, len(run.found)):
+        raise UnsupportedError(
+            f"{name} has {layers} layers, attention was found in {len(run.found)}: "
+            f"which layers these are cannot be told"
+        )
+    return _Projections(probe, tuple(run.found), run.token_axis)
+
+
+class _Projections:
+    """The output projections of a pass of ``probe``'s module.
+
+    token_axis: the axis of a projection's input (1, or 0 in models that put the batch second).
+    """
+
+    def __init__(self, probe: ForwardPass, found: tuple[HookPoint, ...], token_axis: int) -> None:
+        self._probe = probe
+        self._token_axis = token_axis
+        self.found = found
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        with borrowed(self._probe.model):
+            yield
+
+    @contextmanager
+    def intervening(
+        self, intervention: Intervention, order: Sequence[int] | None = None
+    ) -> Iterator[None]:
+        counter = CallCounter(self._probe.module, self.found, intervention, order)
+        shapes = {id(point.module): (point.heads, point.dim) for point in self.found}
+
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            outputs = args[0].unflatten(-1, shapes[id(module)])
+            if self._token_axis == 0:
+                outputs = outputs.transpose(0, 1)
+            outputs = counter.edit(module, outputs)
+            if self._token_axis == 0:
+                outputs = outputs.transpose(0, 1)
+            return (outputs.flatten(-2), *args[1:])
+
+        with ExitStack() as hooks:
+            hooks.enter_context(counter.counting())
+            for module in {id(point.module): point.module for point in self.found}.values():
+                hooks.callback(module.register_forward_pre_hook(enter).remove)
+            yield
+
+
+class _Find(SoftmaxWatch):
+    """Takes down the first linear layer after each softmax, and where one head lies in its input.
+
+    One head's weights are emptied in every layer: the last head's.
+    """
+
+    def __init__(self, probe: ForwardPass) -> None:
+        super().__init__(1, probe.lengths)
+        self._probe = probe
+        self._encoder = encoder_modules(probe)
+        self._blocks = enclosing_block(probe.module)
+        self._block: nn.Module | None = None
+        self.found: list[HookPoint] = []
+        self.pending: Sequence[int] | None = None
+        self.token_axis = 1
+
+    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+        weights = compute()
+        if self.pending is not None:
+            raise _refused(self._probe, "two attentions share one output projection")
+        self.pending = scores
+        emptied = weights.clone()
+        emptied.flatten(0, -3)[-1] = 0
+        return emptied
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the linear layers, and the blocks around them, while this is open."""
+        blocks = {id(block): block for block in self._blocks.values()}
+        with ExitStack() as hooks:
+            for block in blocks.values():
+                hooks.callback(block.register_forward_pre_hook(self._enter_block).remove)
+            hooks.enter_context(linear_maps(self._probe.module, self._enter_linear))
+            yield
+
+    def _enter_block(self, block: nn.Module, args: tuple[Any, ...]) -> None:
+        self._block = block
+
+    def _enter_linear(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if self.pending is None or not args or not is_linear(module):
+            return
+        scores, self.pending = self.pending, None
+        if self._blocks.get(id(module)) is not self._block:
+            raise _refused(self._probe, "it lies outside the block of its softmax")
+        kind = self._kind(module, scores[-1])
+        heads = prod(scores[:-2])
+        dim = self._width(args[0], scores[-2], heads)
+        layer = sum(point.kind == kind for point in self.found)
+        self.found.append(HookPoint(kind, layer, module, heads, dim))
+
+    def _width(self, merged: Tensor, tokens: int, heads: int) -> int:
+        """How wide a head is, once its columns are seen to be where they are expected."""
+        if merged.ndim != 3 or merged.shape[-1] % heads or 1 not in merged.shape[:2]:
+            raise _refused(self._probe, f"the projection's input is {tuple(merged.shape)}")
+        self.token_axis = 1 if merged.shape[0] == 1 else 0
+        empty = (merged.reshape(*merged.shape[:2], heads, -1) == 0).all(-1).flatten(0, 1).all(0)
+        if merged.shape[self.token_axis] != tokens or empty.tolist() != [False] * (heads - 1) + [
+            True
+        ]:
+            raise _refused(self._probe, "its heads do not lie side by side")
+        return int(merged.shape[-1] // heads)
+
+    def _kind(self, module: nn.Module, keys: int) -> Kind:
+        if len(self._probe.kinds) == 1:
+            return self._probe.kinds[0]
+        if id(module) in self._encoder:
+            return "encoder"
+        return "cross" if keys == self._probe.keys("cross") else "decoder"
+
+
+def _refused(probe: ForwardPass, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{type(probe.model).__name__} computes attention by itself, and its output projection "
+        f"was not recognised ({why}): its heads cannot be removed"
+    )

@@ -1,0 +1,45 @@
+"""Scans of small models, opened for a test."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnviz.engine.effects import ScanOptions, Variant
+from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.records import Input
+
+from .architectures import inputs_of
+
+__all__ = ["IDS", "every", "input_of", "measured", "torch_scan"]
+
+IDS = tuple(inputs_of("gpt2")["input_ids"][0].tolist())
+
+
+def input_of(inputs) -> Input:
+    """What a model of transformers is called with, as attnviz takes it."""
+    target = inputs.get("decoder_input_ids")
+    ids = inputs["input_ids"][0].tolist()
+    return Input.of_ids(ids, None if target is None else target[0].tolist())
+
+
+def torch_scan(model, texts=(IDS,), references=(), kind="self", mask=None, **options) -> TorchScan:
+    """A scan over token ids, or inputs."""
+    inputs = [one if isinstance(one, Input) else Input.of_ids(one) for one in texts]
+    others = [Input.of_ids(ids) for ids in references]
+    patchable = patchable_transformers(model, kind, inputs[0], mask)
+    return TorchScan(patchable, inputs, ScanOptions(**options), others)
+
+
+def every(scan) -> list[Variant]:
+    """Each head alone."""
+    return [Variant(((layer, head),)) for layer, some in scan.heads.items() for head in range(some)]
+
+
+def measured(scan, variants, text=0):
+    """Each metric as an array in the order of ``variants``."""
+    found = {}
+    for piece in scan.scan(text, variants, range(len(variants))):
+        for name, values in piece.metrics.items():
+            found.setdefault(name, np.full(len(variants), np.nan))[list(piece.variants)] = values
+    return found
