@@ -1,4 +1,4 @@
-"""Which directory a checkpoint is, which of its files are needed, and whether they are whole."""
+"""Which files of a checkpoint are needed, and whether they are on this machine and whole."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ import torch
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.foreign import foreign, tokenizing
+from attnviz.models.model import Vocabulary, beyond_training, frame_of
 from attnviz.models.pieces import token_texts
-from attnviz.models.training_note import beyond_training
-from attnviz.models.vocabulary import Vocabulary, frame_of
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["TransformersModel"]
