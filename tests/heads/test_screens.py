@@ -86,7 +86,7 @@ def drawn(screen: Screen) -> Callable[..., str]:
         view, theme, width, heads = BUNDLED[name]
         record = capture(model, model.encode(SENTENCE), kind="self", heads=heads)
         if name.startswith("token"):
-            view = dataclasses.replace(view, words=[find_word(record, "cat")])
+            view = view._replace(words=[find_word(record, "cat")])
         report = heads_report(record, heads is not None, text=SENTENCE)
         return screen(nudged(report, factor), view, theme, width).plain
 

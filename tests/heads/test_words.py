@@ -97,8 +97,8 @@ def test_the_reading_explains_what_is_shown(reports: Reports) -> None:
         )
         where = f"{report.name(strongest.layer, strongest.head)}, {share(strongest.trait.score)}."
         label = label_named(name)
-        told = f"{name} ({label.letter}): {label.meaning}; clearest of those named so: {where}"
-        assert told in said
+        opening = f"{name} ({label.letter}): {label.meaning}"
+        assert f"{opening}; clearest of those named so: {where}" in said
     assert "moved:" not in said
     assert "moved:" in " ".join(explanation(compare_heads([report, report])))
 

@@ -49,7 +49,7 @@ def test_killed_three_times_and_resumed(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "scan.jsonl"
-    arguments = ("ablate", "--texts", str(texts), "--resume", str(path), "--json")
+    arguments = ("ablate", "--texts", str(texts), "--resume", str(path), "--json", "--quiet")
     for enough in (2, 5, 12):
         process = subprocess.Popen(
             [*program, *arguments],
@@ -67,7 +67,7 @@ def test_killed_three_times_and_resumed(
     removals = [entry["text"] for entry in done if entry["part"] == "removals"]
     assert removals == list(range(COUNT))  # nothing was measured twice
     assert len(done) > before
-    whole = run("ablate", "--texts", str(texts), "--json").document
+    whole = run("ablate", "--texts", str(texts), "--json", "--quiet").document
     for document in (resumed, whole):
         document.pop("seconds")
     assert resumed == whole
