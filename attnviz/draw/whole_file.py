@@ -1,4 +1,4 @@
-"""Files and directories are written whole or not at all.
+"""Files and directories are written whole or not at all, by one process at a time.
 
 An old file is replaced only by a finished new one; under the name of a directory stands nothing
 until it is done.
@@ -18,7 +18,36 @@ from typing import BinaryIO
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 
-__all__ = ["check_new_directory", "check_writable", "whole_directory", "whole_file"]
+__all__ = ["check_new_directory", "check_writable", "held", "lock", "whole_directory", "whole_file"]
+
+
+def lock(descriptor: int, name: str) -> None:
+    """Keep other runs off an open file while this process has it open, where the system can.
+
+    name: as it is shown. UsageError where another run has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(f"another run is writing {name}: wait for it, or name another") from error
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Keep other runs out of a directory that is there; UsageError where one is in it."""
+    if os.name == "nt":  # opens no directories
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        lock(descriptor, visible(repr(str(directory))))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _failure(path: Path, error: OSError | RuntimeError) -> LoadError:
