@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnviz.cli.texts_input import Texts
+from attnviz.engine.capture import Choice, target_tokens
 from attnviz.errors import UsageError
-from attnviz.models.model import Model
+from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import Tokens
 
-__all__ = ["encode_texts", "single_token"]
+__all__ = ["encode_texts", "single_token", "written_targets"]
 
 _MOST_PIECES = 8
 
@@ -43,6 +46,18 @@ def _encode(model: Model, text: str, place: str, truncate: bool, least: int) -> 
             f"{least}, one to read and one to predict"
         )
     return tokens
+
+
+def written_targets(
+    model: Model, texts: Sequence[Tokens], choice: Choice | None = None
+) -> tuple[Tokens, ...]:
+    """What the decoder of an encoder–decoder writes for each text; empty for other models.
+
+    choice: of a text of its own for the decoder; by default the model writes.
+    """
+    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
+        return ()
+    return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
 def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
