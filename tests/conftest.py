@@ -30,7 +30,8 @@ from rich.console import Console
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.palette import colour_table, to_hex
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
+from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.records import (
     AttentionRecord,
     HeadsReport,
@@ -352,6 +353,29 @@ def look() -> Callable[..., Terminal]:
         return Terminal(rows, steps)
 
     return show
+
+
+def measured(
+    name: str,
+    weights: np.ndarray,
+    ids: Sequence[int] | None = None,
+    special: Sequence[bool] | None = None,
+    *,
+    causal: bool = True,
+) -> np.ndarray:
+    """One measure of whole matrices (..., query, key); every token different unless told."""
+    queries, keys = weights.shape[-2:]
+    kind: Kind = "self" if queries == keys else "cross"
+
+    def tokens(count: int) -> Tokens:
+        return Tokens(
+            tuple(range(count)) if ids is None else tuple(ids),
+            ("x",) * count,
+            (False,) * count if special is None or len(special) != count else tuple(special),
+        )
+
+    text = TextFacts(tokens(queries), tokens(keys), Conditions(kind, causal))
+    return whole_scores(text, weights, [name])[name]
 
 
 @pytest.fixture(scope="session")

@@ -153,7 +153,7 @@ def _target(report: AblationReport, request: Request) -> str | None:
 def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
     """The attention of the ablated heads over the first text, or only of the ranked ones."""
     from attnviz.engine.capture import capture
-    from attnviz.measures.traits import head_scores
+    from attnviz.measures.one_text import head_scores
     from attnviz.records import HeadsReport
 
     wanted = {head for effect in report.effects for head in effect.variant.heads}

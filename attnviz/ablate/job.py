@@ -20,8 +20,7 @@ from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.models.fingerprint import weights_fingerprint
-from attnviz.models.model import Model, NumpyModel
+from attnviz.models.model import Model, NumpyModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, ModelInfo, Tokens
 

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import (
     Score,
     attention_output,
+    causal_mask,
+    combine_masks,
     masked_softmax,
     merge_heads,
     project,
     scores_by,
 )
-from attnviz.attention.masks import causal_mask, combine_masks
 from attnviz.attention.shape import AttentionShape
 
 __all__ = ["NumpyAttention"]

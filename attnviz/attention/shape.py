@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from attnviz.attention.functional import Array, repeat_kv_heads, split_heads
-from attnviz.attention.rotary import apply_rotary, rotary_tables
+from attnviz.attention.functional import (
+    Array,
+    apply_rotary,
+    repeat_kv_heads,
+    rotary_tables,
+    split_heads,
+)
 
 __all__ = ["AttentionShape"]
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.llama_config import LLAMA_PROJECTIONS
+from attnviz.attention.decoder_config import LLAMA_PROJECTIONS, DecoderConfig
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.errors import UsageError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -18,7 +19,9 @@ from rich.progress import (
 )
 
 from attnviz.draw.labels import visible
-from attnviz.models.transfer import Progress as Report
+
+if TYPE_CHECKING:  # it brings the hub's client
+    from attnviz.models.download import Progress as Report
 
 __all__ = ["bars"]
 

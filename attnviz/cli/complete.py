@@ -22,6 +22,6 @@ def complete_shape(incomplete: str) -> list[str]:
 
 def complete_label(incomplete: str) -> list[str]:
     """The labels of heads that begin with what was typed."""
-    from attnviz.measures.records import LABELS
+    from attnviz.measures.registry import LABELS
 
     return [name for name in LABELS if name.startswith(incomplete)]

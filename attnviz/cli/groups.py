@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields
 from types import GenericAlias
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -19,6 +19,7 @@ from attnviz.errors import UsageError
 
 __all__ = ["SETTINGS", "Options", "argument", "command", "flag", "option"]
 
+_LITERAL: Any = Literal
 _LARGEST = 2**63 - 1
 """The largest whole number that torch and NumPy take."""
 
@@ -48,8 +49,8 @@ def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """An option called as its field is; ``name`` says it otherwise, ``short`` has more names.
 
     default: ``...`` where it must be given. A field of type ``tuple`` may be given several times.
-    ``words=True`` reads the value as UTF-8
-    whatever the locale made of its bytes. All else goes to Typer.
+    ``choices`` are the values that there are, where the type does not list them. ``words=True``
+    reads the value as UTF-8 whatever the locale made of its bytes. All else goes to Typer.
     """
     return field(default=default, metadata={"metavar": metavar, "help": help, **more})
 
@@ -110,6 +111,8 @@ def _parameter(one: Field[Any], kind: Any, panel: str | None) -> inspect.Paramet
     given = {"rich_help_panel": panel, **one.metadata}
     given.pop("words", None)
     given.pop("endings", None)
+    if "choices" in given:
+        kind = _LITERAL[given.pop("choices")] | None
     default = {} if one.default is ... else {"default": one.default}
     if get_origin(kind) is tuple:
         kind, default = GenericAlias(list, get_args(kind)[:1]) | None, {"default": None}

@@ -154,10 +154,9 @@ def load_options(
     shaping: further options that were given and shape ``mha`` alone.
     Raises UsageError for options that ``name`` does not heed.
     """
-    from attnviz.models.resolve import LoadOptions
-    from attnviz.models.unheeded import refuse_unheeded
+    from attnviz.models.resolve import LoadOptions, refuse_ignored
 
     shape = own.shape if own is not None else {}
     options = LoadOptions(**vars(loading), seed=seed, **shape)
-    refuse_unheeded(name, options, (*shape, *shaping))
+    refuse_ignored(name, options, (*shape, *shaping))
     return options

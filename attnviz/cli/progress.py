@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from attnviz.draw.labels import visible
-from attnviz.models.transfer import Progress
+
+if TYPE_CHECKING:  # it brings the hub's client
+    from attnviz.models.download import Progress
 
 __all__ = ["loading"]
 

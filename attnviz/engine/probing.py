@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from attnviz.engine.capture import capture, observe
 from attnviz.engine.observer import Observer
 from attnviz.errors import UsageError
-from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.random_twin import random_twin
-from attnviz.models.vocabulary import HasVocabulary, Vocabulary, random_copies
+from attnviz.models.model import HasVocabulary, Model, TwoStackModel, Vocabulary, random_copies
+from attnviz.models.resolve import random_twin
 from attnviz.records import Input, Kind, Tokens
 
 __all__ = ["Probing", "open_probing"]

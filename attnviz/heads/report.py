@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
 from attnviz.measures.words import joined, word_spans
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
 

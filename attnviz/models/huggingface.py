@@ -30,15 +30,14 @@ from attnviz.models.checkpoint_files import (
     weight_files,
 )
 from attnviz.models.checkpoint_weights import arguments, needed_memory, open_weights
+from attnviz.models.download import Progress
 from attnviz.models.foreign import foreign, quietly, tokenizing
 from attnviz.models.hub import find_checkpoint
 from attnviz.models.memory import require_memory
-from attnviz.models.placement import find_device, find_dtype
+from attnviz.models.model import stated_revision, trained_tokens
+from attnviz.models.placement import drawing, find_device, find_dtype
 from attnviz.models.ready import made_ready
-from attnviz.models.seeded import drawing
 from attnviz.models.shapes import Shape
-from attnviz.models.training_note import stated_revision, trained_tokens
-from attnviz.models.transfer import Progress
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.reading import read_json
 

@@ -1,7 +1,8 @@
-"""Says what an opened model is; one that was loaded here is moved to its device first."""
+"""Prepares a transformers model for use: drawn anew or moved to its device, then described."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,12 @@ from attnviz.errors import UsageError
 from attnviz.models.architecture import context_length, read_shape
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.foreign import foreign
+from attnviz.models.memory import require_memory
+from attnviz.models.placement import drawing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind, ModelInfo
 
-__all__ = ["handed_over", "made_ready"]
+__all__ = ["handed_over", "made_ready", "redrawn"]
 
 _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NAMED = 3
@@ -64,6 +67,20 @@ def handed_over(model: Any, tokenizer: Any) -> TransformersModel:
     name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
     return _described(name, model, tokenizer, revision, "loaded", None, ())
+
+
+def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
+    """The same class and config with weights drawn from ``seed``, on the same device.
+
+    Raises LoadError where the memory does not hold it.
+    """
+    whole = model.model
+    name = model.info.name
+    size = sum(weight.numel() * weight.element_size() for weight in whole.parameters())
+    require_memory(name, size, whole.device)
+    with foreign(f"{name!r} cannot be built anew"), drawing(whole.dtype, seed):
+        twin = type(whole)(copy.deepcopy(whole.config))
+    return made_ready(name, twin, model.tokenizer, whole.device, seed=seed)
 
 
 def _described(

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnviz.models.checkpoint_files import read_config
-from attnviz.models.local import local_directory
+from attnviz.models.checkpoint_files import local_directory, read_config
 from attnviz.models.resolve import resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.params.config.read import spec_from_config

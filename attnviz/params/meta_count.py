@@ -19,8 +19,8 @@ from attnviz.models.architecture import text_config
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.checkpoint_files import check_layers
 from attnviz.models.foreign import foreign
-from attnviz.params.config.adapter import MOST
 from attnviz.params.counting.cache import CacheKind, Kept
+from attnviz.params.specs import MOST
 
 __all__ = ["MetaCount", "count_on_meta"]
 

@@ -16,9 +16,16 @@ from torch import Tensor
 
 from attnviz.errors import LoadError
 from attnviz.models.architecture import resized
-from attnviz.models.cut_tensors import HeadShape, OutputProjection, UncutError, cut_tensors
+from attnviz.models.cut_tensors import (
+    CutPlan,
+    HeadShape,
+    OutputProjection,
+    Removed,
+    UncutError,
+    cut_plans,
+    cut_tensors,
+)
 from attnviz.models.foreign import foreign
-from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.models.huggingface import public_class
 
 __all__ = ["Smaller", "count_parameters", "shell_of", "smaller_models"]

@@ -23,9 +23,15 @@ from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import HeadShape, OutputProjection, silenced
+from attnviz.models.cut_tensors import (
+    CutPlan,
+    HeadShape,
+    OutputProjection,
+    Removed,
+    cut_plans,
+    silenced,
+)
 from attnviz.models.foreign import foreign
-from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
 from attnviz.models.transformers_model import TransformersModel

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnviz.attention.masks import padding_mask
+from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 

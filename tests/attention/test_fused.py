@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from attnviz.attention.fused import fused_attention
+from attnviz.attention.module import fused_attention
 
 BATCH, HEADS, TOKENS, WIDTH = 2, 3, 7, 5
 

@@ -5,8 +5,12 @@ import pytest
 import torch
 from torch.nn import functional as reference
 
-from attnviz.attention.functional import scaled_dot_product_attention
-from attnviz.attention.masks import causal_mask, combine_masks, padding_mask
+from attnviz.attention.functional import (
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    scaled_dot_product_attention,
+)
 
 SIDES = [(3, 3), (2, 4), (4, 2), (1, 3), (0, 2)]
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.attention.functional import additive_scores, masked_softmax, scores_by
-from attnviz.attention.masks import causal_mask
+from attnviz.attention.functional import additive_scores, causal_mask, masked_softmax, scores_by
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 

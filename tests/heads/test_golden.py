@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
 from attnviz.measures.words import word_spans
 from attnviz.models.bundled import Bundled
 from attnviz.records import AttentionRecord, HeadsReport

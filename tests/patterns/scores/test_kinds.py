@@ -10,7 +10,7 @@ import transformers
 
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.heads.rollout import rollout
-from attnviz.measures.records import RELATIONS
+from attnviz.measures.registry import RELATIONS
 from attnviz.models.ready import made_ready
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.patterns.score import score_patterns

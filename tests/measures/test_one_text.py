@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnviz.measures.scores import uniform_weights
-from attnviz.measures.traits import MEASURES, TRAITS, head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
+from attnviz.measures.registry import OF_ONE_TEXT, label_named
+from attnviz.measures.rows import uniform_weights
 from attnviz.records import AttentionRecord, HeadScores, Trait
 
 MakeRecord = Callable[..., AttentionRecord]
@@ -37,7 +38,7 @@ PERFECT = {
 @pytest.mark.parametrize("name", PERFECT)
 def test_a_perfect_head_has_its_trait(name: str, make_record: MakeRecord) -> None:
     trait = head_scores(make_record([PERFECT[name]], IDS))[0].trait
-    assert (trait.name, trait.letter) == (name, TRAITS[name])
+    assert (trait.name, trait.letter) == (name, label_named(name).letter)
     assert trait.score == pytest.approx(1)
 
 
@@ -117,7 +118,7 @@ def test_every_measure_has_its_place_and_order(make_record: MakeRecord) -> None:
     found = head_scores(record)
     assert [(entry.layer, entry.head) for entry in found] == [(0, h) for h in range(len(PERFECT))]
     for entry in found:
-        assert tuple(entry.scores) == MEASURES
+        assert tuple(entry.scores) == OF_ONE_TEXT
         assert all(value is None or type(value) is float for value in entry.scores.values())
 
 
@@ -148,7 +149,7 @@ def test_weights_that_are_no_numbers_have_no_scores(make_record: MakeRecord) -> 
 
 
 def _entry(head: int, name: str, score: float, base: float = 0.2) -> HeadScores:
-    return HeadScores(0, head, {}, Trait(name, TRAITS[name], score, base))
+    return HeadScores(0, head, {}, Trait(name, label_named(name).letter, score, base))
 
 
 def test_telling_heads_show_each_trait_before_a_second_of_one() -> None:

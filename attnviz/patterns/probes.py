@@ -8,19 +8,60 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.errors import LoadError
-from attnviz.measures.records import LABELS, RELATIONS, STATISTICS, AnnotatedSentence, WordPair
+from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
 from attnviz.reading import read_bytes
 
-__all__ = ["natural_texts", "read_probe_file", "shipped_sentences"]
+__all__ = [
+    "AnnotatedSentence",
+    "WordPair",
+    "natural_texts",
+    "read_probe_file",
+    "shipped_sentences",
+]
 
 _DIRECTORY = Path(__file__).resolve().parent.parent / "data" / "probes"
 _COLUMNS = ("text", "pairs", "words")
 _NEEDED = ("text", "pairs")
 _PAIR = re.compile(r"([a-z][a-z0-9_-]*):([0-9]{1,9})>([0-9]{1,9})")
 _TAKEN = (set(LABELS) | set(STATISTICS)) - set(RELATIONS)
+
+
+@dataclass(frozen=True)
+class WordPair:
+    """Two words that belong together.
+
+    relation: such as ``subject``.
+    dependent, head: their indices among the sentence's words.
+    """
+
+    relation: str
+    dependent: int
+    head: int
+
+
+@dataclass(frozen=True)
+class AnnotatedSentence:
+    """A sentence of which a person has said which words belong together.
+
+    text: as a model reads it.
+    words: of each word the range of its characters in ``text``, without marks at its ends.
+    pairs: what belongs together.
+    line: of its file, counted from 1.
+    """
+
+    text: str
+    words: tuple[range, ...]
+    pairs: tuple[WordPair, ...]
+    line: int
+
+    def __post_init__(self) -> None:
+        for pair in self.pairs:
+            if not {pair.dependent, pair.head} <= set(range(len(self.words))):
+                raise ValueError(f"no such words: {pair}")
 
 
 def natural_texts() -> tuple[str, ...]:

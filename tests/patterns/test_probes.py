@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.engine import probes
-from attnviz.engine.probes import natural_texts, read_probe_file, shipped_sentences
 from attnviz.errors import LoadError
-from attnviz.measures.records import RELATIONS, WordPair
+from attnviz.measures.registry import RELATIONS
+from attnviz.patterns import probes
+from attnviz.patterns.probes import WordPair, natural_texts, read_probe_file, shipped_sentences
 
 
 def word(sentence, index: int) -> str:
