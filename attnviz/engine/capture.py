@@ -42,6 +42,7 @@ __all__ = [
     "observe_queries_keys",
     "require_maps",
     "target_tokens",
+    "written_targets",
 ]
 
 _ROUNDING = 0.02
@@ -148,6 +149,15 @@ def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Token
         f"the target has {len(target):,} tokens, the decoder of {model.info.name!r} takes at most "
         f"{limit:,}: shorten it, or add --truncate to cut it there"
     )
+
+
+def written_targets(
+    model: Model, texts: Sequence[Tokens], choice: Choice | None = None
+) -> tuple[Tokens, ...]:
+    """The decoder's tokens for each text; empty for models without a decoder."""
+    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
+        return ()
+    return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
 def _looking_tokens(model: PairModel, tokens: Tokens, choice: Choice) -> Tokens:
