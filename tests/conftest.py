@@ -30,7 +30,7 @@ from rich.console import Console
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.palette import colour_table, to_hex
-from attnviz.measures.one_text import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.records import (
     AttentionRecord,
@@ -311,7 +311,7 @@ def make_report(
     scores = head_scores(record)
     if sorted_by is not None:
         scores = tuple(sorted(scores, key=lambda entry: entry.scores[sorted_by] or 0.0))
-    notable = telling_heads(scores, 3)
+    notable = notable_heads(scores, 3)
     return HeadsReport(record, scores, notable, selected, index_base, sorted_by, text, target)
 
 

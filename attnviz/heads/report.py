@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.measures.one_text import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.words import joined, word_spans
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
 
@@ -52,7 +52,7 @@ def heads_report(
     if sort is not None:
         heads = _sorted(heads, sort, smallest_first)
     ranked = [(entry.layer, entry.head) for entry in heads[:_NOTABLE]]
-    notable = tuple(ranked) if sort is not None else telling_heads(heads, _NOTABLE)
+    notable = tuple(ranked) if sort is not None else notable_heads(heads, _NOTABLE)
     if target is None and text and record.kind in ("decoder", "cross"):
         target = joined(record.queries)
     return HeadsReport(record, heads, notable, selected, index_base, sort, text, target)

@@ -6,7 +6,7 @@ the heads of a layer, Â = ½ Ā + ½ I for the residual stream, R₁ = Â₁ an
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,40 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
-from attnviz.measures.records import Rollout
 from attnviz.models.model import Model
-from attnviz.records import Input, Kind, Tokens
+from attnviz.records import Input, Kind, ModelInfo, Tokens
 
-__all__ = ["followed", "rollout"]
+__all__ = ["Rollout", "followed", "rollout"]
 
 Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Attention followed through all layers (Abnar & Zuidema 2020).
+
+    kind: the attention that was followed; cross attention cannot be.
+    tokens: of both axes.
+    matrix: float64 (query, key): how much of each output comes from each input token; rows sum to
+        one.
+    raw: float64 (query, key): the mean over the heads of the last layer's weights.
+    layers: how many were followed.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    causal: bool
+    tokens: Tokens
+    matrix: NDArray[np.float64]
+    raw: NDArray[np.float64]
+    layers: int
+
+    def __post_init__(self) -> None:
+        shape = (len(self.tokens), len(self.tokens))
+        if self.matrix.shape != shape or self.raw.shape != shape:
+            raise ValueError(
+                f"expected matrices of shape {shape}, got {self.matrix.shape}, {self.raw.shape}"
+            )
 
 
 def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document, Part
     from attnviz.engine.capture import Choice
-    from attnviz.measures.records import Rollout
+    from attnviz.heads.rollout import Rollout
     from attnviz.models.resolve import LoadOptions
 
 __all__ = ["EXAMPLES", "RolloutReport", "SelfAttention", "View", "rollout"]

@@ -10,7 +10,7 @@ from attnviz.measures.registry import OF_ONE_TEXT, UNLABELLED, label_named, of_f
 from attnviz.measures.rows import Conditions, TextFacts, uniform_weights, whole_scores
 from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, Trait
 
-__all__ = ["head_scores", "telling_heads"]
+__all__ = ["head_scores", "notable_heads"]
 
 _EVEN = 0.6
 """The normalised entropy from which a head without another label is called spread."""
@@ -75,7 +75,7 @@ def _named(name: str, score: float | None, base: float | None) -> Trait:
     return Trait(name, label_named(name).letter, *known)
 
 
-def telling_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
+def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
     """The ``count`` heads worth a full map: each label's strongest first, then the next ones.
 
     Heads that look elsewhere come before those that look at their own token, and heads without a

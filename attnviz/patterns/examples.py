@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from attnviz.engine.probing import Probing
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import View
+from attnviz.patterns.probes import COPIES, OWN, ProbeText
 from attnviz.patterns.records import Example, PatternReport, PatternScores
 from attnviz.patterns.sums import in_view
-from attnviz.patterns.texts import COPIES, OWN, ProbeText
 from attnviz.records import Input, Kind, Tokens
 
 __all__ = ["examples_of"]

@@ -14,7 +14,49 @@ from numpy.typing import NDArray
 from attnviz.measures.rows import View
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Control", "Example", "PatternReport", "PatternScores", "Probe"]
+__all__ = [
+    "AnnotatedSentence",
+    "Control",
+    "Example",
+    "PatternReport",
+    "PatternScores",
+    "Probe",
+    "WordPair",
+]
+
+
+@dataclass(frozen=True)
+class WordPair:
+    """Two words that belong together.
+
+    relation: such as ``subject``.
+    dependent, head: their indices among the sentence's words.
+    """
+
+    relation: str
+    dependent: int
+    head: int
+
+
+@dataclass(frozen=True)
+class AnnotatedSentence:
+    """A sentence of which a person has said which words belong together.
+
+    text: as a model reads it.
+    words: of each word the range of its characters in ``text``, without marks at its ends.
+    pairs: what belongs together.
+    line: of its file, counted from 1.
+    """
+
+    text: str
+    words: tuple[range, ...]
+    pairs: tuple[WordPair, ...]
+    line: int
+
+    def __post_init__(self) -> None:
+        for pair in self.pairs:
+            if not {pair.dependent, pair.head} <= set(range(len(self.words))):
+                raise ValueError(f"no such words: {pair}")
 
 
 @dataclass(frozen=True)

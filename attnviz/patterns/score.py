@@ -14,11 +14,10 @@ from attnviz.measures.registry import LABELS, MEASURES, NEEDS
 from attnviz.measures.rows import Conditions, View
 from attnviz.models.model import Model
 from attnviz.patterns.examples import examples_of
-from attnviz.patterns.probes import AnnotatedSentence, shipped_sentences
-from attnviz.patterns.records import Control, PatternReport, PatternScores, Probe
+from attnviz.patterns.probes import SENTENCES, ProbeText, described, probe_texts, shipped_sentences
+from attnviz.patterns.records import AnnotatedSentence, Control, PatternReport, PatternScores, Probe
 from attnviz.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
 from attnviz.patterns.sums import cells_of, measure
-from attnviz.patterns.texts import SENTENCES, ProbeText, facts_of, probe_texts
 from attnviz.records import Kind, Tokens
 
 __all__ = ["score_patterns"]
@@ -267,7 +266,7 @@ def _probes(
     relations: tuple[str, ...],
 ) -> tuple[Probe, ...]:
     return tuple(
-        facts_of(
+        described(
             texts,
             probe,
             relations if probe == SENTENCES else tuple(SCORES_OF[probe].values()),

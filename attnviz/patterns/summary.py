@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from attnviz.measures.labels import strength
 from attnviz.measures.registry import DESCRIBED, of_family
+from attnviz.patterns.probes import COPIES, NATURAL, OWN, PREFIX
 from attnviz.patterns.relations import Found, relation_base_rate
 from attnviz.patterns.sums import TextScores
-from attnviz.patterns.texts import COPIES, NATURAL, OWN, PREFIX
 
 __all__ = ["ON_TEXT", "SCORES_OF", "HeadSummary", "summaries"]
 

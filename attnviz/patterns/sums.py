@@ -18,8 +18,8 @@ from attnviz.measures.rows import (
     centre_rows,
     uniform_weights,
 )
+from attnviz.patterns.probes import ProbeText, batches
 from attnviz.patterns.relations import Found
-from attnviz.patterns.texts import ProbeText, batches
 from attnviz.records import Kind
 
 __all__ = [

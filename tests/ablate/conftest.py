@@ -14,7 +14,7 @@ from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Metric, Variant
-from attnviz.measures.one_text import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
 TEXT = "Old Tom saw Ann, and Ann saw Tom."
@@ -41,7 +41,7 @@ def attention(info: ModelInfo, tokens: Tokens) -> HeadsReport:
         layers.append(LayerWeights(layer, tuple(range(info.heads)), weights))
     record = AttentionRecord(info, "self", True, tokens, tokens, tuple(layers))
     scores = head_scores(record)
-    return HeadsReport(record, scores, telling_heads(scores, 3), False)
+    return HeadsReport(record, scores, notable_heads(scores, 3), False)
 
 
 def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: int) -> Effect:

@@ -14,7 +14,7 @@ from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.heads.document import heads_document
 from attnviz.heads.report import View, compare_heads
-from attnviz.measures.records import Rollout
+from attnviz.heads.rollout import Rollout
 from attnviz.records import HeadsReport, ModelInfo, Tokens
 
 HOSTILE = (

@@ -6,7 +6,7 @@ import pytest
 
 from attnviz.errors import UsageError
 from attnviz.measures.labels import Rule, best_label, clear_deviations, strength, strengths
-from attnviz.measures.registry import LABELS, label_named
+from attnviz.measures.registry import LABELS, UNLABELLED, label_named
 from attnviz.patterns.command import find_label
 
 
@@ -102,3 +102,11 @@ def test_what_chance_gives_one_of_many_heads_is_no_label() -> None:
     assert best_label(found, scores, base, pairs, Rule()) == "determiner"
     many = Rule(deviations=clear_deviations(144 * 6))
     assert best_label(found, scores, base, pairs, many) is None
+
+
+def test_every_label_has_a_meaning_and_a_letter() -> None:
+    named = [*LABELS.values(), *UNLABELLED.values()]
+    assert all(label.meaning for label in named)
+    letters = [label.letter for label in named]
+    assert len(set(letters)) == len(letters)
+    assert "annotation" in label_named("a relation of one's own").meaning

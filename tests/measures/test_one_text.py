@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnviz.measures.one_text import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.registry import OF_ONE_TEXT, label_named
 from attnviz.measures.rows import uniform_weights
 from attnviz.records import AttentionRecord, HeadScores, Trait
@@ -152,7 +152,7 @@ def _entry(head: int, name: str, score: float, base: float = 0.2) -> HeadScores:
     return HeadScores(0, head, {}, Trait(name, label_named(name).letter, score, base))
 
 
-def test_telling_heads_show_each_trait_before_a_second_of_one() -> None:
+def test_notable_heads_show_each_trait_before_a_second_of_one() -> None:
     heads = [
         _entry(0, "first", 0.99),
         _entry(1, "first", 0.98),
@@ -161,16 +161,16 @@ def test_telling_heads_show_each_trait_before_a_second_of_one() -> None:
         _entry(4, "spread", 0.9, 1.0),
         _entry(5, "peaked", 0.8),
     ]
-    chosen = [head for _, head in telling_heads(heads, 6)]
+    chosen = [head for _, head in notable_heads(heads, 6)]
     assert chosen == [0, 2, 3, 5, 4, 1]  # what looks at itself comes after what looks elsewhere
-    assert telling_heads(heads, 2) == ((0, 0), (0, 2))
+    assert notable_heads(heads, 2) == ((0, 0), (0, 2))
 
 
-def test_telling_heads_weigh_the_gain_over_the_base_rate() -> None:
+def test_notable_heads_weigh_the_gain_over_the_base_rate() -> None:
     heads = [_entry(0, "first", 0.75, 0.7), _entry(1, "previous", 0.7, 0.1)]
-    assert telling_heads(heads, 1) == ((0, 1),)
+    assert notable_heads(heads, 1) == ((0, 1),)
 
 
-def test_telling_heads_are_no_more_than_there_are() -> None:
-    assert telling_heads([_entry(0, "first", 0.5)], 3) == ((0, 0),)
-    assert telling_heads([], 3) == ()
+def test_notable_heads_are_no_more_than_there_are() -> None:
+    assert notable_heads([_entry(0, "first", 0.5)], 3) == ((0, 0),)
+    assert notable_heads([], 3) == ()

@@ -10,7 +10,8 @@ import pytest
 from attnviz.errors import LoadError
 from attnviz.measures.registry import RELATIONS
 from attnviz.patterns import probes
-from attnviz.patterns.probes import WordPair, natural_texts, read_probe_file, shipped_sentences
+from attnviz.patterns.probes import natural_texts, read_probe_file, shipped_sentences
+from attnviz.patterns.records import WordPair
 
 
 def word(sentence, index: int) -> str:

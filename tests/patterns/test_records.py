@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.measures.records import Rollout
-from attnviz.patterns.probes import AnnotatedSentence, WordPair
-from attnviz.patterns.records import Example, PatternReport, PatternScores
+from attnviz.heads.rollout import Rollout
+from attnviz.patterns.records import (
+    AnnotatedSentence,
+    Example,
+    PatternReport,
+    PatternScores,
+    WordPair,
+)
 from attnviz.records import ModelInfo, Tokens
 
 INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
