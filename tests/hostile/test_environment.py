@@ -197,11 +197,10 @@ def test_a_file_that_was_begun_is_thrown_away(
     number: signal.Signals,
     ending: str,
 ) -> None:
-    slow = (  # a disk that takes its time over the first bytes
-        "import time; from attnviz.heads import files;"
-        "plain, write = files.heads_files, lambda stream: time.sleep(60);"
-        "files.heads_files = lambda *a: {**plain(*a), '.ENDING': write};"
-    ).replace("ENDING", ending)
+    slow = (  # a disk that takes its time over what it is given
+        "import os, time; plain = os.replace;"
+        "os.replace = lambda *names: time.sleep(60) or plain(*names);"
+    )
     with subprocess.Popen(
         [*program[:-1], slow + program[-1], "heads", SENTENCE, "-q", "--save", f"a.{ending}"],
         env=environment,
