@@ -175,6 +175,7 @@ def test_messages_fit_the_stream(refused: Refused, encoding: str) -> None:
     ("arguments", "line"),
     [
         (["head", "a"], "No such command 'head'. Did you mean 'heads'?; see 'attnviz --help'"),
+        (["heds", "a"], "No such command 'heds'. Did you mean 'heads'?"),
         (["nothing"], "No such command 'nothing'; see 'attnviz --help'"),
         (["heads", "a", "--modle", "tiny"], "No such option: --modle"),
         (["heads", "a", "--modle", "tiny"], "--model"),
