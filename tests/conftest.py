@@ -281,8 +281,15 @@ def make_report(
     name: str = "made",
     notes: tuple[str, ...] = (),
     revision: str | None = "0123456789abcdef",
+    text: str = "a text",
+    target: str | None = None,
+    kept: Sequence[int] | None = None,
+    dtype: type = np.float32,
 ) -> HeadsReport:
-    """A report; ``heads`` counts the heads of each layer, ``weights`` gives each layer's maps."""
+    """A report; ``heads`` counts the heads of each layer, ``weights`` gives each layer's maps.
+
+    kept: the places of those that are there, of a layer that has more.
+    """
     queries = tokens_of(texts)
     key_tokens = queries if keys is None else tokens_of(keys)
     causal = causal and keys is None and len(texts) > 1
@@ -292,7 +299,9 @@ def make_report(
             for seed, count in enumerate(heads)
         ]
     layers = tuple(
-        LayerWeights(at, tuple(range(len(maps))), maps) for at, maps in enumerate(weights)
+        LayerWeights(at, tuple(places), maps[list(places)].astype(dtype))
+        for at, maps in enumerate(weights)
+        for places in [range(len(maps)) if kept is None else kept]
     )
     most = max(len(maps) for maps in weights)
     info = ModelInfo(
@@ -302,7 +311,8 @@ def make_report(
     scores = head_scores(record)
     if sorted_by is not None:
         scores = tuple(sorted(scores, key=lambda entry: entry.scores[sorted_by] or 0.0))
-    return HeadsReport(record, scores, telling_heads(scores, 3), selected, index_base, sorted_by)
+    notable = telling_heads(scores, 3)
+    return HeadsReport(record, scores, notable, selected, index_base, sorted_by, text, target)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
 
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
@@ -275,8 +275,7 @@ def _hints(reports: Sequence[HeadsReport], explained: bool) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Report:
+class _Report(NamedTuple):
     """The heads, for every outlet."""
 
     found: HeadsComparison

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import Words
-from attnviz.draw.provenance import rests, share, trait_words
+from attnviz.draw.provenance import share, sinks, trait_words
 from attnviz.heads.report import HeadsComparison
 from attnviz.measures.registry import label_named
 from attnviz.records import (
@@ -155,7 +155,7 @@ def explanation(found: HeadsComparison) -> list[str]:
         f"{where}, {share(trait.score)}."
         for name, (trait, where) in clearest.items()
     ]
-    if any(rests(entry) for _, entry in entries):
+    if any(sinks(entry) for _, entry in entries):
         paragraphs.append(
             "An induction head may look at the first token more than at anything else: there it "
             "rests where nothing comes again. It has its name from what it does where something "

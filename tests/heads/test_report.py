@@ -6,10 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from attnviz.heads.compared import compare_heads, moved_share
 
 from attnviz.engine.capture import capture
-from attnviz.heads.report import heads_report
+from attnviz.heads.report import HeadsComparison, compare_heads, heads_report, total_variation
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport
 
@@ -25,17 +24,20 @@ def report(text: str = "a b a c", target: str | None = None, **options: object) 
 def test_by_hand() -> None:
     one = np.array([[[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]]])
     other = np.array([[[1.0, 0.0], [0.25, 0.75]], [[0.0, 1.0], [1.0, 0.0]]])
-    np.testing.assert_allclose(moved_share(one, other), [0.125, 1.0])
+    np.testing.assert_allclose(total_variation(one, other), [0.125, 1.0])
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_a_distance_between_zero_and_one(seed: int) -> None:
     generator = np.random.default_rng(seed)
     one, other, third = generator.dirichlet(np.full(7, 0.2), size=(3, 5))
-    assert moved_share(one, one) == 0
-    assert moved_share(one, other) == moved_share(other, one)
-    assert 0 < moved_share(one, other) <= 1
-    assert moved_share(one, third) <= moved_share(one, other) + moved_share(other, third) + 1e-12
+    assert total_variation(one, one) == 0
+    assert total_variation(one, other) == total_variation(other, one)
+    assert 0 < total_variation(one, other) <= 1
+    assert (
+        total_variation(one, third)
+        <= total_variation(one, other) + total_variation(other, third) + 1e-12
+    )
 
 
 def test_each_report_is_held_against_the_first() -> None:
@@ -60,9 +62,10 @@ def test_texts_that_differ_are_not_held_together() -> None:
     assert found.kept_by(0, 3) == ()
 
 
-def test_a_comparison_needs_two() -> None:
-    with pytest.raises(ValueError, match="needs two reports"):
-        compare_heads([report()])
+def test_a_single_run_is_a_comparison_of_one() -> None:
+    assert compare_heads([report()]).moved == (None,)
+    with pytest.raises(ValueError, match="needs a report"):
+        HeadsComparison((), ())
     two = compare_heads([report(), report(causal=True)])
     with pytest.raises(ValueError, match="got 2 and 1"):
         dataclasses.replace(two, moved=(None,))

@@ -7,9 +7,18 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.heads.rollout import rolled_out, rollout
+from attnviz.heads.rollout import followed, rollout
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
+
+
+def rolled_out(layers: list[np.ndarray]) -> np.ndarray:
+    """The rollout of some layers, first layer first."""
+    joined: np.ndarray | None = None
+    for mean in layers:
+        joined = followed(mean, joined)
+    assert joined is not None
+    return joined
 
 
 def test_golden_value() -> None:
@@ -20,8 +29,6 @@ def test_golden_value() -> None:
 def test_one_layer_is_half_itself() -> None:
     layer = np.array([[0.25, 0.75], [1.0, 0]])
     assert rolled_out([layer]).tolist() == [[0.625, 0.375], [0.5, 0.5]]
-    with pytest.raises(ValueError, match="at least one layer"):
-        rolled_out([])
 
 
 def test_rows_sum_to_one_and_the_future_stays_unseen() -> None:
