@@ -11,7 +11,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -88,14 +88,13 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """
     try:
         final = path.resolve()
-        beside = final.with_name(f".attnviz-{secrets.token_hex(8)}.part")
-        # Not tempfile: its files are private, these get the rights any new file gets.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(beside, flags, 0o666)
     except OSError as error:
         raise _failure(path, error) from error
-    try:
-        with open(descriptor, "wb") as stream:
+    beside = final.with_name(f".attnviz-{secrets.token_hex(8)}.part")
+    # Not tempfile: its files are private, these get the rights any new file gets.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:  # a signal may come as soon as it is there
+        with open(os.open(beside, flags, 0o666), "wb") as stream:
             yield stream
         if final.exists():
             os.chmod(beside, stat.S_IMODE(final.stat().st_mode))
@@ -103,7 +102,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise _failure(path, error) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # moved into place, or never made, which is told already
+            beside.unlink()
 
 
 def check_new_directory(path: Path) -> None:
