@@ -18,7 +18,7 @@ from attnviz.cli.text_input import read_text
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
-from attnviz.engine.probes import read_probe_file
+from attnviz.engine.probing import read_probe_file
 from attnviz.engine.selection import choose_heads
 from attnviz.measures.records import LABELS, AnnotatedSentence, PatternReport
 from attnviz.measures.words import joined

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
-from attnviz.engine.probes import shipped_sentences
-from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.probing import Probing, open_probing, shipped_sentences
 from attnviz.errors import UsageError
 from attnviz.measures.labels import (
     THRESHOLD,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from attnviz.engine.probes import natural_texts
-from attnviz.engine.probing import Probing
+from attnviz.engine.probing import Probing, natural_texts
 from attnviz.errors import UsageError
 from attnviz.measures.records import AnnotatedSentence, Probe
 from attnviz.patterns.relations import WordView

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.engine.probes import natural_texts
+from attnviz.engine.probing import natural_texts
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.records import LABELS, RELATIONS, PatternReport
 from attnviz.models.bundled import Bundled

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.engine import probes
-from attnviz.engine.probes import natural_texts, read_probe_file, shipped_sentences
+from attnviz.engine import probing
+from attnviz.engine.probing import natural_texts, read_probe_file, shipped_sentences
 from attnviz.errors import LoadError
 from attnviz.measures.records import RELATIONS, WordPair
 
@@ -94,7 +94,7 @@ def test_a_language_without_blanks_names_its_words(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_documented_format_can_be_read(tmp_path: Path) -> None:
-    text = (Path(probes.__file__).parents[1] / "data" / "probes" / "README.md").read_text("utf-8")
+    text = (Path(probing.__file__).parents[1] / "data" / "probes" / "README.md").read_text("utf-8")
     examples = re.findall(r"```\n(.*?)```", text, re.DOTALL)
     assert len(examples) == 2
     for example in examples:
