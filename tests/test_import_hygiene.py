@@ -90,3 +90,10 @@ def test_a_view_without_saving_imports_no_exporter() -> None:
     _, modules = imported("heads", SENTENCE)
     exporters = {"draw.files", "draw.svg", "heads.page", "heads.csv"}
     assert not modules & {f"attnviz.{name}" for name in exporters}
+
+
+def test_an_answer_for_a_program_needs_nothing_that_draws() -> None:
+    packages, modules = imported("params", "--d-model", "4096", "--heads", "32", "--json")
+    assert not packages & (HEAVY | {"numpy", "tokenizers", "safetensors"})
+    drawing = {"rich.console", "attnviz.draw.document", "attnviz.params.words"}
+    assert not modules & (drawing | {"attnviz.params.config.read"})

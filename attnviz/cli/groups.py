@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hint
 import typer
 from typer.core import TyperCommand
 
-from attnviz.cli.text_input import as_utf8
 from attnviz.errors import UsageError
 
 __all__ = ["SETTINGS", "Options", "argument", "command", "flag", "option"]
@@ -129,6 +128,8 @@ def _read(value: Any, one: Field[Any], kind: Any) -> Any:
     if get_origin(kind) is tuple:
         return tuple(value or ())
     if value is not None and one.metadata.get("words"):
+        from attnviz.cli.text_input import as_utf8
+
         return as_utf8(value, _typed(one))
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise UsageError(f"{_typed(one)} {value} is too large a number: expected at most 2^63 - 1")

@@ -5,25 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from rich.console import Console
-
 from attnviz.cli.output import SCREEN_ENDING, Output
 from attnviz.cli.streams import printing
-from attnviz.cli.terminal import messages, open_console
-from attnviz.draw.blocks import Block
 from attnviz.draw.labels import visible
-from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an answer for a program needs nothing that draws
     from _typeshed import SupportsWrite
+    from rich.console import Console
 
+    from attnviz.draw.blocks import Block
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
+    from attnviz.draw.theme import Theme
 
 __all__ = ["ArrayReport", "Outlet", "Report", "Result", "open_outlet"]
 
@@ -73,12 +71,18 @@ class Result(Protocol):
 class Outlet:
     """What a command writes to.
 
-    console: that is drawn for, None where nothing is drawn. notices: for words beside the result.
+    console: that is drawn for, None where nothing is drawn.
     """
 
     output: Output
     console: Console | None
-    notices: Console
+
+    @cached_property
+    def notices(self) -> Console:
+        """For words beside the result."""
+        from attnviz.cli.terminal import messages
+
+        return messages(self.output.quiet or self.output.json)
 
     def show(self, result: Report | Result) -> None:
         """Write the files, then print the result: neither is lost with the other.
@@ -108,6 +112,8 @@ class Outlet:
 
         def screen(stream: SupportsWrite[str]) -> None:
             if self.console is not None:
+                from attnviz.draw.theme import Theme
+
                 # A file has no colours: glyphs and letters must tell there.
                 theme = Theme(
                     self.output.palette,
@@ -125,6 +131,8 @@ class Outlet:
             if self.output.json:
                 result.write_json(sys.stdout)
             elif self.console is not None:
+                from attnviz.draw.theme import Theme
+
                 theme = Theme.of(self.console, self.output.palette, self.output.ascii)
                 self.console.print(result.screen(theme, self.console), end="")
 
@@ -161,5 +169,8 @@ def open_outlet(output: Output) -> Outlet:
 
         for path in output.save:
             check_path(path, output.endings)
-    console = open_console(output.width, output.colour) if output.drawn else None
-    return Outlet(output, console, messages(output.quiet or output.json))
+    if not output.drawn:
+        return Outlet(output, None)
+    from attnviz.cli.terminal import open_console
+
+    return Outlet(output, open_console(output.width, output.colour))

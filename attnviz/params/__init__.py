@@ -1,1 +1,1 @@
-"""The screens of ``attnviz params``: an account of a design in, blocks of text out."""
+"""``attnviz params``: what an architecture costs, from its options or its config."""

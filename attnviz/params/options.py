@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from typing import Literal
 
 from attnviz.cli.complete import complete_shape
 from attnviz.cli.groups import Options, argument, flag, option
-from attnviz.cli.options import Loading
 from attnviz.errors import UsageError
 
 __all__ = [
@@ -176,7 +176,7 @@ class View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class Hub(Options, panel=Loading.panel):
+class Hub(Options, panel="Loading"):
     """Where a config comes from."""
 
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
@@ -205,8 +205,6 @@ def parse_memory(text: str) -> int:
         raise UsageError(
             f"cannot read --memory {text!r}: expected a size such as 24GB, 80GiB or 512MB"
         )
-    from fractions import Fraction  # takes as long as all counting
-
     number, letter, binary = match.groups()
     unit = (1024 if binary else 1000) ** _POWERS.index((letter or " ").lower())
     size = int(Fraction(number) * unit)

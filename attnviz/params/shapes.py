@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.option_rules import check_options, nearest
@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # a shape that is typed in needs no files
 
 __all__ = ["spec_from_options", "spec_from_shape"]
 
+_Part = TypeVar("_Part", Dense, Table, Norm)
+
 _GATED = {"relu": False, "gelu": False, "swiglu": True, "geglu": True}
 
 _STACK_KEYS = {
@@ -46,16 +48,9 @@ _STACK_KEYS = {
 }
 """What a stack may tell beside the options of the command line."""
 
-_TABLE_KEYS = {"label": str, "rows": int, "width": int}
-_MATRIX_KEYS = {
-    "label": str, "inputs": int, "outputs": int, "bias": bool, "places": int, "tied": bool,
-}  # fmt: skip
-_NORM_KEYS = {"label": str, "width": int, "shift": bool}
-_HEAD_KEYS = {"outputs": int, "bias": bool, "tied": bool}
-
 
 def spec_from_options(*, name: str = "", **options: object) -> ModelSpec:
-    """The design that the options of a shape describe; None means not given.
+    """The spec that the options of a shape describe; None means not given.
 
     Raises:
         UsageError: numbers that are none or not positive, heads that do not divide, options that
@@ -173,7 +168,7 @@ def _head(shape: ShapeOptions) -> Dense | None:
 
 
 def spec_from_shape(shape: Shape) -> ModelSpec | None:
-    """The design of a named shape; None where the arithmetic does not claim its config's class.
+    """The spec of a named shape; None where the arithmetic does not claim its config's class.
 
     Raises:
         LoadError: an unknown key, with the nearest known one, or numbers that do not fit together.
@@ -188,8 +183,8 @@ def spec_from_shape(shape: Shape) -> ModelSpec | None:
         name=shape.name,
         source=shape.source,
         stacks=stacks,
-        embeddings=tuple(_table(shape, item) for item in shape.tables),
-        parts=tuple(_matrix(shape, item) for item in shape.matrices),
+        embeddings=tuple(_part(shape, Table, item) for item in shape.tables),
+        parts=tuple(_part(shape, Dense, item) for item in shape.matrices),
         notes=shape.notes,
     )
 
@@ -238,15 +233,18 @@ def _completed(shape: Shape, stack: StackSpec, own: Mapping[str, Any], width: in
     groups = tuple(
         group._replace(layer=_completed_layer(group.layer, own, width)) for group in stack.groups
     )
-    tables = (_table(shape, item) for item in own.get("tables", []))
-    matrices = tuple(_matrix(shape, item) for item in own.get("matrices", []))
+    tables = (_part(shape, Table, item) for item in own.get("tables", []))
+    matrices = tuple(_part(shape, Dense, item) for item in own.get("matrices", []))
     patches = tuple(item for item in matrices if "embedding" in item.label)
+    head = stack.head
+    if "head" in own:
+        head = _part(shape, Dense, own["head"], label="head", inputs=width)
     return stack._replace(
         groups=groups,
         embeddings=(*patches, *stack.embeddings, *tables),
-        norms=(*stack.norms, *(_norm(shape, item) for item in own.get("norms", []))),
+        norms=(*stack.norms, *(_part(shape, Norm, item) for item in own.get("norms", []))),
         parts=tuple(item for item in matrices if item not in patches),
-        head=_head_of(shape, own["head"], width) if "head" in own else stack.head,
+        head=head,
         tokens=own.get("tokens"),
         reads=own.get("reads", "target"),
     )
@@ -263,30 +261,18 @@ def _completed_layer(layer: LayerSpec, own: Mapping[str, Any], width: int) -> La
     return layer
 
 
-def _table(shape: Shape, item: Mapping[str, Any]) -> Table:
-    _checked(shape, item, _TABLE_KEYS, needed=_TABLE_KEYS)
-    return Table(**item)
-
-
-def _matrix(shape: Shape, item: Mapping[str, Any]) -> Dense:
-    _checked(shape, item, _MATRIX_KEYS, needed=("label", "inputs", "outputs"))
-    return Dense(**item)
-
-
-def _norm(shape: Shape, item: Mapping[str, Any]) -> Norm:
-    _checked(shape, item, _NORM_KEYS, needed=("label", "width"))
-    return Norm(**item)
-
-
-def _head_of(shape: Shape, item: Mapping[str, Any], width: int) -> Dense:
-    _checked(shape, item, _HEAD_KEYS, needed=("outputs",))
-    return Dense("head", width, **item)
+def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
+    """A matrix, table or norm from a table of its fields; ``given`` are known already."""
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
+    kinds = {name: int if hint == int | None else hint for name, hint in hints.items()}
+    needed = [name for name in kinds if name not in kind._field_defaults]
+    return kind(**given, **_checked(shape, item, kinds, needed))
 
 
 def _checked(
     shape: Shape, item: object, kinds: Mapping[str, type], needed: Iterable[str] = ()
-) -> None:
-    """Raise LoadError for a key that is unknown, missing, or of the wrong kind."""
+) -> dict[str, Any]:
+    """The table itself; LoadError for a key that is unknown, missing, or of the wrong kind."""
     if not isinstance(item, dict):
         raise LoadError(f"the shape {shape.name!r} has {item!r} where a table was expected")
     for key, value in item.items():
@@ -303,3 +289,4 @@ def _checked(
     for key in needed:
         if key not in item:
             raise LoadError(f"the shape {shape.name!r} has a part without {key!r}: {item!r}")
+    return item

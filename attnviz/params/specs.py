@@ -186,7 +186,7 @@ class LayerGroup(NamedTuple):
 
 
 class StackSpec(NamedTuple):
-    """A tower of layers with what stands before and behind it.
+    """A stack of layers with what stands before and behind it.
 
     name: ``decoder``, ``encoder``, ``vision``, …
     groups: its layers, equal ones together.
@@ -224,9 +224,9 @@ class ModelSpec(NamedTuple):
 
     name: how it was asked for.
     source: where its numbers come from: a URL, a paper, a file; empty for a shape typed in.
-    stacks: its towers in the order in which a sequence passes through them.
-    embeddings: the tables that several towers share.
-    parts: what belongs to no tower, as projectors between towers.
+    stacks: in the order in which a sequence passes through them.
+    embeddings: the tables that several stacks share.
+    parts: what belongs to no stack, as projectors between them.
     notes: sentences that a person should read beside the numbers.
     architecture: the model class whose weights are counted; empty where there is none.
     dtype: the checkpoint's own dtype where its config names one, else empty.
@@ -243,7 +243,7 @@ class ModelSpec(NamedTuple):
 
     @property
     def main(self) -> StackSpec:
-        """The tower that a person means: the last that writes, else the last of all."""
+        """The stack that a person means: the last that writes, else the last of all."""
         writing = [stack for stack in self.stacks if stack.causal]
         return (writing or list(self.stacks))[-1]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from attnviz.draw.document import Column, Row, Table, Tint
-from attnviz.params.counting.blocks import Term
 from attnviz.params.counting.cache import CacheCount, CacheLine
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.parts import (
@@ -38,15 +38,6 @@ _EXACT_BESIDE = 100_000
 _STATES = {"linear": "states", "convolution": "convolutions"}
 """What does not grow, by its kind."""
 
-_ENDS = {
-    "projections": "attention projections",
-    "scores": "attention scores and mixing",
-    "feed-forward": "feed-forward",
-    "head": "head",
-    "other": "other",
-}
-"""How the terms of each line of the forward pass end, whatever their tower."""
-
 
 def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
     """Where the parameters are; lines that are not indented add up to the total.
@@ -69,7 +60,7 @@ def _one_attention(cost: CostReport, formulas: bool) -> Table:
     )
     rows = [
         Row(
-            (line.label, _shape(line), _head(line), count(line.number), share(line.number, whole)),
+            _cells(line, whole, each=False),
             bar=(line.number, whole),
             tint=_TINTS["attention"],
             below=_below(line) if formulas else (),
@@ -110,9 +101,12 @@ def _whole_model(cost: CostReport, formulas: bool) -> Table:
         active = share(parameters.active, parameters.total)
         cells = ("active a token", "", "", "", count(parameters.active), active)
         rows.append(Row(cells, tone="strong"))
+    buffers: Counter[str] = Counter()
+    for term in parameters.buffers:
+        buffers[term.label] += term.number
     rows += [
         Row((label, "", "", "", count(number), "buffer"), tone="faint")
-        for label, number in _buffers(parameters.buffers).items()
+        for label, number in buffers.items()
     ]
     return Table(columns, rows)
 
@@ -138,14 +132,7 @@ def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
 def _part_row(line: PartLine, whole: int, formulas: bool, several: bool) -> Row:
     inner = line.role in ("attention", "feed_forward") and not line.detail
     return Row(
-        (
-            line.label,
-            _shape(line),
-            _head(line),
-            _each(line),
-            count(line.number),
-            share(line.number, whole),
-        ),
+        _cells(line, whole),
         bar=None if line.detail else (line.number, whole),
         tint=_TINTS[line.role],
         tone="faint" if line.detail else "plain",
@@ -154,15 +141,13 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool) -> Row:
     )
 
 
-def _head(line: PartLine) -> str:
-    return "" if line.per_head is None else count(line.per_head)
-
-
-def _each(line: PartLine) -> str:
-    """What one layer holds; a word where the layers do not agree."""
-    if not line.layers:
-        return ""
-    return "differs" if line.each is None else count(line.each)
+def _cells(line: PartLine, whole: int, each: bool = True) -> list[str]:
+    """Label, shape, what one head holds and, if wanted, one layer, count and share."""
+    cells = [line.label, _shape(line), "" if line.per_head is None else count(line.per_head)]
+    if each:  # a word where the layers do not agree
+        one = "differs" if line.each is None else count(line.each)
+        cells.append(one if line.layers else "")
+    return [*cells, count(line.number), share(line.number, whole)]
 
 
 def _shape(line: PartLine) -> str:
@@ -178,7 +163,10 @@ def _shape(line: PartLine) -> str:
 def _below(line: PartLine) -> tuple[str, ...]:
     """The arithmetic of a line: of each term, of their sum, and over all layers."""
     several = len(line.terms) > 1
-    texts = [(f"{term.label}: " if several else "") + _written(term) for term in line.terms]
+    texts = [
+        f"{term.label}: " * several + f"{term.symbols} = " * bool(term.symbols) + term.formula
+        for term in line.terms
+    ]
     once = line.each if line.layers else line.number
     if once is not None and several:
         summed = " + ".join(count(term.number) for term in line.terms)
@@ -193,18 +181,6 @@ def _sum(cost: CostReport) -> str:
     lines = part_lines(cost.parameters)
     added = [line.number for line in lines if line.detail == attention_only(cost)]
     return " + ".join(count(number) for number in added) + f" = {count(cost.parameters.total)}"
-
-
-def _written(term: Term) -> str:
-    return f"{term.symbols} = {term.formula}" if term.symbols else term.formula
-
-
-def _buffers(terms: tuple[Term, ...]) -> dict[str, int]:
-    """Buffers of the same name put together."""
-    sums: dict[str, int] = {}
-    for term in terms:
-        sums[term.label] = sums.get(term.label, 0) + term.number
-    return sums
 
 
 def layer_table(cost: CostReport) -> Table:
@@ -281,7 +257,7 @@ def _weights(cost: CostReport) -> list[Row]:
 def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
     """What a token, a state and the whole length take; none where nothing is kept.
 
-    design: the attention that most layers have, to write its cache as a product.
+    spec: the attention that most layers have, to write its cache as a product.
     """
     if not cache.lines:
         return []
@@ -352,9 +328,7 @@ def _flops(cost: CostReport, formulas: bool) -> list[Row]:
         if number:
             note = share(number, flops.total) + note
             if formulas:
-                written = [
-                    term.formula for term in flops.terms if term.label.endswith(_ENDS[label])
-                ]
+                written = [term.formula for term in flops.terms if term.role == label]
                 note = "; ".join([note, *written])
             facts.append(fact(label, short(number), note, 2))
     return facts
@@ -373,26 +347,13 @@ def _square(cost: CostReport) -> str:
 
 
 def _maps(cost: CostReport) -> Row:
-    maps = cost.maps
-    made = _map_words(maps.terms)
+    maps, products = cost.maps, []
+    for layers, heads, queries, keys in maps.shapes:
+        size = f"{count(queries)}²" if queries == keys else f"{count(queries)} × {count(keys)}"
+        depth = f"{count(layers)} layers × " if layers > 1 else ""
+        products.append(f"{depth}{count(heads)} head{'s' * (heads > 1)} × {size}")
+    made = f"({' + '.join(products)})" if len(products) > 1 else products[0]
     if cost.batch > 1:
         made = f"{count(cost.batch)} × {made}"
     label = f"{count(maps.maps)} map{'s' * (maps.maps > 1)}, if kept"
     return fact(label, bytes_text(maps.bytes), f"{made} × {_size(maps.bits)}")
-
-
-def _map_words(terms: Sequence[Term]) -> str:
-    """``80 × 64 × 4096 × 4096 = …`` as layers, heads, queries and keys; equal layers together."""
-    depths: dict[tuple[int, int, int], int] = {}
-    for term in terms:
-        factors = [int(number) for number in term.formula.partition(" = ")[0].split(" × ")]
-        layers, heads, queries, keys = factors
-        place = heads, queries, keys
-        depths[place] = depths.get(place, 0) + layers
-    products = []
-    for (heads, queries, keys), layers in depths.items():
-        size = f"{count(queries)}²" if queries == keys else f"{count(queries)} × {count(keys)}"
-        depth = f"{count(layers)} layers × " if layers > 1 else ""
-        products.append(f"{depth}{count(heads)} head{'s' * (heads > 1)} × {size}")
-    made = " + ".join(products)
-    return f"({made})" if len(products) > 1 else made

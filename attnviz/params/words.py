@@ -5,6 +5,7 @@ Counts, shares, sizes and factors are computed in integers only, exact however l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from attnviz.params.counting.cache import CacheCount, Fit
@@ -215,106 +216,90 @@ def fit_words(fit: Fit, cost: CostReport) -> str:
     return f"{head}{many} of up to {tokens} fits {room}, with {cache}.{beyond}"
 
 
-def readings(cost: CostReport) -> list[str]:
-    """What is worth knowing about this design."""
+def readings(cost: CostReport) -> Iterator[str]:
+    """What is worth knowing about this architecture, a sentence each."""
     spec = main_attention(cost).spec
-    parts = any(
-        attention.spec.parts
-        for group in main_stack(cost).groups
-        for attention in group.layer.attentions
-    )
-    sentences = [*_width_sentences(spec, parts), *_sharing(cost, spec)]
+    if spec.latent is None and not spec.linear:
+        yield _width_sentence(cost, spec)
+    if cost.cache.bytes_per_token:
+        yield from _sharing(spec)
     if not attention_only(cost):
-        sentences += [*_experts(cost), *_tied(cost)]
-    return sentences
+        yield from _experts(cost)
+        yield from _tied(cost)
 
 
-def _width_sentences(spec: AttentionSpec, parts: bool) -> list[str]:
-    """Whether the count depends on the number of heads; ``parts``: there is more than matrices."""
-    if spec.latent is not None or spec.linear:
-        return []
+def _width_sentence(cost: CostReport, spec: AttentionSpec) -> str:
+    """Whether the count depends on the number of heads."""
     inner = spec.heads * spec.head_dim
     product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
-    if inner == spec.d_model and spec.kv_heads == spec.heads:
-        other = _other_cut(spec)
-        counted = "projections do" if parts else "count does"
-        return [
-            f"The {counted} not depend on the number of heads: heads × head_dim = "
-            f"{product} = d_model{other}. The width of a head and the number of maps do."
-        ]
-    if inner == spec.d_model:
-        return [
+    if inner != spec.d_model:
+        return (
+            f"The count depends on the number of heads: heads × head_dim = {product} is not "
+            f"d_model = {count(spec.d_model)}."
+        )
+    if spec.kv_heads != spec.heads:
+        return (
             "Query and output do not depend on the number of heads: heads × head_dim = "
             f"{product} = d_model. Key and value do: they have "
             f"{count(spec.kv_heads)} × {count(spec.head_dim)} = "
             f"{count(spec.kv_heads * spec.head_dim)} columns."
-        ]
-    return [
-        f"The count depends on the number of heads: heads × head_dim = {product} is not d_model "
-        f"= {count(spec.d_model)}."
-    ]
+        )
+    other = ""
+    if spec.head_dim % 2 == 0:
+        more, narrower = 2 * spec.heads, spec.head_dim // 2
+        other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
+    layers = [group.layer for group in main_stack(cost).groups]
+    more_than_matrices = any(item.spec.parts for layer in layers for item in layer.attentions)
+    counted = "projections do" if more_than_matrices else "count does"
+    return (
+        f"The {counted} not depend on the number of heads: heads × head_dim = {product} = "
+        f"d_model{other}. The width of a head and the number of maps do."
+    )
 
 
-def _other_cut(spec: AttentionSpec) -> str:
-    """Another number of heads with the same count, where there is a simple one."""
-    if spec.head_dim % 2 or spec.heads < 1:
-        return ""
-    more, narrower = 2 * spec.heads, spec.head_dim // 2
-    return f", and {count(more)} heads of {count(narrower)} make the same matrices"
-
-
-def _sharing(cost: CostReport, spec: AttentionSpec) -> list[str]:
+def _sharing(spec: AttentionSpec) -> Iterator[str]:
     """What shared or squeezed keys and values save in the cache."""
-    kept = cost.cache.bytes_per_token
-    if not kept:
-        return []
     if spec.latent is not None:
         held = spec.latent.kv_lora + spec.latent.rope_dim
         full = spec.heads * (spec.head_dim + spec.value_dim)
-        return [
+        yield (
             f"A token is kept as one vector of {count(held)} numbers a layer instead of "
             f"{count(full)} for all heads: {share(full - held, full)} of the cache is saved."
-        ]
-    if spec.kv_heads == spec.heads:
-        return []
-    group = spec.heads // spec.kv_heads
-    saved = share(spec.heads - spec.kv_heads, spec.heads)
-    return [
-        f"{count(group)} query heads share one key/value head: the cache keeps "
-        f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
-    ]
+        )
+    elif spec.kv_heads != spec.heads:
+        group = spec.heads // spec.kv_heads
+        saved = share(spec.heads - spec.kv_heads, spec.heads)
+        yield (
+            f"{count(group)} query heads share one key/value head: the cache keeps "
+            f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
+        )
 
 
-def _experts(cost: CostReport) -> list[str]:
+def _experts(cost: CostReport) -> Iterator[str]:
     parameters = cost.parameters
-    mixtures = [
-        group.layer.spec.feed_forward
-        for stack in parameters.stacks
-        for group in stack.groups
-        if isinstance(group.layer.spec.feed_forward, ExpertsSpec)
-    ]
-    if not mixtures:
-        return []
-    experts = mixtures[0]
-    assert isinstance(experts, ExpertsSpec)
-    shared = " and the shared one" if experts.shared is not None else ""
-    return [
-        f"A token passes through {count(experts.active)} of {count(experts.experts)} experts"
-        f"{shared} in a layer: {count(parameters.active)} of {count(parameters.total)} parameters "
-        f"({share(parameters.active, parameters.total)}) work on it, but all take up memory."
-    ]
+    groups = [group for stack in cost.spec.stacks for group in stack.groups]
+    for experts in (group.layer.feed_forward for group in groups):
+        if isinstance(experts, ExpertsSpec):
+            shared = " and the shared one" if experts.shared is not None else ""
+            active = share(parameters.active, parameters.total)
+            yield (
+                f"A token passes through {count(experts.active)} of {count(experts.experts)} "
+                f"experts{shared} in a layer: {count(parameters.active)} of "
+                f"{count(parameters.total)} parameters ({active}) work on it, but all take up "
+                "memory."
+            )
+            return
 
 
-def _tied(cost: CostReport) -> list[str]:
+def _tied(cost: CostReport) -> Iterator[str]:
     heads = [stack.head for stack in cost.spec.stacks if stack.head is not None]
-    if not any(head.tied for head in heads):
-        return []
     tables = sum(head.inputs * head.outputs for head in heads if head.tied)
-    size = bytes_text(-(-tables * cost.bits // 8))
-    return [
-        "The head is the token table itself, counted once; untied it would add "
-        f"{count(tables)} parameters ({size} in {cost.dtype})."
-    ]
+    if tables:
+        size = bytes_text(-(-tables * cost.bits // 8))
+        yield (
+            "The head is the token table itself, counted once; untied it would add "
+            f"{count(tables)} parameters ({size} in {cost.dtype})."
+        )
 
 
 _RUNNING = (
@@ -327,11 +312,11 @@ _RUNNING = (
     "never hold them all at once; to see them, as with attnviz heads, they are kept.",
     "units: GB is 1,000,000,000 bytes, M a million, G (or billion) a thousand millions.",
 )
-"""What a design costs when it runs."""
+"""What running costs."""
 
 
 def comparison_explanation() -> tuple[str, ...]:
-    """What a table of one design under several values of an option says, in plain words."""
+    """What a table of one architecture under several values of an option says, in plain words."""
     return (
         "How to read this: each row is the same design with another value of what is compared. A "
         "column with a star changes from row to row; the sentence below the table goes from the "

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnviz.cli.groups import Options, command, option
 from attnviz.cli.options import Device
 from attnviz.cli.output import Output
+from attnviz.errors import UsageError
 
-__all__ = ["EXAMPLES", "Heads", "Learned", "Shape", "sweep"]
+if TYPE_CHECKING:  # brings NumPy
+    from attnviz.sweep.tasks import Task
+
+__all__ = ["Heads", "Learned", "Shape", "sweep"]
+
+_NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -29,6 +37,23 @@ class Heads(Options):
     """What is compared."""
 
     heads: str = option("LIST", "Numbers of heads to compare.", "1,2,4,8")
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Rising. Raises UsageError for what is no positive whole number, or comes twice."""
+        found = []
+        for part in self.heads.split(","):
+            number = part.strip()
+            if not _NUMBER.fullmatch(number):
+                raise UsageError(
+                    f"--heads {self.heads!r}: {number!r} is no number of heads; expected a list of "
+                    "different ones such as 1,2,4,8"
+                )
+            found.append(int(number))
+        twice = next((heads for heads in found if found.count(heads) > 1), None)
+        if twice is not None:
+            raise UsageError(f"--heads {self.heads!r} names {twice} twice: name each number once")
+        return tuple(sorted(found))
 
 
 @dataclass(frozen=True)
@@ -50,6 +75,20 @@ class Learned(Options, panel="What is learned"):
         "N", "The first of them: of first weights, batches and held-out sequences.", 0, min=0
     )
 
+    def __post_init__(self) -> None:
+        if self.task is not None and self.text is not None:
+            raise UsageError("--task and --text both say what is learned: give one of them")
+
+    def subject(self) -> Task:
+        """What is learned. Raises UsageError for an unknown task or a text that is too short,
+        LoadError for one that cannot be read."""
+        from attnviz.sweep.characters import Characters
+        from attnviz.sweep.tasks import named_task
+
+        if self.text is not None:
+            return Characters(self.text)
+        return named_task(self.task or "induction")
+
 
 @dataclass(frozen=True)
 class Shape(Options, panel="Model"):
@@ -62,10 +101,17 @@ class Shape(Options, panel="Model"):
 @command(EXAMPLES)
 def sweep(heads: Heads, learned: Learned, shape: Shape, device: Device, output: Output) -> None:
     """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
-    from attnviz.sweep.request import SweepWish
-    from attnviz.sweep.run import show_sweep
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.models.placement import find_device
+    from attnviz.sweep.run import train_and_compare
+    from attnviz.sweep.training import SweepPlan
 
-    wish = SweepWish(
-        **vars(heads), **vars(learned), **vars(shape), **vars(device), explain=output.explain
+    outlet = open_outlet(output)
+    plan = SweepPlan(
+        task=learned.subject(),
+        heads=heads.numbers,
+        seeds=tuple(range(learned.seed, learned.seed + learned.seeds)),
+        **vars(shape),
+        steps=learned.steps,
     )
-    show_sweep(wish, output)
+    train_and_compare(plan, find_device(device.device), outlet)

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from attnviz.sweep.records import Spread, SweepModel, SweepReport
+from attnviz.sweep.records import (
+    PatternScore,
+    Reference,
+    Spread,
+    SweepModel,
+    SweepReport,
+    SweepTask,
+)
+from attnviz.train.data import text_data
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -29,7 +36,7 @@ def sweep_data(report: SweepReport) -> dict[str, Any]:
             "dtype": "float32",
             "device": report.device,
         },
-        "task": asdict(report.task),
+        "task": _task(report.task),
         "heads": list(report.heads),
         "seeds": list(report.seeds),
         "complete": report.complete,
@@ -54,10 +61,15 @@ def write_sweep_json(report: SweepReport, stream: SupportsWrite[str]) -> None:
 def _result(report: SweepReport, heads: int) -> dict[str, Any]:
     """One number of heads, over its seeds."""
 
-    def spread(measure: Callable[[SweepModel], float]) -> dict[str, float | None]:
-        return asdict(report.spread(heads, measure))
-
     models = report.of(heads)
+
+    def spread(measure: Callable[[SweepModel], float]) -> dict[str, float | None]:
+        found = Spread.of([measure(model) for model in models])
+        return {"mean": found.mean, "deviation": found.deviation}
+
+    def of_pattern(name: str) -> dict[str, float | None]:
+        return spread(lambda model: model.pattern(name).score)
+
     return {
         "heads": heads,
         "head_dim": report.d_model // heads,
@@ -66,10 +78,7 @@ def _result(report: SweepReport, heads: int) -> dict[str, Any]:
         "loss": spread(lambda model: model.loss),
         "accuracy": spread(lambda model: model.accuracy),
         "step_seconds": spread(lambda model: model.step_seconds),
-        "patterns": {
-            pattern.name: asdict(Spread.of([model.pattern(pattern.name).score for model in models]))
-            for pattern in models[0].patterns
-        },
+        "patterns": {pattern.name: of_pattern(pattern.name) for pattern in models[0].patterns},
     }
 
 
@@ -82,12 +91,40 @@ def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
         "loss": model.loss,
         "accuracy": model.accuracy,
         "step_seconds": model.step_seconds,
-        "patterns": [asdict(pattern) for pattern in model.patterns],
+        "patterns": [_pattern(pattern) for pattern in model.patterns],
         "curve": [
             {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
             for point in model.points
         ],
     }
+
+
+def _pattern(pattern: PatternScore) -> dict[str, Any]:
+    return {
+        "name": pattern.name,
+        "words": pattern.words,
+        "layer": pattern.layer,
+        "head": pattern.head,
+        "score": pattern.score,
+        "even": pattern.even,
+    }
+
+
+def _task(task: SweepTask) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "words": task.words,
+        "vocabulary": task.vocabulary,
+        "length": task.length,
+        "chance": _rule(task.chance),
+        "best": None if task.best is None else _rule(task.best),
+        "between": [_rule(rule) for rule in task.between],
+        "text": None if task.text is None else text_data(task.text),
+    }
+
+
+def _rule(rule: Reference) -> dict[str, Any]:
+    return {"name": rule.name, "loss": rule.loss, "accuracy": rule.accuracy}
 
 
 def sweep_rows(report: SweepReport) -> Iterator[list[object]]:

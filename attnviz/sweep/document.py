@@ -28,12 +28,11 @@ from attnviz.draw.document import (
 )
 from attnviz.draw.labels import fit, width
 from attnviz.draw.prose import wrapped
-from attnviz.draw.provenance import share
+from attnviz.draw.provenance import counted, share
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
-from attnviz.sweep.numbers import heads_name, milliseconds, nats, percent
+from attnviz.sweep.findings import findings, nats
 from attnviz.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
-from attnviz.sweep.seen import seen
 from attnviz.train.records import CurvePoint
 
 __all__ = ["CurvesByHeads", "curves_plot", "sweep_document"]
@@ -62,7 +61,7 @@ def sweep_document(
             Group([curves_plot(curves)]),
             Group([_results(report)]),
             Group([_patterns(report)]),
-            Group([Say(text, _LONGEST) for text in seen(report)]),
+            Group([Say(text, _LONGEST) for text in findings(report)]),
         ],
         [Say(text, _LONGEST) for text in _explanation(report)] if explain else (),
         [Facts([(hint, False) for hint in hints])] if hints else (),
@@ -71,13 +70,12 @@ def sweep_document(
 
 def _about(report: SweepReport) -> list[Part]:
     """The model, the task and the training."""
-    size = "1 layer" if report.layers == 1 else f"{report.layers} layers"
     model = [
         "attnviz's own decoder",
-        f"{size} of width {report.d_model}",
+        f"{counted(report.layers, 'layer')} of width {report.d_model}",
         f"feed-forward {report.d_ff}",
         f"float32 on {report.device}",
-        f"{report.threads} thread{'s' * (report.threads != 1)}",
+        counted(report.threads, "thread"),
         _seeds(report.seeds),
         _parameter_words(report),
     ]
@@ -129,7 +127,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 def curves_plot(curves: CurvesByHeads, rows: int = 12) -> Plot:
     """A line a number of heads; each point is the mean over the seeds that have got there."""
     drawn = [
-        Curve(f"{heads_name(heads)}, mean of {_count(len(seeds), 'seed')}", _mean(seeds))
+        Curve(f"{counted(heads, 'head')}, mean of {counted(len(seeds), 'seed')}", _mean(seeds))
         for heads, seeds in sorted(curves.items())
         if any(seeds)
     ]
@@ -138,10 +136,6 @@ def curves_plot(curves: CurvesByHeads, rows: int = 12) -> Plot:
         ("nats per counted prediction, of batches that were never seen before", False),
     ]
     return Plot(title, drawn, "steps", rows=rows)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
@@ -191,7 +185,7 @@ def _results(report: SweepReport) -> Table:
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
     """The cells of what needs no training, and its loss."""
-    cells = [rule.name, nats(rule.loss), "", percent(rule.accuracy), "", "", "", "", ""]
+    cells = [rule.name, nats(rule.loss), "", f"{rule.accuracy:.1%}", "", "", "", "", ""]
     return cells, rule.loss
 
 
@@ -206,11 +200,11 @@ def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
     models = report.of(heads)
     seconds = report.spread(heads, lambda model: model.step_seconds).mean
     cells = [
-        heads_name(heads),
+        counted(heads, "head"),
         *both(lambda model: model.loss, nats),
-        *both(lambda model: model.accuracy, percent),
+        *both(lambda model: model.accuracy, "{:.1%}".format),
         str(report.d_model // heads),
-        milliseconds(seconds),
+        f"{1000 * seconds:.1f}",
         f"{models[0].parameters:,}",
         str(len(models)),
     ]
@@ -235,7 +229,7 @@ def _patterns(report: SweepReport) -> HeadGrid:
     }
     grid = HeadGrid(
         [pattern.words for pattern in first],
-        [heads_name(heads) for heads in report.measured],
+        [counted(heads, "head") for heads in report.measured],
         cells,
         _pattern_title(report),
         scale=WEIGHTS._replace(words="share", after="colour: square root of the share"),

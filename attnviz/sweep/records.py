@@ -51,7 +51,7 @@ class PatternScore:
 
     name: of the pattern, such as ``previous``. words: which keys it looks at.
     score: mean share of attention that its queries have on those keys, in [0, 1].
-    even: the same of attention spread evenly.
+    even: the same of uniform attention.
     """
 
     name: str

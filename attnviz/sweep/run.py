@@ -1,4 +1,4 @@
-"""What ``attnviz sweep`` does once its options are read: train, tell how far it is, compare."""
+"""What ``attnviz sweep`` does: it trains, tells how far it is, and compares."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ import torch
 from rich.console import Console, Group
 from rich.text import Text
 
-from attnviz.cli.outlet import open_outlet
-from attnviz.cli.output import Output
+from attnviz.cli.outlet import Outlet
 from attnviz.cli.scan_progress import spoken_time
 from attnviz.cli.signals import between_steps
 from attnviz.cli.terminal import messages
 from attnviz.draw.curve import plot_block
+from attnviz.draw.provenance import counted
 from attnviz.draw.theme import Theme
-from attnviz.models.placement import find_device
 from attnviz.sweep.document import curves_plot, sweep_document
-from attnviz.sweep.numbers import heads_name, nats
+from attnviz.sweep.findings import nats
 from attnviz.sweep.records import SweepModel, SweepReport
-from attnviz.sweep.request import SweepWish, sweep_plan
 from attnviz.sweep.training import HeadsTraining, SweepPlan, few_threads
 from attnviz.train.records import CurvePoint
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 
     from attnviz.draw.document import Document
 
-__all__ = ["Progress", "Watch", "show_sweep", "watching"]
+__all__ = ["Progress", "Watch", "train_and_compare", "watching"]
 
 Watch = Callable[["Progress"], None]
 """Called after each step."""
@@ -76,9 +74,8 @@ class Progress:
     @property
     def words(self) -> str:
         """Such as ``model 5 of 12: 1 head, seed 1, loss 0.912, 40% done, about 60 s left``."""
-        parts = [
-            f"model {self.done + 1} of {self.models}: {heads_name(self.heads)}, seed {self.seed}"
-        ]
+        model = f"model {self.done + 1} of {self.models}"
+        parts = [f"{model}: {counted(self.heads, 'head')}, seed {self.seed}"]
         points = self.curves[self.heads][-1]
         if points:
             parts.append(f"loss {nats(points[-1].loss)}")
@@ -140,22 +137,20 @@ _LONG = 5.0
 """Seconds of a sweep that are worth a word."""
 
 
-def show_sweep(wish: SweepWish, output: Output) -> None:
-    """Run the command. What can be refused is refused before anything is trained.
+def train_and_compare(plan: SweepPlan, device: torch.device, outlet: Outlet) -> None:
+    """Train all models of a plan, and show how they differ.
 
     Ctrl-C shows the models that are trained, and passes on as KeyboardInterrupt.
     """
-    outlet = open_outlet(output)
-    plan = sweep_plan(wish)
-    device = find_device(wish.device)
-    notices = outlet.notices
+    output, notices = outlet.output, outlet.notices
     began = time.monotonic()
     with watching(notices, output.palette, output.ascii) as watch, few_threads(plan) as threads:
         models = _train(plan, device, watch)
     wanted = len(plan.heads) * len(plan.seeds)
     if models:
         report = _report(plan, device, threads, models, time.monotonic() - began)
-        outlet.show(_Swept(report, wish, () if output.quiet else _hints(wish)))
+        hints = () if output.quiet else _hints(report, output.explain)
+        outlet.show(_Swept(report, hints, output.explain))
         if report.seconds > _LONG:
             notices.print(f"the sweep took {spoken_time(report.seconds)}")
     if len(models) < wanted:
@@ -224,8 +219,8 @@ class _Swept:
     """The models compared, and how they are to be seen."""
 
     report: SweepReport
-    wish: SweepWish
     hints: tuple[str, ...]
+    explain: bool
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         from attnviz.sweep.data import write_sweep_json
@@ -238,12 +233,12 @@ class _Swept:
         return sweep_rows(self.report)
 
     def document(self) -> Document:
-        return sweep_document(self.report, self.hints, self.wish.explain)
+        return sweep_document(self.report, self.hints, self.explain)
 
 
-def _hints(wish: SweepWish) -> tuple[str, ...]:
+def _hints(report: SweepReport, explained: bool) -> tuple[str, ...]:
     """What to try next."""
-    if wish.text is not None:
+    if report.task.text is not None:
         return ("next: --task induction, copy or majority has answers that can be known",)
-    more = "--explain says how to read this" if not wish.explain else "--steps 1500 trains longer"
+    more = "--steps 1500 trains longer" if explained else "--explain says how to read this"
     return (f"next: {more}", "--text FILE learns from a text of your own")

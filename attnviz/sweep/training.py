@@ -1,23 +1,27 @@
-"""The same decoder trained with several numbers of heads: same first weights, same batches."""
+"""The same decoder trained with several numbers of heads, and what its heads look at then."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.module import MultiHeadAttention
+from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.measures.scores import uniform_weights
 from attnviz.models.memory import require_room
-from attnviz.sweep.patterns_formed import best_heads
-from attnviz.sweep.records import SweepModel
-from attnviz.sweep.tasks.task import BEGINNING, Samples, Task
+from attnviz.sweep.records import PatternScore, SweepModel
+from attnviz.sweep.tasks import BEGINNING, Pattern, Samples, Task
 from attnviz.train.recipe import Optimiser
 from attnviz.train.records import CurvePoint
 from attnviz.train.trainer import (
@@ -28,7 +32,7 @@ from attnviz.train.trainer import (
     token_losses,
 )
 
-__all__ = ["HeadsTraining", "SweepPlan", "few_threads"]
+__all__ = ["HeadsTraining", "SweepPlan", "best_heads", "few_threads", "weight_on"]
 
 _BATCHES, _HELD_OUT = 1, 2
 """What a stream of random numbers is for, so that two purposes never share one."""
@@ -41,6 +45,9 @@ _NARROW = 128
 
 _PER_PARAMETER, _SQUARES = 16, 7
 """Bytes of a weight, its gradient and AdamW's two means; matrices of a layer, all of the width."""
+
+_SEQUENCES = 64
+"""That heads are looked at over."""
 
 _AT_ONCE = 128
 """Held-out sequences of one forward pass."""
@@ -199,6 +206,70 @@ class HeadsTraining:
             loss += float(token_losses(logits, answers)[counted].double().sum())
             right += float((logits.argmax(-1) == answers)[counted].sum())
         return loss / samples.predictions, right / samples.predictions
+
+
+def best_heads(
+    model: TorchDecoder, patterns: Sequence[Pattern], samples: Samples
+) -> tuple[PatternScore, ...]:
+    """The best head of each pattern that the sequences show, over the first 64 of them."""
+    few = Samples(samples.ids[:_SEQUENCES], samples.counted[:_SEQUENCES])
+    layers = _weights(model, few)
+    tokens = few.counted.shape[1]
+    uniform = uniform_weights(tokens, tokens, causal=True)
+    found = []
+    for pattern in patterns:
+        keys = pattern.keys(few)
+        if not keys.any():
+            continue
+        scores = np.stack([weight_on(keys, weights) for weights in layers])  # (layer, head)
+        layer, head = np.unravel_index(scores.argmax(), scores.shape)
+        even = weight_on(keys, np.broadcast_to(uniform, (len(keys), 1, *uniform.shape)))
+        found.append(
+            PatternScore(
+                name=pattern.name,
+                words=pattern.words,
+                layer=int(layer),
+                head=int(head),
+                score=float(scores[layer, head]),
+                even=float(even[0]),
+            )
+        )
+    return tuple(found)
+
+
+def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Mean share of attention on keys, over the queries that have any: (head,), in [0, 1].
+
+    keys: (sequence, query, key). weights: (sequence, head, query, key).
+    """
+    mass = np.where(keys[:, None], weights, 0).sum(-1, dtype=np.float64)  # (sequence, head, query)
+    there = np.asarray(keys.any(-1))[:, None]
+    return np.asarray(np.where(there, mass, 0).sum((0, 2)) / there.sum())
+
+
+def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
+    """The attention of each layer, (sequence, head, query, key)."""
+    device = next(model.parameters()).device
+    with _watched(model) as seen, torch.inference_mode():
+        model(torch.from_numpy(samples.ids[:, :-1]).to(device))
+    return [weights.float().cpu().numpy() for weights in seen]
+
+
+@contextmanager
+def _watched(model: TorchDecoder) -> Iterator[list[Tensor]]:
+    """What the hook points of the attention weights hand on, layer by layer."""
+    seen: list[Tensor] = []
+
+    def keep(point: nn.Module, given: tuple[Tensor, ...], weights: Tensor) -> None:
+        seen.append(weights)
+
+    attentions = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    hooks = [part.weights_point.register_forward_hook(keep) for part in attentions]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

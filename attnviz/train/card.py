@@ -15,9 +15,8 @@ from attnviz.draw.provenance import counted
 from attnviz.train.document import scores_table
 from attnviz.train.recipe import Card, Recipe
 from attnviz.train.records import TrainedModel
-from attnviz.train.sequences import KIND_WORDS
 from attnviz.train.tables import table_text
-from attnviz.train.texts import Corpus
+from attnviz.train.texts import KIND_WORDS, Corpus
 
 __all__ = ["card_text"]
 

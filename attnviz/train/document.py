@@ -24,7 +24,7 @@ from attnviz.draw.document import (
 )
 from attnviz.draw.provenance import model_words
 from attnviz.train.records import CorpusFacts, ModelScores, ScoredHeads, TrainedModel
-from attnviz.train.sequences import KIND_WORDS
+from attnviz.train.texts import KIND_WORDS
 
 __all__ = ["scores_table", "train_document"]
 

@@ -73,7 +73,7 @@ class ScoredHeads:
     """One score of every head.
 
     name: such as ``previous``. probe: ``text`` or ``random``, what it was measured on.
-    heads: by layer and head, each in [0, 1]. even: the same measure of even attention.
+    heads: by layer and head, each in [0, 1]. even: the same of uniform attention.
     """
 
     name: str

@@ -31,8 +31,7 @@ from attnviz.train.directory import (
 from attnviz.train.recipe import Phase, Recipe
 from attnviz.train.records import CorpusFacts, ModelScores, TrainedModel
 from attnviz.train.scores import head_scores, open_decoder, text_windows
-from attnviz.train.sequences import text_too_short
-from attnviz.train.texts import BEGINNING, Corpus, encode, make_tokenizer
+from attnviz.train.texts import BEGINNING, Corpus, encode, make_tokenizer, text_too_short
 from attnviz.train.trainer import Trainer, validation_loss
 
 __all__ = ["TrainingRun", "needed_memory", "require_training_memory", "with_known_precision"]

@@ -21,7 +21,7 @@ from attnviz.errors import UsageError
 from attnviz.models.seeded import drawing
 from attnviz.train.recipe import Optimiser, Phase, Recipe
 from attnviz.train.records import CurvePoint
-from attnviz.train.sequences import Sampler
+from attnviz.train.texts import Sampler
 
 __all__ = [
     "Trainer",

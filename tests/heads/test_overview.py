@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnviz.heads.screen import View, heads_screen
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.heads.overview import overview
-from attnviz.heads.screen import View, heads_screen
 from attnviz.records import HeadsReport
 
 Reports = Callable[..., HeadsReport]

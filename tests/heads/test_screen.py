@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnviz.heads.screen import View, heads_screen
+from attnviz.heads.token_view import Word
 from rich.cells import cell_len
 from rich.console import Console
 
 from attnviz.draw.theme import Theme
-from attnviz.heads.screen import View, heads_screen
-from attnviz.heads.token_view import Word
 from attnviz.records import HeadsReport
 
 Reports = Callable[..., HeadsReport]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnviz.heads.token_view import Word, looked_at_by, looks_at, token_view
 from rich.cells import cell_len
 
 from attnviz.draw.theme import Theme
-from attnviz.heads.token_view import Word, looked_at_by, looks_at, token_view
 from attnviz.records import HeadsReport
 
 Reports = Callable[..., HeadsReport]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from attnviz.heads.top_pairs import strongest_pairs, top_pairs
 from rich.cells import cell_len
 
 from attnviz.draw.theme import Theme
-from attnviz.heads.top_pairs import strongest_pairs, top_pairs
 from attnviz.records import HeadsReport
 
 Reports = Callable[..., HeadsReport]

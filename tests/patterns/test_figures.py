@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from attnviz.heads.rollout_run import Followed
 
 from attnviz.draw.drawing import Drawing
 from attnviz.draw.drawing_plot import write_drawing
 from attnviz.draw.files import save, text_file
 from attnviz.errors import UsageError
-from attnviz.heads.rollout_run import Followed
 from attnviz.measures.records import Probe
 from attnviz.patterns.run import Labelled
 from attnviz.patterns.view import PatternView

@@ -12,7 +12,6 @@ import pexpect
 import pyte
 import pytest
 
-from attnviz.sweep.command import EXAMPLES
 from attnviz.sweep.run import Progress
 from attnviz.train.records import CurvePoint
 
@@ -136,15 +135,6 @@ def test_bad_texts(refused: Callable[..., str], story: Path, tmp_path: Path) -> 
     both = refused(2, "sweep", "--text", str(story), "--task", "copy")
     assert both == "--task and --text both say what is learned: give one of them"
     assert "cannot read" in refused(3, "sweep", "--text", str(tmp_path / "none.txt"))
-
-
-def test_the_help(run: Any) -> None:
-    result = run("sweep", "--help", env={"COLUMNS": "100"})
-    assert result.code == 0
-    for name in ("--heads", "--task", "--text", "--layers", "--d-model", "--seeds", "--steps"):
-        assert name in result.out
-    assert max(map(len, result.lines)) <= 100
-    assert sum(line.startswith("attnviz sweep") for line in EXAMPLES.splitlines()) >= 3
 
 
 def in_a_terminal(

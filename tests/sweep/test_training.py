@@ -10,12 +10,9 @@ from torch.nn import functional
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.scores import previous
 from attnviz.sweep import training as sweep
-from attnviz.sweep.patterns_formed import best_heads
 from attnviz.sweep.records import SweepModel
-from attnviz.sweep.tasks.induction import Induction
-from attnviz.sweep.tasks.majority import Majority
-from attnviz.sweep.tasks.patterns import back
-from attnviz.sweep.training import HeadsTraining, SweepPlan, few_threads
+from attnviz.sweep.tasks import Induction, Majority, back
+from attnviz.sweep.training import HeadsTraining, SweepPlan, best_heads, few_threads
 
 CPU = torch.device("cpu")
 

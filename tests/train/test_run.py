@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from attnviz.train.recipe import Budget, Card, Optimiser, Recipe, Validation
 from attnviz.train.run import TrainingRun
 from attnviz.train.texts import BEGINNING, Corpus, encode
 
-from .conftest import points_of
+from .conftest import PHASES, points_of
 
 CPU = torch.device("cpu")
 Texts = tuple[Corpus, Corpus]
@@ -169,55 +170,40 @@ def test_words_for_the_card_may_change_before_a_run_is_resumed(
         ({"budget": Budget(minutes=2)}, "budget tokens is 5000, asked for is nothing"),
         ({"optimiser": Optimiser(clip=2.0)}, "optimiser clip is 1.0, asked for is 2.0"),
         ({"vocabulary": 271}, "vocabulary is 270, asked for is 271"),
+        (
+            {"phases": (PHASES[0], replace(PHASES[1], period=(3, 8)))},
+            r"phases 2 period is \[3, 7\], asked for is \[3, 8\];",
+        ),
+        ({}, "validation text is"),
     ],
 )
-def test_another_recipe_is_no_resumption(
+def test_another_recipe_or_text_is_no_resumption(
     texts: Texts, recipe: Recipe, tmp_path: Path, change: dict[str, Any], name: str
 ) -> None:
     run(texts, recipe, tmp_path).save_state()
     before = (tmp_path / STATE_FILE).read_bytes()
+    valid = texts[1] if change else replace(texts[1], digest="0" * 12)
     with pytest.raises(UsageError, match=f"is of another run: its {name}"):
-        run(texts, replace(recipe, **change), tmp_path, resume=True)
+        run((texts[0], valid), replace(recipe, **change), tmp_path, resume=True)
     assert (tmp_path / STATE_FILE).read_bytes() == before
 
 
-def test_the_phase_that_is_another_one_is_named(
-    texts: Texts, recipe: Recipe, tmp_path: Path
-) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    first, last = recipe.phases
-    other = replace(recipe, phases=(first, replace(last, period=(3, 8))))
-    with pytest.raises(UsageError, match=r"phases 2 period is \[3, 7\], asked for is \[3, 8\];"):
-        run(texts, other, tmp_path, resume=True)
+def _one_other_byte(content: bytes) -> bytes:
+    place = len(content) // 2
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def test_another_text_is_no_resumption(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    other = replace(texts[1], digest="0" * 12)
-    with pytest.raises(UsageError, match="its validation text is"):
-        run((texts[0], other), recipe, tmp_path, resume=True)
-
-
-@pytest.mark.parametrize("content", [b"", b"no archive", b"junk\n", None])
+@pytest.mark.parametrize(
+    "damaged",
+    [lambda _: b"", lambda _: b"no archive", lambda content: content[:-1000], _one_other_byte],
+)
 def test_what_is_no_state_is_said(
-    texts: Texts, recipe: Recipe, tmp_path: Path, content: bytes | None
-) -> None:
-    if content is None:
-        run(texts, recipe, tmp_path).save_state()
-        content = (tmp_path / STATE_FILE).read_bytes()[:-1000]
-    (tmp_path / STATE_FILE).write_bytes(content)
-    with pytest.raises(LoadError, match="is no state of a training run"):
-        run(texts, recipe, tmp_path, resume=True)
-
-
-def test_a_state_with_one_other_byte_is_no_state(
-    texts: Texts, recipe: Recipe, tmp_path: Path
+    texts: Texts, recipe: Recipe, tmp_path: Path, damaged: Callable[[bytes], bytes]
 ) -> None:
     run(texts, recipe, tmp_path).save_state()
-    content = bytearray((tmp_path / STATE_FILE).read_bytes())
-    content[len(content) // 2] ^= 1
-    (tmp_path / STATE_FILE).write_bytes(content)
-    with pytest.raises(LoadError, match="is damaged"):
+    path = tmp_path / STATE_FILE
+    path.write_bytes(damaged(path.read_bytes()))
+    with pytest.raises(LoadError, match="is no state of a training run, or is damaged"):
         run(texts, recipe, tmp_path, resume=True)
 
 

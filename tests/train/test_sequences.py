@@ -10,7 +10,7 @@ import pytest
 
 from attnviz.errors import UsageError
 from attnviz.train.recipe import Phase
-from attnviz.train.sequences import Sampler
+from attnviz.train.texts import Sampler
 
 VOCABULARY, BEGINNING = 503, 0
 TEXT = np.arange(1, 98, dtype=np.int32)

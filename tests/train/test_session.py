@@ -12,11 +12,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from attnviz.train.progress import Pace, telling, training, words
 from attnviz.train.recipe import Budget, Phase, Recipe, Shape
 from attnviz.train.records import CurvePoint
 from attnviz.train.run import TrainingRun
-from attnviz.train.session import finished
+from attnviz.train.session import Pace, finished, telling, training, words
 from attnviz.train.texts import Corpus
 
 

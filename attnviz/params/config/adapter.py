@@ -76,9 +76,8 @@ class Fields:
         """A field that is a whole number; LoadError where it is none, or less than ``least``."""
         value = self.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
-            raise LoadError(
-                f"the config of {self.name!r} has {key} = {value!r}: expected a whole number of "
-                f"{least} or more, {MOST:,} at most"
+            raise self._wrong(
+                f"{key} = {value!r}: expected a whole number of {least} or more, {MOST:,} at most"
             )
         return value
 
@@ -96,28 +95,23 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list) or len(value) < length:
-            raise LoadError(
-                f"the config of {self.name!r} has {key} = {value!r}: expected a list of {length}"
-            )
+            raise self._wrong(f"{key} = {value!r}: expected a list of {length}")
         return value[:length]
 
     def divided(self, width: int, heads: int) -> int:
         """The width of a head; LoadError where heads do not divide the model's width."""
         if width % heads:
-            raise LoadError(
-                f"the config of {self.name!r} has {heads} heads, which do not divide its width "
-                f"{width}"
-            )
+            raise self._wrong(f"{heads} heads, which do not divide its width {width}")
         return width // heads
 
     def grouped(self, heads: int, kv_heads: int) -> int:
         """The key/value heads; LoadError where they do not divide the query heads."""
         if heads % kv_heads:
-            raise LoadError(
-                f"the config of {self.name!r} has {kv_heads} key/value heads, which do not divide "
-                f"its {heads} heads"
-            )
+            raise self._wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
         return kv_heads
+
+    def _wrong(self, what: str) -> LoadError:
+        return LoadError(f"the config of {self.name!r} has {what}")
 
     def misspelt(self) -> tuple[str, str] | None:
         """A field that was not asked for, with the one that it resembles; None without one."""
@@ -153,37 +147,12 @@ def layer_norm(label: str, width: int) -> Norm:
 
 
 def square_attention(
-    fields: Fields,
-    width: int,
-    heads: int,
-    *,
-    bias: bool = True,
-    output_bias: bool | None = None,
-    key_bias: bool | None = None,
-    kv_heads: int | None = None,
-    window: int | None = None,
-    keeps_all: bool = False,
-    source_width: int | None = None,
-    parts: tuple[Part, ...] = (),
+    fields: Fields, width: int, heads: int, *, bias: bool = True, kv_heads: int | None = None
 ) -> AttentionSpec:
-    """Attention whose heads share the model's width; ``source_width`` makes it cross attention."""
+    """Attention whose heads share the model's width."""
     dim = fields.divided(width, heads)
-    return AttentionSpec(
-        d_model=width,
-        heads=heads,
-        kv_heads=fields.grouped(heads, kv_heads or heads),
-        head_dim=dim,
-        value_dim=dim,
-        query_bias=bias,
-        key_bias=bias if key_bias is None else key_bias,
-        value_bias=bias,
-        output_bias=bias if output_bias is None else output_bias,
-        window=window,
-        keeps_all=keeps_all,
-        cross=source_width is not None,
-        source_width=source_width,
-        parts=parts,
-    )
+    kv_heads = fields.grouped(heads, kv_heads or heads)
+    return AttentionSpec(width, heads, kv_heads, dim, dim, bias, bias, bias, bias)
 
 
 def plain_feed_forward(width: int, inner: int, bias: bool = True) -> FeedForwardSpec:

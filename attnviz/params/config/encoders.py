@@ -46,7 +46,7 @@ class _Row(NamedTuple):
 
 
 def _read_encoder(fields: Fields, row: _Row, purpose: _Purpose) -> ModelSpec:
-    """The design of an encoder alone, with its masked head, or with both pre-training heads."""
+    """An encoder alone, with its masked head, or with both pre-training heads."""
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
         raise UnclaimedError
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
@@ -191,13 +191,14 @@ class _VisionRow(NamedTuple):
 def _read_vision(
     fields: Fields, row: _VisionRow, purpose: Literal["bare", "classifying"]
 ) -> ModelSpec:
-    """The design of the backbone, or of the classifier on it."""
+    """The backbone, or the classifier on it."""
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):
         raise UnclaimedError
     scales = tuple(Table(f"scale {n}", 1, width) for n in (1, 2)) if row.scaled else ()
+    attention = square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
     layer = block(
-        square_attention(fields, width, heads, bias=fields.flag("qkv_bias"), output_bias=True),
+        attention._replace(output_bias=True),
         feed_forward=plain_feed_forward(width, _inner_width(fields, row, width)),
         norms=2,
         parts=scales,

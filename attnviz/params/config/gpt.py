@@ -187,18 +187,12 @@ def _gpt_neo(fields: Fields, *, with_head: bool) -> ModelSpec:
     inner = fields.optional("intermediate_size") or 4 * width
     kinds = fields.listed("attention_layers", layers) or _repeated(fields, layers)
     window = fields.whole("window_size")
+    plain = square_attention(fields, width, heads, bias=False)
+    attention = plain._replace(output_bias=True, keeps_all=True)
     feed_forward = plain_feed_forward(width, inner)
     made = {
         kind: block(
-            square_attention(
-                fields,
-                width,
-                heads,
-                bias=False,
-                output_bias=True,
-                window=window if kind == "local" else None,
-                keeps_all=True,
-            ),
+            attention._replace(window=window if kind == "local" else None),
             feed_forward=feed_forward,
             norms=2,
         )

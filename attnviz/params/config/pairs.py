@@ -1,4 +1,4 @@
-"""Encoder–decoders (T5, BART and their kin): their configs, and the designs of these."""
+"""Encoder–decoders (T5, BART and their kin): their configs, and the specs of these."""
 
 from __future__ import annotations
 
@@ -97,15 +97,13 @@ def _bart_stack(
     )
 
 
-def _layers(fields: Fields, side: _Side, key_bias: bool | None = None) -> LayerGroup:
+def _layers(fields: Fields, side: _Side, key_bias: bool = True) -> LayerGroup:
     width, heads = fields.whole("d_model"), fields.whole(f"{side}_attention_heads")
-    own = square_attention(fields, width, heads, key_bias=key_bias)
+    attentions = [square_attention(fields, width, heads)._replace(key_bias=key_bias)]
+    if side == "decoder":
+        attentions.append(attentions[0]._replace(cross=True, source_width=width))
     inner = plain_feed_forward(width, fields.whole(f"{side}_ffn_dim"))
-    if side == "encoder":
-        layer = block(own, feed_forward=inner, norms=2)
-    else:
-        cross = square_attention(fields, width, heads, key_bias=key_bias, source_width=width)
-        layer = block(own, cross, feed_forward=inner, norms=3)
+    layer = block(*attentions, feed_forward=inner, norms=len(attentions) + 1)
     return LayerGroup(layer, fields.whole(f"{side}_layers"))
 
 

@@ -1,4 +1,4 @@
-"""The design behind a config.json, where the arithmetic claims its model class."""
+"""The spec behind a config.json, where the arithmetic claims its model class."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spec_from_config(
     source: str = "",
     architecture: str | None = None,
 ) -> ModelSpec | None:
-    """The design of a Hugging Face config; None where the arithmetic does not claim it.
+    """The spec of a Hugging Face config; None where the arithmetic does not claim it.
 
     architecture: the class to count; None for the config's own, or the usual one where it names
         none: the one with the head that predicts tokens, the bare one of encoders.

@@ -1,1 +1,1 @@
-"""What a design costs: parameters, cache, arithmetic and memory, as exact integers."""
+"""What an architecture costs: parameters, cache, arithmetic and memory, as exact integers."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import NamedTuple
 
 from attnviz.errors import UsageError
-from attnviz.params.counting.blocks import AttentionCount, FeedForwardCount, Term, product
+from attnviz.params.counting.blocks import AttentionCount, FeedForwardCount, Term
 from attnviz.params.counting.cache import (
     CacheCount,
     Lengths,
@@ -65,14 +67,14 @@ class MapCount(NamedTuple):
     bytes: what they take. bits: of one of them, 16 at least: weights may be stored in fewer, what
         a softmax gives is not.
     maps: how many maps there are, a head of a layer each, for one sequence.
-    terms: equal layers together, for one sequence.
+    shapes: layers, heads, queries and keys of equal ones, for one sequence.
     """
 
     values: int
     bytes: int
     bits: int
     maps: int
-    terms: tuple[Term, ...]
+    shapes: tuple[tuple[int, int, int, int], ...]
 
 
 class CostReport(NamedTuple):
@@ -269,24 +271,24 @@ def _terms(stack: StackCount, item: _StackFlops, length: Lengths, batch: int) ->
     """The lines of one stack, as 2 × batch × tokens × what each token is multiplied with."""
     tokens = length.of(stack.spec)
     lines = {
-        "attention projections": item.projections,
-        "attention scores and mixing": item.scores,
-        "feed-forward": item.ffn,
-        "head": item.head,
-        "other": item.other,
+        "projections": ("attention projections", item.projections),
+        "scores": ("attention scores and mixing", item.scores),
+        "feed-forward": ("feed-forward", item.ffn),
+        "head": ("head", item.head),
+        "other": ("other", item.other),
     }
     terms = []
-    for label, operations in lines.items():
+    for role, (label, operations) in lines.items():
         if not operations:
             continue
         number = batch * operations
         each, rest = divmod(operations, 2 * tokens)
         factors = f"2 × {tokens} × {each}" if not rest else f"{operations}"
-        if label.startswith("attention scores"):
+        if role == "scores":
             each, rest = divmod(operations, 4 * tokens * tokens)
             factors = f"4 × {tokens}² × {each}" if not rest else f"{operations}"
         formula = f"{batch} × {factors} = {number:,}"
-        terms.append(Term(f"{stack.spec.name} {label}", number, formula))
+        terms.append(Term(f"{stack.spec.name} {label}", number, formula, role=role))
     return tuple(terms)
 
 
@@ -295,17 +297,16 @@ def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
 
     dtype: of the weights; where it has fewer than 16 bits, maps have 16.
     """
-    maps, terms = 0, []
+    layers: Counter[tuple[int, int, int]] = Counter()
     for stack in spec.stacks:
         tokens = length.of(stack)
         for group in stack.groups:
             for attention in group.layer.attentions:
-                if attention.linear:
-                    continue
-                keys = length.source if attention.cross else tokens
-                label = f"{stack.name}{' cross' if attention.cross else ''} maps"
-                maps += group.repeat * attention.heads
-                terms.append(product(label, (group.repeat, attention.heads, tokens, keys)))
-    values = batch * sum(term.number for term in terms)
+                if not attention.linear:
+                    keys = length.source if attention.cross else tokens
+                    layers[attention.heads, tokens, keys] += group.repeat
+    shapes = tuple((depth, *shape) for shape, depth in layers.items())
+    values = batch * sum(map(math.prod, shapes))
     size = max(bits(dtype), _FEWEST_BITS)
-    return MapCount(values, values * size // 8, size, maps, tuple(terms))
+    maps = sum(depth * heads for depth, heads, _, _ in shapes)
+    return MapCount(values, values * size // 8, size, maps, shapes)

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from attnviz.heads.page import heads_page
 from PIL import Image
 
 from attnviz.draw import plot_fonts
@@ -15,7 +16,6 @@ from attnviz.draw.palette import colour_table
 from attnviz.draw.plot_fonts import Pen
 from attnviz.draw.scale import weight_steps
 from attnviz.errors import UsageError
-from attnviz.heads.page import heads_page
 
 
 def _drawn(report, text="a text", target=None):

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from attnviz.heads.page import heads_page
 
 from attnviz.draw.page import page_drawing, page_html
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.svg import svg_document
-from attnviz.heads.page import heads_page
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from attnviz.heads.files import heads_files
 
 from attnviz.draw.files import check_path, save, text_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.heads.command import HeadsOutput
-from attnviz.heads.files import heads_files
 
 ENDINGS = HeadsOutput().endings
 

@@ -5,9 +5,8 @@ import json
 
 import numpy as np
 import pytest
-from safetensors import safe_open
-
 from attnviz.heads.files import write_heads_npz, write_heads_safetensors
+from safetensors import safe_open
 
 
 def _npz(report, target=None):

@@ -5,7 +5,6 @@ import io
 import re
 
 import numpy as np
-
 from attnviz.heads.csv import COLUMNS, write_heads_csv
 
 

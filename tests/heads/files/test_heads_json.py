@@ -8,13 +8,13 @@ import sys
 
 import numpy as np
 import pytest
-
 from attnviz.heads.json import (
     head_entry,
     run_facts,
     weight_rows,
     write_heads_json,
 )
+
 from attnviz.records import LayerWeights
 
 

@@ -13,6 +13,8 @@ from attnviz.params.config.read import spec_from_config
 from attnviz.params.counting.cache import CacheCount, Lengths, count_cache
 from attnviz.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 
+from ..small_configs import DECODER, GPT, LATENT, ROUTED, T5, WIDE
+
 TOKENS, SOURCE, BATCH = 13, 7, 3
 
 
@@ -64,52 +66,17 @@ def test_an_encoder_keeps_nothing() -> None:
     assert (count.bytes, count.bytes_per_token, count.lines) == (0, 0, ())
 
 
-SMALL = {
-    "vocab_size": 29,
-    "hidden_size": 48,
-    "intermediate_size": 17,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 37,
-    "pad_token_id": 0,
-}
-LATENT = {
-    "num_key_value_heads": 6,
-    "moe_intermediate_size": 13,
-    "n_routed_experts": 4,
-    "n_group": 2,
-    "topk_group": 1,
-    "num_experts_per_tok": 2,
-    "first_k_dense_replace": 1,
-    "kv_lora_rank": 11,
-    "q_lora_rank": 13,
-    "qk_nope_head_dim": 6,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 5,
-}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": (
-        "GPT2LMHeadModel",
-        {"vocab_size": 29, "n_positions": 37, "n_embd": 30, "n_layer": 3, "n_head": 5},
+    "gpt2": ("GPT2LMHeadModel", GPT),
+    "llama": ("LlamaForCausalLM", WIDE),
+    "mistral": ("MistralForCausalLM", {**DECODER, "sliding_window": 5}),
+    "gemma2": ("Gemma2ForCausalLM", {**WIDE, "sliding_window": 5}),
+    "falcon": ("FalconForCausalLM", DECODER),
+    "deepseek_v3": (
+        "DeepseekV3ForCausalLM",
+        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6},
     ),
-    "llama": ("LlamaForCausalLM", {**SMALL, "head_dim": 12}),
-    "mistral": ("MistralForCausalLM", {**SMALL, "sliding_window": 5}),
-    "gemma2": ("Gemma2ForCausalLM", {**SMALL, "head_dim": 12, "sliding_window": 5}),
-    "falcon": ("FalconForCausalLM", SMALL),
-    "deepseek_v3": ("DeepseekV3ForCausalLM", {**SMALL, **LATENT}),
-    "t5": (
-        "T5ForConditionalGeneration",
-        {
-            "vocab_size": 29,
-            "d_model": 30,
-            "d_kv": 7,
-            "d_ff": 17,
-            "num_layers": 3,
-            "num_decoder_layers": 2,
-            "num_heads": 5,
-        },
-    ),
+    "t5": ("T5ForConditionalGeneration", T5),
 }
 
 

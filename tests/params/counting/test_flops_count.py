@@ -22,6 +22,8 @@ from attnviz.params.specs import (
     Table,
 )
 
+from ..small_configs import BERT, DECODER, GPT, LATENT, ROUTED, T5, VIT, WHISPER, WIDE
+
 BATCH, TOKENS, SOURCE = 2, 13, 7
 
 
@@ -88,95 +90,29 @@ def test_absurd_lengths_stay_exact() -> None:
     assert flops.attention_scores == 4 * n * n * 6
 
 
-SMALL = {
-    "vocab_size": 29,
-    "hidden_size": 48,
-    "intermediate_size": 17,
-    "num_hidden_layers": 5,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 37,
-    "pad_token_id": 0,
-}
-BERT = {
-    "vocab_size": 29,
-    "hidden_size": 30,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 5,
-    "intermediate_size": 17,
-    "max_position_embeddings": 37,
-}
-LATENT = {
-    "num_key_value_heads": 6,
-    "moe_intermediate_size": 13,
-    "n_routed_experts": 4,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 2,
-    "n_group": 2,
-    "topk_group": 1,
-    "first_k_dense_replace": 2,
-    "kv_lora_rank": 11,
-    "q_lora_rank": 13,
-    "qk_nope_head_dim": 6,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 5,
-}
 SHARED = {
     "num_experts": 5,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 13,
     "shared_expert_intermediate_size": 19,
 }
-WHISPER = {
-    "vocab_size": 29,
-    "d_model": 30,
-    "encoder_layers": 3,
-    "decoder_layers": 2,
-    "encoder_ffn_dim": 17,
-    "decoder_ffn_dim": 19,
-    "encoder_attention_heads": 5,
-    "decoder_attention_heads": 3,
-    "num_mel_bins": 7,
-    "max_source_positions": 41,
-    "max_target_positions": 43,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 0,
-}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
-    ("llama", "LlamaForCausalLM", {**SMALL, "head_dim": 12}),
-    ("mistral", "MistralForCausalLM", {**SMALL, "sliding_window": 5}),
-    ("mixtral", "MixtralForCausalLM", {**SMALL, "num_local_experts": 5}),
-    ("qwen2_moe", "Qwen2MoeForCausalLM", {**SMALL, **SHARED}),
-    ("deepseek_v3", "DeepseekV3ForCausalLM", {**SMALL, **LATENT}),
+    ("llama", "LlamaForCausalLM", WIDE),
+    ("mistral", "MistralForCausalLM", {**DECODER, "sliding_window": 5}),
+    ("mixtral", "MixtralForCausalLM", {**DECODER, "num_local_experts": 5}),
+    ("qwen2_moe", "Qwen2MoeForCausalLM", {**DECODER, **SHARED}),
     (
-        "gpt2",
-        "GPT2LMHeadModel",
-        {"vocab_size": 29, "n_positions": 37, "n_embd": 30, "n_layer": 5, "n_head": 6},
+        "deepseek_v3",
+        "DeepseekV3ForCausalLM",
+        {**DECODER, **ROUTED, **LATENT, "num_key_value_heads": 6},
     ),
+    ("gpt2", "GPT2LMHeadModel", GPT),
     ("bert", "BertForMaskedLM", BERT),
     ("bert", "BertModel", BERT),
     ("albert", "AlbertForMaskedLM", {**BERT, "embedding_size": 7}),
-    (
-        "t5",
-        "T5ForConditionalGeneration",
-        {"vocab_size": 29, "d_model": 30, "d_kv": 7, "d_ff": 17, "num_layers": 3, "num_heads": 5},
-    ),
+    ("t5", "T5ForConditionalGeneration", T5),
     ("whisper", "WhisperForConditionalGeneration", WHISPER),
-    (
-        "vit",
-        "ViTModel",
-        {
-            "hidden_size": 30,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 5,
-            "intermediate_size": 17,
-            "image_size": 21,
-            "patch_size": 7,
-            "num_channels": 2,
-        },
-    ),
+    ("vit", "ViTModel", VIT),
 ]
 
 

@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
 from attnviz.sweep.records import Reference
-from attnviz.sweep.tasks.patterns import DUPLICATE, FIRST, INDUCTION, back
-from attnviz.sweep.tasks.task import BEGINNING, Samples, Task, evenly
+from attnviz.sweep.tasks import (
+    BEGINNING,
+    DUPLICATE,
+    FIRST,
+    INDUCTION,
+    Samples,
+    Task,
+    back,
+    evenly,
+)
 from attnviz.train.records import CorpusFacts
 from attnviz.train.texts import read_corpus
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from attnviz.draw.provenance import share
-from attnviz.sweep.numbers import heads_name, nats, of_seeds, with_spread
+from attnviz.draw.provenance import counted, share
 from attnviz.sweep.records import Spread, SweepModel, SweepReport
 
-__all__ = ["seen"]
+__all__ = ["findings", "nats"]
 
 _CERTAIN = 2.0
 """Standard deviations over seeds from which a difference is called one."""
@@ -20,8 +19,11 @@ _FEW = 2
 _SOLVED = 0.99
 """Share of right answers from which a task with a known best counts as solved."""
 
+_SMALL = 0.0005
+"""A loss that would be rounded to nothing."""
 
-def seen(report: SweepReport) -> list[str]:
+
+def findings(report: SweepReport) -> list[str]:
     """Sentences, each of which begins with a word and a colon."""
     if len(report.measured) < 2:
         return [_alone(report), *_solved(report)]
@@ -43,8 +45,8 @@ def _loss(report: SweepReport, heads: int) -> Spread:
 def _alone(report: SweepReport) -> str:
     heads = report.measured[0]
     return (
-        f"Seen: {heads_name(heads)} ended at a loss of {with_spread(_loss(report, heads))}; there "
-        "is no other number of heads to compare it with."
+        f"Seen: {counted(heads, 'head')} ended at a loss of {_with_spread(_loss(report, heads))}; "
+        "there is no other number of heads to compare it with."
     )
 
 
@@ -57,14 +59,14 @@ def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
 
 def _ends(report: SweepReport, best: int, worst: int) -> str:
     return (
-        f"Seen: {heads_name(best)} ended with the lowest loss, "
-        f"{with_spread(_loss(report, best))}, and {heads_name(worst)} with the highest, "
-        f"{with_spread(_loss(report, worst))}. {_doubt(report, best, worst)}"
+        f"Seen: {counted(best, 'head')} ended with the lowest loss, "
+        f"{_with_spread(_loss(report, best))}, and {counted(worst, 'head')} with the highest, "
+        f"{_with_spread(_loss(report, worst))}. {_doubt(report, best, worst)}"
     )
 
 
 def _runner_up(report: SweepReport, best: int, second: int) -> str:
-    return f"Next: {heads_name(second)}. {_doubt(report, best, second)}"
+    return f"Next: {counted(second, 'head')}. {_doubt(report, best, second)}"
 
 
 def _doubt(report: SweepReport, better: int, worse: int) -> str:
@@ -80,8 +82,8 @@ def _doubt(report: SweepReport, better: int, worse: int) -> str:
             "can say whether another seed would show it."
         )
     words = (
-        f"Seed by seed the difference is {with_spread(spread)}; {heads_name(better)} ended lower "
-        f"in {of_seeds(lower, len(found))}"
+        f"Seed by seed the difference is {_with_spread(spread)}; {counted(better, 'head')} ended "
+        f"lower in {_of_seeds(lower, len(found))}"
     )
     if lower < len(found):
         return f"{words}: which is lower depends on the seed, so the difference may be chance."
@@ -106,7 +108,7 @@ def _solved(report: SweepReport) -> list[str]:
     if not any(done.values()):
         return [f"{bar}: by none within {report.steps:,} steps."]
     parts = [
-        f"{heads_name(heads)} in {of_seeds(count, len(report.of(heads)))}"
+        f"{counted(heads, 'head')} in {_of_seeds(count, len(report.of(heads)))}"
         for heads, count in done.items()
     ]
     return [f"{bar}: {', '.join(parts)}."]
@@ -123,15 +125,15 @@ def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
     most = max(names, key=lambda name: abs(score(best, name) - score(worst, name)))
     lines = [
         f"Heads: the two differ most in {words[most]!r}, where the best head has "
-        f"{share(score(best, most))} of its attention with {heads_name(best)} and "
-        f"{share(score(worst, most))} with {heads_name(worst)}."
+        f"{share(score(best, most))} of its attention with {counted(best, 'head')} and "
+        f"{share(score(worst, most))} with {counted(worst, 'head')}."
     ]
     backs = [name for name in names if name.startswith("back_")]
     for pair in combinations(backs, 2):
         shared = {heads: _shared(report, heads, pair) for heads in (worst, best)}
         if any(shared.values()):
             found = " and with ".join(
-                f"{heads_name(heads)} in {of_seeds(count, len(report.of(heads)))}"
+                f"{counted(heads, 'head')} in {_of_seeds(count, len(report.of(heads)))}"
                 for heads, count in shared.items()
             )
             lines.append(
@@ -145,3 +147,19 @@ def _shared(report: SweepReport, heads: int, pair: Sequence[str]) -> int:
     """In how many seeds both patterns have the same best head."""
     best = [[model.pattern(name) for name in pair] for model in report.of(heads)]
     return sum((one.layer, one.head) == (other.layer, other.head) for one, other in best)
+
+
+def nats(value: float) -> str:
+    """A loss, such as ``0.066``; one that would round to nothing as ``2e-05``."""
+    return f"{value:.0e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"
+
+
+def _with_spread(spread: Spread) -> str:
+    """A mean loss and its standard deviation over seeds, such as ``0.066 ± 0.012``."""
+    if spread.deviation is None:
+        return nats(spread.mean)
+    return f"{nats(spread.mean)} ± {nats(spread.deviation)}"
+
+
+def _of_seeds(found: int, seeds: int) -> str:
+    return f"{found} of {counted(seeds, 'seed')}"
