@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class Tokens:
 
     ids: the tokenizer's numbers.
     texts: what each token stands for, leading space included; a byte that is no character by
-        itself is written ``<0xE2>``. Not yet safe for a terminal: ``render.labels`` sees to that.
+        itself is written ``<0xE2>``. Not yet safe for a terminal: ``draw.labels`` sees to that.
     special: whether the token was added by the tokenizer rather than read from the text.
     """
 
@@ -214,12 +214,11 @@ class AttentionRecord:
                 yield layer.layer, head, layer.weights[index]
 
 
-@dataclass(frozen=True)
-class Trait:
+class Trait(NamedTuple):
     """What a head does most clearly, in one word.
 
     A head that rests on the first token wherever nothing repeats is named ``induction`` where that
-    is clear: see ``analysis.traits``.
+    is clear: see ``measures``.
 
     name: such as ``previous``; ``spread`` or ``peaked`` where nothing stands out.
     letter: its sign where there is no room for the name.
@@ -237,8 +236,7 @@ NO_TRAIT = Trait("no numbers", "?", math.nan, math.nan)
 """Of a head whose weights are not all numbers."""
 
 
-@dataclass(frozen=True)
-class HeadScores:
+class HeadScores(NamedTuple):
     """Every measure of one head over one text.
 
     scores: by name; None where the text cannot show it (no token repeats, say).

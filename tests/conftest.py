@@ -30,7 +30,8 @@ from rich.console import Console
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.palette import colour_table, to_hex
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
+from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.records import (
     AttentionRecord,
     HeadsReport,
@@ -280,8 +281,15 @@ def make_report(
     name: str = "made",
     notes: tuple[str, ...] = (),
     revision: str | None = "0123456789abcdef",
+    text: str = "a text",
+    target: str | None = None,
+    kept: Sequence[int] | None = None,
+    dtype: type = np.float32,
 ) -> HeadsReport:
-    """A report; ``heads`` counts the heads of each layer, ``weights`` gives each layer's maps."""
+    """A report; ``heads`` counts the heads of each layer, ``weights`` gives each layer's maps.
+
+    kept: the places of those that are there, of a layer that has more.
+    """
     queries = tokens_of(texts)
     key_tokens = queries if keys is None else tokens_of(keys)
     causal = causal and keys is None and len(texts) > 1
@@ -291,7 +299,9 @@ def make_report(
             for seed, count in enumerate(heads)
         ]
     layers = tuple(
-        LayerWeights(at, tuple(range(len(maps))), maps) for at, maps in enumerate(weights)
+        LayerWeights(at, tuple(places), maps[list(places)].astype(dtype))
+        for at, maps in enumerate(weights)
+        for places in [range(len(maps)) if kept is None else kept]
     )
     most = max(len(maps) for maps in weights)
     info = ModelInfo(
@@ -301,7 +311,8 @@ def make_report(
     scores = head_scores(record)
     if sorted_by is not None:
         scores = tuple(sorted(scores, key=lambda entry: entry.scores[sorted_by] or 0.0))
-    return HeadsReport(record, scores, telling_heads(scores, 3), selected, index_base, sorted_by)
+    notable = telling_heads(scores, 3)
+    return HeadsReport(record, scores, notable, selected, index_base, sorted_by, text, target)
 
 
 @dataclass(frozen=True)
@@ -352,6 +363,29 @@ def look() -> Callable[..., Terminal]:
         return Terminal(rows, steps)
 
     return show
+
+
+def measured(
+    name: str,
+    weights: np.ndarray,
+    ids: Sequence[int] | None = None,
+    special: Sequence[bool] | None = None,
+    *,
+    causal: bool = True,
+) -> np.ndarray:
+    """One measure of whole matrices (..., query, key); every token different unless told."""
+    queries, keys = weights.shape[-2:]
+    kind: Kind = "self" if queries == keys else "cross"
+
+    def tokens(count: int) -> Tokens:
+        return Tokens(
+            tuple(range(count)) if ids is None else tuple(ids),
+            ("x",) * count,
+            (False,) * count if special is None or len(special) != count else tuple(special),
+        )
+
+    text = TextFacts(tokens(queries), tokens(keys), Conditions(kind, causal))
+    return whole_scores(text, weights, [name])[name]
 
 
 @pytest.fixture(scope="session")

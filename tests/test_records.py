@@ -115,7 +115,7 @@ def test_names_start_where_the_reader_starts(report: HeadsReport) -> None:
     assert dataclasses.replace(report, index_base=1).name(2, 0) == "L3H1"
 
 
-@pytest.mark.parametrize("value", [THREE, INFO, layer(0, (0,)), Trait("first", "F", 0.5, 0.2)])
+@pytest.mark.parametrize("value", [THREE, INFO, layer(0, (0,))])
 def test_records_are_frozen(value: Any) -> None:
     field = dataclasses.fields(value)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):

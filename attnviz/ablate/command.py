@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
 from attnviz.ablate.options import (
     AblatedModel,
     Ablation,
@@ -15,12 +19,23 @@ from attnviz.cli.options import (
     HeadChoice,
     IndexBase,
     Loading,
+    Output,
     OwnShape,
     Texts,
     Truncation,
     load_options,
 )
-from attnviz.cli.output import Output
+from attnviz.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import SupportsWrite
+
+    from attnviz.ablate.records import AblationReport
+    from attnviz.draw.document import Document
+    from attnviz.models.model import Model
+    from attnviz.records import HeadsReport
 
 __all__ = ["EXAMPLES", "ablate"]
 
@@ -37,6 +52,13 @@ attnviz ablate --texts stories.txt --mode mean --resume scan.jsonl --save scan.c
 
 attnviz ablate --model openai-community/gpt2 --method budget --budget 30s
 """
+
+_ALL_MAPS = 64_000_000
+_SOME_MAPS = 512_000_000
+"""Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
+
+_LONG = 5.0
+"""Seconds of a scan that are worth a word."""
 
 
 @command(EXAMPLES)
@@ -55,13 +77,117 @@ def ablate(
     output: Output,
 ) -> None:
     """Remove heads and measure what is lost; all of them, exactly, in one scan."""
-    from attnviz.ablate.run import show_ablation
-    from attnviz.cli.texts_input import read_texts
+    # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
+    from attnviz.ablate.job import Job
+    from attnviz.ablate.resume import ResumeFile
+    from attnviz.ablate.scan import measure as measure_job
+    from attnviz.cli.inputs import read_texts, read_texts_file
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.progress import loading as opening
+    from attnviz.cli.progress import scanning, spoken_time
+    from attnviz.cli.terminal import messages
+    from attnviz.models.resolve import load
 
-    show_ablation(
-        lambda: read_texts(texts.text, texts.file, texts.texts),
-        model.model,
-        load_options(model.model, loading, model.seed, own),
-        Request(heads, counted, ablation, measure, view, kind, truncation, model.seed),
-        output,
-    )
+    options = load_options(model.model, loading, model.seed, own)
+    request = Request(heads, counted, ablation, measure, view, kind, truncation, model.seed)
+    outlet = open_outlet(output)
+    notices, resume = outlet.notices, measure.resume
+    read, where = read_texts(texts.text, texts.file, texts.texts), ablation.reference
+    reference = read_texts_file(where, "--reference") if where is not None else None
+    with opening(model.model, notices) as progress:
+        loaded = load(model.model, replace(options, progress=progress))
+        job = Job.prepare(loaded, read, reference, request)
+    file = ResumeFile(resume, job.identity()) if resume is not None else None
+    with file or nullcontext(), scanning("removing heads", messages(output.quiet)) as advance:
+        measured = measure_job(job, file, advance)
+    if not measured.empty:
+        report = measured.report()
+        report = replace(
+            report,
+            source=read.source,
+            target=_target(report, request),
+            patterns=_patterns(report, loaded),
+            hints=() if output.quiet else _hints(report, output.explain),
+        )
+        outlet.show(_Ablated(report, output.explain))
+        if report.seconds > _LONG:
+            notices.print(f"the scan took {spoken_time(report.seconds)}")
+    if not measured.complete:
+        if resume is not None:
+            notices.print("the same command goes on where this one ended")
+        raise KeyboardInterrupt
+
+
+@dataclass(frozen=True)
+class _Ablated:
+    """What was found, for every outlet. explain: add a reading for newcomers."""
+
+    report: AblationReport
+    explain: bool = False
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.ablate.data import write_ablation_json
+
+        write_ablation_json(self.report, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.ablate.data import ablation_rows
+
+        return ablation_rows(self.report)
+
+    def document(self) -> Document:
+        from attnviz.ablate.document import ablation_document
+
+        return ablation_document(self.report, self.explain)
+
+
+def _target(report: AblationReport, request: Request) -> str | None:
+    """What the decoder read with the first text, as given or as the model wrote it."""
+    from attnviz.measures.words import joined
+
+    if not report.targets:
+        return None
+    return request.kind.target if request.kind.target is not None else joined(report.targets[0])
+
+
+def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
+    """The attention of the ablated heads over the first text, or only of the ranked ones."""
+    from attnviz.engine.capture import capture
+    from attnviz.measures.one_text import head_scores
+    from attnviz.records import HeadsReport
+
+    wanted = {head for effect in report.effects for head in effect.variant.heads}
+    wanted |= set(report.gradients)
+    queries = (report.targets if report.kind in ("decoder", "cross") else report.texts)[0]
+    one = 4 * len(queries) * len(report.texts[0])
+    if one * len(wanted) > _ALL_MAPS:
+        order = report.ranking()
+        ranked = {effect.variant.heads[0] for effect in (*order.matter, *order.harm)}
+        wanted = ranked or set(report.by_gradient[: report.top])
+    if not wanted or one * len(wanted) > _SOME_MAPS:
+        return None
+    heads: dict[int, set[int]] = {}
+    for layer, head in wanted:
+        heads.setdefault(layer, set()).add(head)
+    target = report.targets[0] if report.targets else None
+    try:
+        record = capture(model, report.texts[0], kind=report.kind, target=target, heads=heads)
+    except UnsupportedError:  # what its heads cost is known all the same
+        return None
+    # What these notes say of the text has no place among those of a scan.
+    record = replace(record, model=replace(record.model, notes=()))
+    return HeadsReport(record, head_scores(record), (), True, report.index_base)
+
+
+def _hints(report: AblationReport, explained: bool) -> tuple[str, ...]:
+    """What to try next."""
+    hints = []
+    matter = report.ranking(1).matter
+    if matter and not report.by_token and "loss" in report.baseline:
+        chosen = f"--head {report.name(matter[0].variant)} " if report.unit == "head" else ""
+        hints.append(f"next: {chosen}--by-token shows where in the text it is missed")
+    if len(report.texts) == 1:
+        hints.append("--texts FILE gives intervals over many texts")
+    if not explained:
+        hints.append("--explain reads it for you")
+    return tuple(hints)

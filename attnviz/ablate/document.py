@@ -9,10 +9,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.ablate.effect_map import WIDEST_CELL, EffectGrid, effect_map, sign_legend
 from attnviz.ablate.number_scale import NumberScale
 from attnviz.ablate.records import AblationReport, Effect, Head, scale_of
-from attnviz.ablate.token_text import token_text
+from attnviz.ablate.terminal import (
+    WIDEST_CELL,
+    EffectGrid,
+    effect_map,
+    sign_legend,
+    token_text,
+)
 from attnviz.ablate.words import about, caveats, explanation, map_title, ranking_titles
 from attnviz.draw.blocks import Block, stack
 from attnviz.draw.diverging import diverging_steps
@@ -148,7 +153,10 @@ def _scale(scale: NumberScale, unit: str) -> Scale:
     """The colour bar: the same range both ways where there are two signs."""
     first = -1.0 if scale.signed else 0.0
     ticks = [
-        ((root - first) / (1 - first), scale.text(math.copysign(root**2, root) * scale.limit))
+        (
+            (root - first) / (1 - first),
+            scale.text(math.copysign(root**2, root) * scale.limit) if root else "0",
+        )
         for root in (-1.0, -0.5, 0.0, 0.5, 1.0)
         if root >= first
     ]
@@ -375,7 +383,7 @@ def _where_it_hurts(report: AblationReport) -> list[Part]:
         return stack(blocks, gap=0)
 
     maps = [
-        Map(name, delta[None], _STRIP, tokens, limit=limit)
+        Map(f"{name} by token", delta[None], _STRIP, tokens, limit=limit)
         for name, delta in zip(names, deltas, strict=True)
     ]
     scale = _scale(NumberScale(limit), unit)

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attnviz.ablate.choice import choose_ablations
 from attnviz.ablate.options import Request
 from attnviz.ablate.records import Head
 from attnviz.ablate.resume import digest, texts_digest
-from attnviz.cli.measured_texts import encode_texts, single_token
-from attnviz.cli.scan_progress import Advance
-from attnviz.cli.texts_input import Texts
+from attnviz.cli.inputs import Texts, encode_texts, single_token
+from attnviz.cli.progress import Advance
 from attnviz.engine.capture import Choice, attention_kind, target_tokens
-from attnviz.engine.effects import ScanOptions, Variant
+from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.models.fingerprint import weights_fingerprint
-from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.model import Model, NumpyModel, TwoStackModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, Tokens
+from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Job"]
+__all__ = ["Job", "choose_ablations"]
 
 _DRAWS = 4
 """How many other texts are drawn from for each text where nobody says."""
+
+_BARE = re.compile(r"[-\d,\s*]+")
 
 
 @dataclass(frozen=True)
@@ -257,3 +258,81 @@ def _targets(model: Model, tokens: Sequence[Tokens], choice: Choice) -> tuple[To
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         return ()
     return tuple(target_tokens(model, one, choice) for one in tokens)
+
+
+def choose_ablations(
+    request: Request, info: ModelInfo, found: Mapping[int, int] | None = None
+) -> tuple[Variant, ...]:
+    """The ablations: one a head, key/value head or layer, or all that were chosen at once.
+
+    found: the number of heads of each layer that has any; None where all have.
+    A bare ``--head 3`` names a head of every layer: these are also ablated together.
+    Raises UsageError for a head that the model does not have.
+    """
+    heads = dict.fromkeys(range(info.layers), info.heads) if found is None else found
+    together = request.ablation.together
+    chosen = _chosen(request, request.heads.head, info, heads)
+    if chosen is None:
+        if together:
+            raise UsageError("--together removes the chosen heads at once: add --head or --layer")
+        chosen = {layer: frozenset(range(count)) for layer, count in heads.items()}
+    units = _units(chosen, request.ablation.unit, info)
+    if together:
+        return (Variant(tuple(sorted({head for unit in units for head in unit}))),)
+    singles = tuple(Variant(unit) for unit in units)
+    return (*singles, *_across_layers(request, info, heads))
+
+
+def _chosen(
+    request: Request, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
+) -> Mapping[int, frozenset[int]] | None:
+    """The heads of each layer that ``typed`` names, or None where nothing is chosen.
+
+    What is said of every layer holds for those that have heads.
+    """
+    layers, base = request.heads.layer, request.counted.index_base
+    chosen = choose_heads(layers, typed, info.layers, info.heads, base)
+    if chosen is None or layers is not None or not all(map(_BARE.fullmatch, typed)):
+        return chosen
+    return {layer: some for layer, some in chosen.items() if layer in heads}
+
+
+def _units(
+    chosen: Mapping[int, frozenset[int]], unit: Unit, info: ModelInfo
+) -> list[tuple[tuple[int, int], ...]]:
+    """The (layer, head) pairs of each ablation, whole units only."""
+    group = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}[unit]
+    if unit == "kv-head" and info.heads % info.kv_heads:
+        raise UsageError(
+            f"--unit kv-head: {info.heads} heads do not share {info.kv_heads} "
+            "key/value heads evenly"
+        )
+    found = {
+        (layer, head // group): tuple(
+            (layer, member) for member in range(head // group * group, (head // group + 1) * group)
+        )
+        for layer in sorted(chosen)
+        for head in sorted(chosen[layer])
+    }
+    return list(found.values())
+
+
+def _across_layers(request: Request, info: ModelInfo, heads: Mapping[int, int]) -> list[Variant]:
+    """For each head that was named without a layer, that head of all layers at once."""
+    if request.ablation.unit != "head":
+        return []
+    bare = [typed for typed in request.heads.head if _BARE.fullmatch(typed) and "*" not in typed]
+    if not bare:
+        return []
+    chosen = _chosen(request, bare, info, heads) or {}
+    if len(chosen) < 2:
+        return []
+    where = "every layer" if len(chosen) == len(heads) else f"layers {request.heads.layer}"
+    named = sorted(frozenset[int]().union(*chosen.values()))
+    return [
+        Variant(
+            tuple((layer, head) for layer in sorted(chosen)),
+            f"head {head + request.counted.index_base} of {where}",
+        )
+        for head in named
+    ]

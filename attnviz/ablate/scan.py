@@ -14,14 +14,14 @@ from attnviz.ablate.effects import LEAST_TEXTS, ablation_effects, mean_baseline,
 from attnviz.ablate.job import Job
 from attnviz.ablate.records import AblationReport, Effect, Head
 from attnviz.ablate.resume import Piece, ResumeFile, restore_scores, store_scores
-from attnviz.cli.scan_progress import Advance
+from attnviz.cli.progress import Advance
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import LoadError, UsageError
 
 __all__ = ["Measured", "Part", "ScanRun", "measure"]
 
-_REMOVALS, _CONTROL, _RANKING = "removals", "control", "ranking"
+_ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 """The parts in a resume file."""
 
 _FIRST_CHUNK = 4
@@ -165,7 +165,7 @@ class Measured:
     """
 
     job: Job
-    removals: Part
+    ablations: Part
     control: Part | None = None
     gradients: Mapping[Head, float] = field(default_factory=dict)
     ranked_over: int | None = None
@@ -175,7 +175,7 @@ class Measured:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to show."""
-        return not self.removals.pieces and not self.gradients
+        return not self.ablations.pieces and not self.gradients
 
     def report(self) -> AblationReport:
         """The report of the texts that are done; of a part of one where none is.
@@ -184,7 +184,7 @@ class Measured:
         """
         job, request, options = self.job, self.job.request, self.job.options
         texts = self._texts()
-        effects = self._effects(self.removals, texts)
+        effects = self._effects(self.ablations, texts)
         answer, foil = job.pair or ((0, None), (0, None))
         return AblationReport(
             job.model.info,
@@ -197,7 +197,7 @@ class Measured:
             method=request.measure.how,
             positions=options.positions,
             metric=_metric(effects, job),
-            baseline=mean_baseline([p for p in self.removals.pieces if p.text in set(texts)]),
+            baseline=mean_baseline([p for p in self.ablations.pieces if p.text in set(texts)]),
             control=self._effects(self.control, texts) if self.control is not None else (),
             gradients=self.gradients,
             rank_correlation=_correlation(effects, self.gradients),
@@ -207,7 +207,7 @@ class Measured:
             seconds=self.seconds,
             notes=(
                 *job.notes,
-                *self.removals.scan.notes,
+                *self.ablations.scan.notes,
                 *self._budget_notes(len(texts)),
                 *_few_texts(effects),
             ),
@@ -233,9 +233,9 @@ class Measured:
 
     def _texts(self) -> list[int]:
         """The texts over which everything is measured that is measured at all over the first."""
-        if not self.removals.pieces:
+        if not self.ablations.pieces:
             return list(range(len(self.job.texts)))
-        done = [self.removals.done(text) for text in range(len(self.job.texts))]
+        done = [self.ablations.done(text) for text in range(len(self.job.texts))]
         wanted = set().union(*done)
         whole = [text for text, found in enumerate(done) if found == wanted]
         return whole or [next(text for text, found in enumerate(done) if found)]
@@ -263,7 +263,7 @@ def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
     Where there are several texts, what the ranking shows is held against random directions.
     """
     run = ScanRun(job.variants, file)
-    found = Measured(job, run.part(_REMOVALS, job.scan()))
+    found = Measured(job, run.part(_ABLATIONS, job.scan()))
     start = time.monotonic()  # to import torch takes seconds that are not the scan's
     try:
         _run(found, run, advance)
@@ -285,11 +285,11 @@ def _run(found: Measured, run: ScanRun, advance: Advance) -> None:
         return
     if amount is not None:
         ranked = _by_gradient(job, found.gradients)[: amount.count]
-        run.cover(found.removals, ranked, texts, advance)
+        run.cover(found.ablations, ranked, texts, advance)
         return
     share = 1 - _CONTROL_SHARE if len(job.texts) > 1 else 1.0
     everything = range(len(job.variants))
-    run.cover(found.removals, everything, texts, lambda done: advance(share * done))
+    run.cover(found.ablations, everything, texts, lambda done: advance(share * done))
     if len(job.texts) > 1:
         control = found.control = run.part(_CONTROL, job.scan(control=True))
         ranked = _ranked(found)
@@ -321,7 +321,7 @@ def _spend(found: Measured, run: ScanRun, seconds: float, advance: Advance) -> N
     found.ranked_over = known["texts"]
     found.gradients = {(layer, head): score for layer, head, score in known["heads"]}
     ranked = _by_gradient(job, found.gradients)
-    run.spend(found.removals, ranked, order, start + seconds, lambda: advance(spent()))
+    run.spend(found.ablations, ranked, order, start + seconds, lambda: advance(spent()))
 
 
 def _ranked(found: Measured) -> list[int]:

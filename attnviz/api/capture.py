@@ -12,8 +12,7 @@ from attnviz.engine.capture import Choice, capture_text
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.models.model import Model, NumpyModel
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.models.unheeded import refuse_unheeded
+from attnviz.models.resolve import LoadOptions, load, refuse_ignored
 from attnviz.records import Kind
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def _opened(model: Any, tokenizer: Any, given: dict[str, Any]) -> Model:
         if tokenizer is not None:
             raise UsageError("--tokenizer is for a loaded model: a name brings its own")
         name, options = os.fspath(model), LoadOptions(**given)
-        refuse_unheeded(name, options, [option for option in _SHAPE if option in given])
+        refuse_ignored(name, options, [option for option in _SHAPE if option in given])
         return load(name, options)
     if given:
         raise UsageError(
@@ -126,6 +125,6 @@ def _opened(model: Any, tokenizer: Any, given: dict[str, Any]) -> Model:
         )
     if isinstance(model, NumpyModel):
         return model
-    from attnviz.models.ready import handed_over  # imports transformers
+    from attnviz.models.prepare import handed_over  # imports transformers
 
     return handed_over(model, tokenizer)

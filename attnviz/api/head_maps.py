@@ -157,10 +157,10 @@ class HeadMaps:
             found = compare_heads([replace(self.report, text=self.text or self._name)])
             theme = Theme(self.palette, colour=False, ascii=self.ascii)
             files = {
-                **document_files(lambda: self._document, self.palette),
-                **array_files(found),
                 ".json": text_file(lambda stream: write_heads_json(found, stream)),
+                **array_files(found),
                 ".txt": text_file(lambda stream: stream.write(self._plain(theme))),
+                **document_files(lambda: self._document, self.palette),
             }
             save(Path(path), files)
 

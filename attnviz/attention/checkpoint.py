@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.llama_config import config_from_llama, config_to_llama
+from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import read_json
 

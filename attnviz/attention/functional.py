@@ -1,4 +1,4 @@
-"""Attention by its three usual scores, written once for NumPy arrays and torch tensors.
+"""Attention by its three usual scores, its masks and rotary positions, for NumPy and torch alike.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2:
 
@@ -11,6 +11,14 @@ Translate", add where these multiply: vᵀ tanh(q + k) of the projected query an
 Axes are named once: query (..., head, query, head_dim), key (..., head, key, head_dim), value
 (..., head, key, value_dim), weights (..., head, query, key). The leading axes, usually one batch
 axis, are arbitrary and may be absent.
+
+A mask broadcasts over (batch, head, query, key). It is boolean, True where the query may see the
+key, or an additive float, -inf where it may not.
+
+Rotary positions are Su et al. 2021, "RoFormer", section 3.4: pair p of a head's dimensions is
+turned by the angle position · theta^(−2p / head_dim). As in Llama, whose checkpoints keep the rows
+of their projections in that order, p is paired with p + head_dim / 2, where the paper pairs
+neighbours.
 """
 
 from __future__ import annotations
@@ -18,18 +26,25 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 __all__ = [
     "Array",
     "Score",
     "additive_scores",
+    "apply_rotary",
     "attention_output",
     "attention_scores",
     "attention_weights",
+    "causal_mask",
+    "combine_masks",
     "masked_softmax",
     "merge_heads",
     "namespace",
+    "padding_mask",
     "project",
     "repeat_kv_heads",
+    "rotary_tables",
     "scaled_dot_product_attention",
     "scores_by",
     "softmax",
@@ -190,3 +205,91 @@ def repeat_kv_heads(x: Array, groups: int) -> Array:
     # Not xp.repeat: array-api-compat lacked it for torch until 1.12.
     shared = xp.broadcast_to(x[..., None, :, :], (*leading, kv_heads, groups, tokens, dim))
     return xp.reshape(shared, (*leading, kv_heads * groups, tokens, dim))
+
+
+def causal_mask(queries: int, keys: int, like: Array) -> Array:
+    """Boolean (query, key): query i sees key j where j ≤ i + keys − queries.
+
+    The two texts are aligned at their ends, so that the last query sees every key: with more keys
+    than queries the surplus keys are the past, with fewer the first queries see nothing.
+    ``like`` gives the library and the device.
+    """
+    xp = namespace(like)
+    query = xp.arange(queries, device=like.device)[:, None]
+    key = xp.arange(keys, device=like.device)[None, :]
+    return key <= query + (keys - queries)
+
+
+def padding_mask(visible_keys: Array) -> Array:
+    """Boolean (batch, key), True at real tokens, to a mask of shape (batch, 1, 1, key).
+
+    Raises ValueError for other types (an attention mask of 0 and 1 needs ``== 1`` first) and
+    other numbers of axes.
+    """
+    boolean = namespace(visible_keys).isdtype(visible_keys.dtype, "bool")
+    if not boolean or len(visible_keys.shape) != 2:
+        raise ValueError(
+            "expected the visible keys as booleans of shape (batch, key), "
+            f"got {visible_keys.dtype} of shape {tuple(visible_keys.shape)}"
+        )
+    return visible_keys[:, None, None, :]
+
+
+def combine_masks(*masks: Array | None) -> Array | None:
+    """One mask that hides what any of these hides; None stands for a mask that hides nothing.
+
+    Booleans alone give a boolean mask, anything additive gives the sum as an additive mask.
+    """
+    combined = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else _combine_two(combined, mask)
+    return combined
+
+
+def _combine_two(one: Array, other: Array) -> Array:
+    xp = namespace(one, other)
+    one_is_boolean = xp.isdtype(one.dtype, "bool")
+    other_is_boolean = xp.isdtype(other.dtype, "bool")
+    if one_is_boolean and other_is_boolean:
+        return one & other
+    if one_is_boolean:
+        return xp.where(one, other, xp.full_like(other, -math.inf))
+    if other_is_boolean:
+        return xp.where(other, one, xp.full_like(one, -math.inf))
+    return one + other
+
+
+def rotary_tables(
+    positions: Array, head_dim: int, theta: float, like: Array
+) -> tuple[Array, Array]:
+    """Cosine and sine of every angle, each of shape (..., token, head_dim).
+
+    positions: (..., token), counted from 0. ``like`` gives the library, the device and the type.
+    The angles are computed in float32 whatever the type, because the checkpoints were trained so.
+    Raises ValueError for an odd ``head_dim``.
+    """
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"rotary positions turn pairs: head_dim must be even, got {head_dim}")
+    xp = namespace(like)
+    # Rounded at each step as a float32 computation rounds. NumPy's own float32 power is off by a
+    # unit in one place of six, which at position 1,000 turns a vector visibly differently from
+    # transformers; the float64 power, rounded, is not.
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    powers = np.float64(theta) ** exponents.astype(np.float64)
+    frequencies = (np.float32(1) / powers.astype(np.float32)).tolist()  # radians per position
+    places = xp.asarray(positions, dtype=xp.float32, device=like.device)
+    half = places[..., None] * xp.asarray(frequencies, dtype=xp.float32, device=like.device)
+    angles = xp.concat([half, half], axis=-1)
+    return xp.astype(xp.cos(angles), like.dtype), xp.astype(xp.sin(angles), like.dtype)
+
+
+def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
+    """Turn each head's vectors by their position: x (..., head, token, head_dim), same shape out.
+
+    The tables broadcast against x: as (token, head_dim), or as (batch, 1, token, head_dim) where
+    each text of the batch has positions of its own.
+    """
+    half = x.shape[-1] // 2
+    turned = namespace(x).concat([-x[..., half:], x[..., :half]], axis=-1)
+    return x * cos + turned * sin

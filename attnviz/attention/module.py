@@ -3,11 +3,15 @@
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2:
 
     head_h = Attention(Q W_Q^h, K W_K^h, V W_V^h),  output = concat(head_1 … head_H) W_O + b_O
+
+While nobody looks at the weights, torch's fused kernels give the output without ever holding all
+of them at once (Dao et al. 2022, "FlashAttention").
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args, overload
+import math
+from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +20,15 @@ from torch.nn import functional
 from attnviz.attention.functional import (
     Score,
     attention_output,
+    causal_mask,
+    combine_masks,
     masked_softmax,
     merge_heads,
     scores_by,
 )
-from attnviz.attention.fused import can_fuse, fused_attention
-from attnviz.attention.masks import causal_mask, combine_masks
 from attnviz.attention.shape import AttentionShape
 
-__all__ = ["HookPoint", "MultiHeadAttention"]
+__all__ = ["HookPoint", "MultiHeadAttention", "fused_attention"]
 
 
 class HookPoint(nn.Identity):
@@ -97,10 +101,7 @@ class MultiHeadAttention(nn.Module):
         )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is a probability in [0, 1), got {dropout}")
-        if rotary is not None and shape.head_dim % 2:
-            raise ValueError(f"rotary positions need an even head_dim, got {shape.head_dim}")
-        if score not in get_args(Score):
-            raise ValueError(f"a score is one of {', '.join(get_args(Score))}, got {score!r}")
+        shape.check_scoring(rotary, score)
         self.dropout = dropout
         self.causal = causal
         self.rotary = rotary
@@ -180,9 +181,7 @@ class MultiHeadAttention(nn.Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        self.shape.check_inputs(query, key, value, mask)
-        if self.rotary is not None and key is not query:
-            raise ValueError("rotary positions are those of one text: leave key out, or be query")
+        self.shape.check_inputs(query, key, value, mask, self.rotary)
         query, key, value = self.shape.separate_heads(
             self.query_projection(query),
             self.key_projection(key),
@@ -192,8 +191,10 @@ class MultiHeadAttention(nn.Module):
         )
         # One text without another mask: the kernels know the causal mask by themselves.
         plain_causal = self.causal and mask is None and query.shape[-2] == key.shape[-2]
-        open_way = return_weights or self.weights_point.watched or self.score == "additive"
-        fuse = not open_way and can_fuse(query, mask)
+        seen = return_weights or self.weights_point.watched
+        # They take a mask that is boolean, or additive in the query's type.
+        takes_mask = mask is None or mask.dtype in (torch.bool, query.dtype)
+        fuse = takes_mask and not seen and self.score != "additive"
         if self.causal and not (plain_causal and fuse):
             mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
         dropout = self.dropout if self.training else 0.0
@@ -216,3 +217,56 @@ class MultiHeadAttention(nn.Module):
             f"{self.shape}, dropout={self.dropout}, causal={self.causal}, rotary={self.rotary}, "
             f"score={self.score}"
         )
+
+
+def fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """The output (..., heads, query, value_dim) that ``scaled_dot_product_attention`` gives.
+
+    query, key, value: (..., heads, token, dim). ``mask``: boolean, or additive in the query's
+    type. ``causal`` needs as many keys as queries and no mask. ``dropout``: the probability, 0
+    where not training. ``scale``: of the scores, 1/√head_dim by default.
+    """
+    # The CPU kernel's backward pass in bfloat16 is slow: plain products learn in half the time
+    # (16 × 6 heads × 256 tokens, forward and backward).
+    learns = torch.is_grad_enabled() and query.requires_grad
+    slow = learns and query.device.type == "cpu" and query.dtype == torch.bfloat16
+    if mask is None and causal and not dropout and slow:
+        return _plain_causal_attention(query, key, value, scale)
+    if mask is None:
+        return functional.scaled_dot_product_attention(
+            query, key, value, is_causal=causal, dropout_p=dropout, scale=scale
+        )
+    # Kernels disagree about a query that sees no key, some give NaN: it sees all keys for the
+    # kernel, and its output is then emptied, so that neither output nor gradient is NaN.
+    boolean = mask.dtype == torch.bool
+    blind = ~(mask if boolean else mask > -math.inf).any(dim=-1, keepdim=True)
+    output = functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask.masked_fill(blind, 1 if boolean else 0),
+        dropout_p=dropout,
+        scale=scale,
+    )
+    return output.masked_fill(blind, 0)
+
+
+def _plain_causal_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None
+) -> Tensor:
+    future = torch.full((query.shape[-2], key.shape[-2]), -math.inf, dtype=query.dtype).triu_(1)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = torch.baddbmm(
+        future, query.flatten(0, -3), key.flatten(0, -3).transpose(-2, -1), alpha=scale
+    )
+    output = torch.bmm(scores.softmax(dim=-1), value.flatten(0, -3))
+    return output.view(*query.shape[:-1], value.shape[-1])

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.decoder_config import LLAMA_PROJECTIONS, DecoderConfig
 from attnviz.attention.functional import project
-from attnviz.attention.llama_config import LLAMA_PROJECTIONS
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields
 from types import GenericAlias
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -21,6 +21,8 @@ __all__ = ["SETTINGS", "Options", "argument", "command", "flag", "option"]
 
 _LARGEST = 2**63 - 1
 """The largest whole number that torch and NumPy take."""
+
+_LITERAL: Any = Literal  # of choices that are known only when a command is imported
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -48,8 +50,8 @@ def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """An option called as its field is; ``name`` says it otherwise, ``short`` has more names.
 
     default: ``...`` where it must be given. A field of type ``tuple`` may be given several times.
-    ``words=True`` reads the value as UTF-8
-    whatever the locale made of its bytes. All else goes to Typer.
+    ``choices`` are the values that there are, where the type does not list them. ``words=True``
+    reads the value as UTF-8 whatever the locale made of its bytes. All else goes to Typer.
     """
     return field(default=default, metadata={"metavar": metavar, "help": help, **more})
 
@@ -110,6 +112,8 @@ def _parameter(one: Field[Any], kind: Any, panel: str | None) -> inspect.Paramet
     given = {"rich_help_panel": panel, **one.metadata}
     given.pop("words", None)
     given.pop("endings", None)
+    if "choices" in given:
+        kind = _LITERAL[given.pop("choices")] | None
     default = {} if one.default is ... else {"default": one.default}
     if get_origin(kind) is tuple:
         kind, default = GenericAlias(list, get_args(kind)[:1]) | None, {"default": None}
@@ -128,7 +132,7 @@ def _read(value: Any, one: Field[Any], kind: Any) -> Any:
     if get_origin(kind) is tuple:
         return tuple(value or ())
     if value is not None and one.metadata.get("words"):
-        from attnviz.cli.text_input import as_utf8
+        from attnviz.cli.inputs import as_utf8
 
         return as_utf8(value, _typed(one))
     if isinstance(value, int) and abs(value) > _LARGEST:

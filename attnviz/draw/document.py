@@ -71,10 +71,14 @@ class Facts(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """A text of a stranger behind its name, in one line of a terminal."""
+    """A text of a stranger behind its name, in one line of a terminal.
+
+    lead: the columns that the name takes.
+    """
 
     name: str
     content: str
+    lead: int = 7
 
 
 class Note(NamedTuple):

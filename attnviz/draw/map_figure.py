@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 from attnviz.draw.diverging import diverging_steps
 from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
-from attnviz.draw.labels import cut, token_label, width
+from attnviz.draw.labels import cut, token_label, token_labels, width
 from attnviz.draw.maps import cell_steps
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.pool import pooling
 from attnviz.draw.provenance import share
-from attnviz.draw.words import axis_labels, head_name, head_words
-from attnviz.records import HeadScores, HeadsReport, Tokens
+from attnviz.records import Tokens
 
 __all__ = [
-    "map_drawing",
     "map_figure",
     "matrix_drawing",
     "pooling_words",
@@ -39,6 +37,7 @@ _VALUES = 16
 _TIPPED_CELLS = 40
 _STRONGEST = 5
 _LONGEST_TIP = 60
+_LONGEST_LABEL = 16
 
 
 def _cell(tokens: int) -> float:
@@ -54,9 +53,14 @@ def _every(cell: float) -> int:
     return math.ceil(_LINE / cell)
 
 
+def _axis_labels(tokens: Tokens) -> list[str]:
+    """The labels of a text's tokens, none longer than an axis can hold."""
+    return [cut(label, _LONGEST_LABEL) for label in token_labels(tokens)]
+
+
 def _longest(tokens: Tokens) -> float:
     """The pixels of the longest label of an axis."""
-    return max(map(width, axis_labels(tokens)), default=0) * _LETTER
+    return max(map(width, _axis_labels(tokens)), default=0) * _LETTER
 
 
 def _styles(tokens: Tokens) -> list[Style]:
@@ -64,13 +68,13 @@ def _styles(tokens: Tokens) -> list[Style]:
 
 
 def _row_labels(queries: Tokens, x: float, y: float, cell: float) -> Iterator[Item]:
-    labels, styles = axis_labels(queries), _styles(queries)
+    labels, styles = _axis_labels(queries), _styles(queries)
     for place in range(0, len(labels), _every(cell)):
         yield Label(x - 6, y + (place + 0.5) * cell + 4, labels[place], styles[place], "end")
 
 
 def _column_labels(keys: Tokens, x: float, y: float, cell: float) -> Iterator[Item]:
-    labels, styles = axis_labels(keys), _styles(keys)
+    labels, styles = _axis_labels(keys), _styles(keys)
     turn = -45 if cell >= _LEAST_SLANTED else -90
     for place in range(0, len(labels), _every(cell)):
         middle = x + (place + 0.5) * cell + 3
@@ -114,19 +118,6 @@ def _tips(
             best = np.argsort(-weights[row, :seen], kind="stable")[:_STRONGEST]
             text = "\n".join(f"→ {keys[place]}: {weights[row, place]:.4f}" for place in best)
             yield Tip(x, top, seen * cell, cell, f"{query}\n{text}")
-
-
-def map_drawing(report: HeadsReport, scores: HeadScores, palette: str) -> Drawing:
-    """The weights of one head, a cell each, with its name and its scores above."""
-    record = report.record
-    return matrix_drawing(
-        (head_name(report, scores), head_words(scores)),
-        report.weights(scores.layer, scores.head),
-        (record.queries, record.keys),
-        record.causal,
-        palette,
-        report.index_base,
-    )
 
 
 def matrix_drawing(

@@ -25,11 +25,11 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
     return Block((first, *(text_line(line) for line in lines[1:])), room)
 
 
-def quoted_line(name: str, content: str, room: int, theme: Theme) -> Line:
-    """A text in one line behind its name, cut where the line is full."""
+def quoted_line(name: str, content: str, room: int, theme: Theme, lead: int = 7) -> Line:
+    """A text in one line behind its name in ``lead`` columns, cut where the line is full."""
     shown = visible(" ".join(content.split()), theme.encoding)
-    shown = fit(shown, room - 7, theme.ellipsis) if width(shown) > room - 7 else shown
-    return text_line((f"{name:<6} ", DIM), shown)
+    shown = fit(shown, room - lead, theme.ellipsis) if width(shown) > room - lead else shown
+    return text_line((name.ljust(lead), DIM), shown)
 
 
 def spelled_parts(parts: Words, theme: Theme) -> Words:

@@ -11,8 +11,8 @@ __all__ = [
     "model_parts",
     "model_words",
     "quoted_line",
-    "rests",
     "share",
+    "sinks",
     "size_words",
     "trait_text",
     "trait_words",
@@ -37,26 +37,22 @@ def trait_text(trait: Trait, room: int) -> str:
     return full if len(full) <= room else f"{trait.letter} {share(trait.score)}"
 
 
-def rests(scores: HeadScores) -> bool:
+def sinks(scores: HeadScores) -> bool:
     """Whether an induction head looks more at the first token than at what it is named for."""
-    return scores.trait.name == "induction" and (
-        (scores.scores.get("first") or 0.0) > scores.trait.score
-    )
+    first = scores.scores.get("first") or 0.0
+    return scores.trait.name == "induction" and first > scores.trait.score
 
 
 def trait_words(scores: HeadScores) -> list[str]:
-    """A head's trait, what it compares with, where else it looks, and its entropy."""
+    """A head's label, what it compares with, where else it looks, and its entropy."""
     trait, entropy = scores.trait, scores.scores.get("entropy")
     if trait is NO_TRAIT:
         return [trait.name]
     words = [f"{trait.name} {share(trait.score)}"]
-    if trait.name != "spread":
-        words.append(f"even spread {share(trait.base_rate)}")
-    if rests(scores):
+    words += [f"even spread {share(trait.base_rate)}"] * (trait.name != "spread")
+    if sinks(scores):
         words.append(f"rests on the first token {share(scores.scores['first'] or 0.0)}")
-    if entropy is not None:
-        words.append(f"entropy {entropy:.2f} nats")
-    return words
+    return [*words, *([] if entropy is None else [f"entropy {entropy:.2f} nats"])]
 
 
 def _shape(info: ModelInfo) -> str:

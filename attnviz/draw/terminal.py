@@ -86,8 +86,8 @@ def part_block(part: Part, theme: Theme, room: int) -> Block:
     match part:
         case Facts():
             return _facts(part, theme, room)
-        case Quote(name, content):
-            return Block((quoted_line(name, content, room, theme),), room)
+        case Quote(name, content, lead):
+            return Block((quoted_line(name, content, room, theme, lead),), room)
         case Note(text, longest):
             return paragraph(theme.spell(text), min(longest or room, room), theme, DIM)
         case Say(text, longest):

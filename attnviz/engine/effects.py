@@ -113,7 +113,7 @@ class ScanOptions:
         last token.
     pair: token ids of answer and foil for ``logit_diff``, or None.
     per_position: with ``mean``, a mean for each position apart instead of one over all.
-    draws: with ``resample``, how many other texts takes the place of each text.
+    draws: with ``resample``, from how many other texts values are taken for each text.
     seed: of draws and of the control's directions.
     control: instead of each ablation, take off a random direction of equal norm.
     token_losses: whether the loss of each token is kept.

@@ -6,21 +6,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
 
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
+    EVERY,
     HeadChoice,
     IndexBase,
     Loading,
     Model,
+    Output,
     OwnShape,
     Text,
     Truncation,
     load_options,
+    saved,
 )
-from attnviz.cli.output import EVERY, Output, saved
 from attnviz.errors import UsageError
+from attnviz.measures.registry import OF_ONE_TEXT
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -33,19 +36,6 @@ if TYPE_CHECKING:
     from attnviz.records import HeadsReport
 
 __all__ = ["EXAMPLES", "HeadsOutput", "Kinds", "Variants", "Views", "heads", "make_variants"]
-
-Measure = Literal[
-    "previous",
-    "first",
-    "self",
-    "next",
-    "duplicate",
-    "induction",
-    "entropy",
-    "normalised_entropy",
-    "distance",
-    "confidence",
-]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -90,10 +80,10 @@ class Views(Options, panel="View"):
     token: str | None = option(
         "WORD|INDEX", "What one word looks at and is looked at by, over all heads.", words=True
     )
-    sort: Measure | None = option(
+    sort: str | None = option(
         "MEASURE",
-        "Order the heads by previous, first, self, next, duplicate, induction, entropy, "
-        "normalised_entropy, distance or confidence; largest first.",
+        f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
+        choices=OF_ONE_TEXT,
     )
     reverse: bool = flag("Smallest first.")
 
@@ -139,9 +129,9 @@ def heads(
     output: HeadsOutput,
 ) -> None:
     """Show where each attention head looks, over one text."""
+    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as loads
-    from attnviz.cli.text_input import read_text
     from attnviz.engine.capture import Choice
 
     compared = ["compare_mask"] * own.compare_mask + ["score"] * bool(own.score)
@@ -285,8 +275,7 @@ def _hints(reports: Sequence[HeadsReport], explained: bool) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True)
-class _Report:
+class _Report(NamedTuple):
     """The heads, for every outlet."""
 
     found: HeadsComparison

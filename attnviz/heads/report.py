@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
 from attnviz.measures.words import joined, word_spans
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
 
@@ -143,8 +144,7 @@ def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
 # What is to be seen --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """A word of the text.
 
     span: its tokens.
@@ -179,8 +179,7 @@ def _place(tokens: Tokens, wanted: str) -> Word | None:
     return Word(spans[0], tuple(span.start for span in spans[1:])) if spans else None
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """What is to be seen of a report.
 
     values: write the weights into the cells.

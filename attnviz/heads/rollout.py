@@ -6,7 +6,6 @@ the heads of a layer, Â = ½ Ā + ½ I for the residual stream, R₁ = Â₁ an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -19,25 +18,16 @@ from attnviz.measures.records import Rollout
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind, Tokens
 
-__all__ = ["rolled_out", "rollout"]
+__all__ = ["followed", "rollout"]
 
 Matrix = NDArray[np.float64]
 
 
-def rolled_out(layers: Iterable[NDArray[np.floating]]) -> Matrix:
-    """The rollout (query, key) of mean weights (query, key), first layer first; rows sum to one.
+def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
+    """The rollout (query, key) after a layer of mean weights (query, key); rows sum to one.
 
-    ValueError without a layer.
+    before: that of the layers below, None for the first.
     """
-    joined: Matrix | None = None
-    for mean in layers:
-        joined = _followed(mean, joined)
-    if joined is None:
-        raise ValueError("rollout needs at least one layer")
-    return joined
-
-
-def _followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
     mixed: Matrix = 0.5 * mean.astype(np.float64)
     mixed[np.diag_indices_from(mixed)] += 0.5
     return mixed if before is None else mixed @ before
@@ -62,10 +52,10 @@ def rollout(
         )
     if probing.kind == "decoder" and target is None:
         raise UsageError("the decoder reads a text of its own: give one with --target")
-    passage = Input(tokens, target)
-    queries = passage.queries(probing.kind)
+    given = Input(tokens, target)
+    queries = given.queries(probing.kind)
     follow = _Follow(probing.kind, len(queries))
-    probing.run(follow, [passage])
+    probing.run(follow, [given])
     notes = (*model.info.notes, *no_numbers(model.info, [follow.raw, follow.matrix]))
     return Rollout(
         model=replace(model.info, notes=notes),
@@ -108,7 +98,7 @@ class _Follow:
         self.raw[start : start + rows, :keys] = weights.mean(0, dtype=np.float64)
         self._seen += rows
         if self._seen == len(self.raw):
-            self._joined = _followed(self.raw, self._joined)
+            self._joined = followed(self.raw, self._joined)
             self.layers += 1
             self._seen = 0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import Words
-from attnviz.draw.provenance import rests, share, trait_words
+from attnviz.draw.provenance import share, sinks, trait_words
 from attnviz.heads.report import HeadsComparison
-from attnviz.measures.meanings import MEANINGS
+from attnviz.measures.registry import label_named
 from attnviz.records import (
     NO_TRAIT,
     AttentionRecord,
@@ -151,11 +151,11 @@ def explanation(found: HeadsComparison) -> list[str]:
         if entry.trait is not NO_TRAIT and (known is None or entry.trait.score > known[0].score):
             clearest[entry.trait.name] = entry.trait, report.name(entry.layer, entry.head)
     paragraphs += [
-        f"{trait.name} ({trait.letter}): {MEANINGS[name]}; clearest of those named so: "
+        f"{trait.name} ({trait.letter}): {label_named(name).meaning}; clearest of those named so: "
         f"{where}, {share(trait.score)}."
         for name, (trait, where) in clearest.items()
     ]
-    if any(rests(entry) for _, entry in entries):
+    if any(sinks(entry) for _, entry in entries):
         paragraphs.append(
             "An induction head may look at the first token more than at anything else: there it "
             "rests where nothing comes again. It has its name from what it does where something "

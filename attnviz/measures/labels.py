@@ -1,14 +1,23 @@
-"""From a head's scores and base rates to the label that stands out, or none."""
+"""From a head's scores and base rates to the label that names it, or none: the one place for it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from statistics import NormalDist
 
-from attnviz.measures.records import LABELS, label_named
+from attnviz.measures.registry import LABELS, label_named
 
-__all__ = ["THRESHOLD", "best_label", "clear_deviations", "not_resting", "strength", "strengths"]
+__all__ = [
+    "ONE_TEXT",
+    "THRESHOLD",
+    "Rule",
+    "best_label",
+    "clear_deviations",
+    "strength",
+    "strengths",
+]
 
 THRESHOLD = 0.2
 """The share of what a score could gain over its base rate from which it names a head."""
@@ -24,6 +33,31 @@ _PARTS = {"delimiter": ("first", "separator")}
 
 _PART = 0.5
 """Of a label's score, from which a sharper label that it contains takes its place."""
+
+_SINK, _SEEKER = "first", "induction"
+"""A head that looks for repetitions rests on the first token wherever there is none (null
+attention, Vig & Belinkov 2019), which in most texts is nearly everywhere: it is named for what it
+seeks. Not so of ``duplicate``: where the first token comes again, resting on it looks the same."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a score names a head.
+
+    threshold: the strength from which it does.
+    seeking: the strength from which ``induction`` does so in the place of ``first``.
+    repeats: how often ``induction`` must have been measured for that.
+    deviations: standard errors that a relation must lie clear of chance.
+    """
+
+    threshold: float = THRESHOLD
+    seeking: float = THRESHOLD
+    repeats: int = 0
+    deviations: float = _DEVIATIONS
+
+
+ONE_TEXT = Rule(threshold=0.1, repeats=2)
+"""For the few tokens of one text, of which a name is a hint and no proof."""
 
 
 def strength(score: float | None, *floors: float | None) -> float | None:
@@ -43,14 +77,14 @@ def strengths(
     names: Iterable[str],
     scores: Mapping[str, float | None],
     base_rate: Mapping[str, float | None],
-    floors: Mapping[str, float],
+    floors: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """The strength of each name that has one, over its base rate and its further floor."""
     found = {}
     for name in names:
         if base_rate.get(name) is None:
             continue
-        value = strength(scores.get(name), base_rate.get(name), floors.get(name))
+        value = strength(scores.get(name), base_rate.get(name), (floors or {}).get(name))
         if value is not None:
             found[name] = value
     return found
@@ -69,19 +103,17 @@ def best_label(
     scores: Mapping[str, float | None],
     base_rate: Mapping[str, float | None],
     measured: Mapping[str, int],
-    thresholds: Mapping[str, float],
-    deviations: float = _DEVIATIONS,
+    rule: Rule,
 ) -> str | None:
-    """The name of the largest strength that reaches its threshold, or None.
+    """The name of the largest strength that reaches the rule's threshold, or None.
 
-    A relation must also lie ``deviations`` standard errors clear of chance, given how many pairs
-    were looked at; a label gives way to a sharper one that explains half of it; and ``first`` to
-    ``induction``, as ``not_resting`` says.
+    A relation must also lie clear of chance, given how many pairs were looked at; a label gives way
+    to a sharper one that explains half of it; and ``first`` to a clear ``induction``.
     """
     reached = {
         name: value
         for name, value in found.items()
-        if value >= thresholds[name] and _clear(name, scores, base_rate, measured, deviations)
+        if value >= rule.threshold and _clear(name, scores, base_rate, measured, rule.deviations)
     }
     for whole, parts in _PARTS.items():
         bar = _PART * (scores.get(whole) or 0.0)
@@ -93,17 +125,9 @@ def best_label(
         key=lambda name: (-reached[name], order.index(name) if name in LABELS else len(order)),
         default=None,
     )
-    return None if label is None else not_resting(label, reached)
-
-
-def not_resting(label: str, reached: Container[str]) -> str:
-    """``induction`` in the place of ``first`` where a head has ``reached`` both thresholds.
-
-    A head that looks for repetitions rests on the first token wherever there is none (null
-    attention, Vig & Belinkov 2019), which in most texts is nearly everywhere. Not so of
-    ``duplicate``: where the first token comes again, resting on it looks the same.
-    """
-    return "induction" if label == "first" and "induction" in reached else label
+    if label == _SINK and reached.get(_SEEKER, -math.inf) >= rule.seeking:
+        return _SEEKER if measured.get(_SEEKER, 0) >= rule.repeats else label
+    return label
 
 
 def _clear(

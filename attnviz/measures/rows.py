@@ -1,128 +1,255 @@
 """What each row of attention weights adds to a measure, so that no matrix need be there at once.
 
-A function takes weights (..., rows, keys) of some queries and where they stand, and gives one value
-a row and whether that row counts; the measure is the mean over all rows that count, in blocks or
-whole. The papers are named in ``measures``, which says what each of them means.
+A formula takes a block of rows and gives one value a row and whether that row counts; the measure
+is the mean over all rows that count, in blocks or whole. ``registry`` has the rest of each measure.
 """
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.measures.registry import MEASURES, Measure, Need
+from attnviz.records import Kind, Tokens
+
 __all__ = [
-    "Place",
+    "FORMULAS",
+    "Conditions",
+    "RowBlock",
     "Rows",
-    "alignment_rows",
+    "TextFacts",
+    "View",
     "centre_rows",
-    "column_rows",
-    "confidence_rows",
-    "distance_rows",
-    "duplicate_rows",
-    "entropy_rows",
-    "first_rows",
-    "induction_rows",
-    "next_rows",
-    "normalised_entropy_rows",
-    "previous_rows",
-    "rare_rows",
-    "self_rows",
-    "uniform_rows",
+    "is_punctuation",
+    "uniform_weights",
+    "whole_scores",
 ]
 
-Weights = NDArray[np.floating]
+View = Literal["raw", "without-first", "norm-weighted"]
+"""Weights as they are; without key 0, the rest of each row scaled to one; or each weight times the
+norm of what it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
 
-Rows = tuple[Weights, NDArray[np.bool_]]
+Weights = NDArray[np.floating]
+Bools = NDArray[np.bool_]
+
+Rows = tuple[Weights, Bools]
 """Values (..., rows), and whether each row counts, (rows,) or (..., rows)."""
+
+Formula = Callable[["RowBlock"], Rows]
+
+_RARE_SHARE = 0.1
+"""Of a text's tokens that are called rare."""
+
+_RARE_KINDS = 3
+_NEAR = 0.2
+"""The width of the diagonal of two texts."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a block of rows stands in the attention of a text.
+class Conditions:
+    """What attention is measured, and what of it is known.
 
-    start: index of its first query.
-    queries, keys: tokens of the whole text; a block may leave out last keys that it does not see.
+    kind: which attention of the model.
     causal: whether a query sees no later key.
-    without_first: whether key 0 was taken out of the weights.
+    view: how weights were changed before they are measured.
+    ranked: whether a larger token id stands for a rarer token, as in vocabularies that were learnt
+        by frequency.
     """
 
-    start: int
-    queries: int
-    keys: int
+    kind: Kind
     causal: bool
-    without_first: bool = False
+    view: View = "raw"
+    ranked: bool = False
 
-    def rows(self, weights: Weights) -> NDArray[np.int64]:
+    @property
+    def without_first(self) -> bool:
+        """Whether key 0 was taken out of the weights."""
+        return self.view == "without-first"
+
+    def lacks(self, measure: Measure) -> Need | None:
+        """What a measure needs and is not there; None where it can be taken."""
+        met: Mapping[Need, bool] = {
+            "one text": self.kind != "cross",
+            "two texts": self.kind == "cross",
+            "the future": not self.causal,
+            "the first token": not self.without_first,
+            "ranks": self.ranked,
+        }
+        return next((need for need in measure.needs if not met[need]), None)
+
+    def formulas(self, names: Collection[str] | None = None) -> dict[str, Formula]:
+        """The formulas of those measures (all by default) that can be taken."""
+        return {
+            name: formula
+            for name, formula in FORMULAS.items()
+            if (names is None or name in names) and self.lacks(MEASURES[name]) is None
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class TextFacts:
+    """What must be known of a text before attention over it can be scored.
+
+    queries, keys: the tokens of the two axes; the same object for self-attention.
+    attention: what is measured.
+    shuffles: orders of the tokens that identity is measured in beside the text's own.
+    passing: whether attention passes by in blocks, of which no second one should be held.
+    """
+
+    queries: Tokens
+    keys: Tokens
+    attention: Conditions
+    shuffles: int = 0
+    passing: bool = False
+
+    @cached_property
+    def special(self) -> Bools:
+        """(query,) whether each query is a special token."""
+        return np.asarray(self.queries.special, bool)
+
+    @cached_property
+    def separators(self) -> Bools:
+        """(key,) special tokens but the first."""
+        found = np.asarray(self.keys.special, bool)
+        found[:1] = False
+        return found
+
+    @cached_property
+    def delimiters(self) -> Bools:
+        """(key,) punctuation and special tokens."""
+        tokens = zip(self.keys.texts, self.keys.special, strict=True)
+        return np.asarray([special or is_punctuation(text) for text, special in tokens], bool)
+
+    @cached_property
+    def orders(self) -> NDArray[np.int64]:
+        """(1 + shuffles, token) ids: the text's own, then shuffled ones, special tokens kept."""
+        ids = np.asarray(self.queries.ids, np.int64)
+        free = np.flatnonzero(~self.special)
+        orders = np.repeat(ids[None], 1 + self.shuffles, axis=0)
+        generator = np.random.default_rng(len(ids))
+        for order in orders[1:]:
+            order[free] = ids[generator.permutation(free)]
+        return orders
+
+    @cached_property
+    def rare(self) -> Bools:
+        """(key,) the tenth of the text that comes last in the vocabulary, special tokens aside.
+
+        None where these are fewer than three different tokens: that would be a word, not rarity.
+        """
+        ids = np.where(self.keys.special, -1, np.asarray(self.keys.ids, np.int64))
+        count = int(_RARE_SHARE * (ids >= 0).sum())
+        rare: Bools = np.asarray(ids >= np.sort(ids)[-max(count, 1)])
+        enough = count > 0 and len(set(ids[rare])) >= _RARE_KINDS and rare.mean() <= 2 * _RARE_SHARE
+        return rare if enough else np.zeros(len(ids), bool)
+
+
+def is_punctuation(text: str) -> bool:
+    """Whether a token is nothing but punctuation marks and symbols, blanks aside."""
+    mark = text.strip()
+    return bool(mark) and all(unicodedata.category(letter)[0] in "PS" for letter in mark)
+
+
+@dataclass(frozen=True, eq=False)
+class RowBlock:
+    """Some rows of the attention over a text.
+
+    weights: (..., rows, keys); last keys that a causal block does not see may be left out.
+    start: index of its first query.
+    """
+
+    text: TextFacts
+    weights: Weights
+    start: int = 0
+
+    @cached_property
+    def queries(self) -> NDArray[np.int64]:
         """The index in the text of each row's query."""
-        return np.arange(self.start, self.start + weights.shape[-2])
+        return np.arange(self.start, self.start + self.weights.shape[-2])
 
-    def visible(self, weights: Weights) -> NDArray[np.int64]:
+    @cached_property
+    def keys(self) -> NDArray[np.int64]:
+        """The index in the text of each key that the block has."""
+        return np.arange(self.weights.shape[-1])
+
+    @cached_property
+    def visible(self) -> NDArray[np.int64]:
         """How many keys each row sees."""
-        rows = self.rows(weights)
-        seen = rows + 1 if self.causal else np.full_like(rows, self.keys)
-        return np.asarray(seen - self.without_first)
+        every = np.full_like(self.queries, len(self.text.keys))
+        seen = self.queries + 1 if self.text.attention.causal else every
+        return np.asarray(seen - self.first_key)
 
     @property
     def first_key(self) -> int:
-        return int(self.without_first)
+        """The first key that can be looked at."""
+        return int(self.text.attention.without_first)
+
+    @property
+    def every(self) -> Bools:
+        """That each row counts."""
+        return np.ones(len(self.queries), bool)
+
+    @cached_property
+    def entropy(self) -> Weights:
+        """−Σ A ln A of each row, nats, with 0 ln 0 = 0."""
+        weights = self.weights
+        # The smallest normal number stands in for zero: zero times its logarithm is zero.
+        logarithms = np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))
+        total = -np.einsum("...k,...k->...", weights, logarithms)
+        return np.asarray(np.maximum(total, 0.0) + 0.0)  # rounding, and the sign of zero
 
 
-def _at(weights: Weights, place: Place, offset: int) -> Rows:
+def _at(block: RowBlock, offset: int) -> Rows:
     """Each row's weight on the key ``offset`` away; a row that has no such key does not count."""
-    keys = place.rows(weights) + offset
-    counts: NDArray[np.bool_] = np.asarray((keys >= place.first_key) & (keys < place.keys))
+    keys, weights = block.queries + offset, block.weights
+    counts: Bools = np.asarray((keys >= block.first_key) & (keys < len(block.text.keys)))
     inside = keys < weights.shape[-1]
     shown = np.where(counts & inside, keys, 0)
     values = weights[..., np.arange(weights.shape[-2]), shown]
     return np.where(counts & inside, values, 0), counts
 
 
-def previous_rows(weights: Weights, place: Place) -> Rows:
-    """The weight on the key before the query."""
-    return _at(weights, place, -1)
-
-
-def next_rows(weights: Weights, place: Place) -> Rows:
-    """The weight on the key behind the query."""
-    return _at(weights, place, 1)
-
-
-def self_rows(weights: Weights, place: Place) -> Rows:
+def _self_rows(block: RowBlock) -> Rows:
     """The weight on the query itself; a causal row that sees nothing else does not count."""
-    values, counts = _at(weights, place, 0)
-    if place.causal:
-        counts[place.visible(weights) < 2] = False
+    values, counts = _at(block, 0)
+    if block.text.attention.causal:
+        counts[block.visible < 2] = False
     return values, counts
 
 
-def first_rows(weights: Weights, place: Place) -> Rows:
-    """The weight on key 0 of every query but the first."""
-    return weights[..., 0], np.asarray(place.rows(weights) >= 1)
+def _first_rows(block: RowBlock) -> Rows:
+    """The weight on key 0, the attention sink, of every query but the first."""
+    return block.weights[..., 0], np.asarray(block.queries >= 1)
 
 
-def duplicate_rows(weights: Weights, place: Place, ids: NDArray[np.integer]) -> Rows:
-    """The weight on earlier tokens equal to the query's; values (..., orders, rows).
+def _duplicate_rows(block: RowBlock) -> Rows:
+    """The weight on earlier tokens equal to the query's; values (..., orders, rows)."""
+    ids, queries, keys = block.text.orders, block.queries, block.keys
+    equal = ids[:, queries, None] == ids[:, None, : len(keys)]
+    equal &= (keys < queries[:, None]) & (keys >= block.first_key)
+    return _mass_on(block.weights, equal)
 
-    ids: (orders, token), the text's, or the text's in several orders.
+
+def _induction_rows(block: RowBlock) -> Rows:
+    """The weight on what followed earlier tokens equal to the query's; (..., orders, rows).
+
+    Keys j + 1 of equal tokens j < i − 1. On BOS r₁…r_n r₁…r_n of distinct tokens that is
+    A[i, i − n + 1] of the second copy, and on more copies the prefix-matching score.
     """
-    rows, keys = place.rows(weights), np.arange(weights.shape[-1])
-    equal = ids[:, rows, None] == ids[:, None, : weights.shape[-1]]
-    equal &= (keys < rows[:, None]) & (keys >= place.first_key)
-    return _mass_on(weights, equal)
-
-
-def induction_rows(weights: Weights, place: Place, ids: NDArray[np.integer]) -> Rows:
-    """The weight on what followed earlier tokens equal to the query's; as ``duplicate_rows``."""
-    rows, keys = place.rows(weights), np.arange(weights.shape[-1])
-    before = np.roll(ids, 1, axis=-1)[:, None, : weights.shape[-1]]
+    ids, queries, keys = block.text.orders, block.queries, block.keys
+    before = np.roll(ids, 1, axis=-1)[:, None, : len(keys)]
     # Key 0 follows nothing; the query itself follows its equal neighbour.
-    follows = (ids[:, rows, None] == before) & (keys >= 1) & (keys < rows[:, None])
-    return _mass_on(weights, follows)
+    follows = (ids[:, queries, None] == before) & (keys >= 1) & (keys < queries[:, None])
+    return _mass_on(block.weights, follows)
 
 
-def _mass_on(weights: Weights, keys: NDArray[np.bool_]) -> Rows:
+def _mass_on(weights: Weights, keys: Bools) -> Rows:
     """The summed weight on ``keys`` (orders, rows, keys); rows without any do not count."""
     chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
     by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)
@@ -133,78 +260,106 @@ def _mass_on(weights: Weights, keys: NDArray[np.bool_]) -> Rows:
     return values, np.asarray(keys.any(-1))
 
 
-def column_rows(weights: Weights, place: Place, keys: NDArray[np.bool_]) -> Rows:
+def _column_rows(block: RowBlock, keys: Bools) -> Rows:
     """The weight on marked keys (key,); a row that sees none of them does not count."""
+    marked = _marked(block, keys)
+    mass = block.weights @ marked[: block.weights.shape[-1]].astype(block.weights.dtype)
+    return mass, np.asarray(_marked_seen(block, marked) > 0)
+
+
+def _rare_rows(block: RowBlock) -> Rows:
+    """The weight on rare tokens minus their share of the keys that the row sees."""
+    values, counts = _column_rows(block, block.text.rare)
+    seen = _marked_seen(block, _marked(block, block.text.rare))
+    return values - seen / np.maximum(block.visible, 1), counts
+
+
+def _marked(block: RowBlock, keys: Bools) -> Bools:
     marked = keys.copy()
-    marked[: place.first_key] = False
-    return _marked_mass(weights, marked), np.asarray(_marked_seen(weights, place, marked) > 0)
+    marked[: block.first_key] = False
+    return marked
 
 
-def rare_rows(weights: Weights, place: Place, keys: NDArray[np.bool_]) -> Rows:
-    """The weight on marked keys minus their share of the keys that the row sees."""
-    values, counts = column_rows(weights, place, keys)
-    marked = keys.copy()
-    marked[: place.first_key] = False
-    seen = np.maximum(place.visible(weights), 1)
-    return values - _marked_seen(weights, place, marked) / seen, counts
+def _marked_seen(block: RowBlock, marked: Bools) -> NDArray[np.int64]:
+    if not block.text.attention.causal:
+        return np.full(len(block.queries), marked.sum())
+    return np.asarray(np.cumsum(marked)[block.queries])
 
 
-def _marked_mass(weights: Weights, marked: NDArray[np.bool_]) -> Weights:
-    return weights @ marked[: weights.shape[-1]].astype(weights.dtype)
-
-
-def _marked_seen(weights: Weights, place: Place, marked: NDArray[np.bool_]) -> NDArray[np.int64]:
-    rows = place.rows(weights)
-    if not place.causal:
-        return np.full(len(rows), marked.sum())
-    return np.asarray(np.cumsum(marked)[rows])
-
-
-def entropy_rows(weights: Weights) -> Weights:
-    """−Σ A ln A of each row, nats."""
-    # The smallest normal number stands in for zero: zero times its logarithm is zero.
-    logarithms = np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))
-    total = -np.einsum("...k,...k->...", weights, logarithms)
-    return np.asarray(np.maximum(total, 0.0) + 0.0)  # rounding, and the sign of zero
-
-
-def normalised_entropy_rows(weights: Weights, place: Place, entropy: Weights) -> Rows:
-    """Each row's entropy over ln(number of keys it sees), from query 1 on."""
-    visible = place.visible(weights)
-    counts = (visible > 1) & (place.rows(weights) >= 1)
-    return entropy / np.log(np.where(counts, visible, 2)), counts
-
-
-def distance_rows(weights: Weights, place: Place, signed: bool = False) -> Weights:
-    """Σⱼ A[i, j]·|i − j| of each row; signed: of j − i, so that later keys count as positive."""
-    rows = place.rows(weights)
-    positions = np.arange(weights.shape[-1])
-    if signed or place.causal:
-        # Linear in the key: no second matrix is needed.
-        mean = weights @ positions.astype(weights.dtype) - rows * weights.sum(-1)
-        return np.asarray(mean if signed else -mean)
-    gap = np.abs(rows[:, None] - positions[None, :]).astype(weights.dtype)
-    return np.asarray(np.einsum("...rk,rk->...r", weights, gap))
-
-
-def confidence_rows(weights: Weights, place: Place, special: NDArray[np.bool_]) -> Rows:
-    """The largest weight of each row that is no special token's."""
-    return weights.max(-1), ~special[place.rows(weights)]
-
-
-def alignment_rows(weights: Weights, place: Place) -> Rows:
+def _alignment_rows(block: RowBlock) -> Rows:
     """Σⱼ A[i, j]·exp(−(i/N − j/M)² / 2g²), g = 0.2: how near the diagonal of two texts a row looks.
 
     One minus the guided-attention loss of Tachibana et al. 2018, "Efficiently Trainable
-    Text-to-Speech System", section 4.1. ``place`` gives N queries and M keys; in [0, 1].
+    Text-to-Speech System", section 4.1, over N queries and M keys; in [0, 1].
     """
-    where = place.rows(weights) / place.queries
-    gap = where[:, None] - np.arange(weights.shape[-1]) / place.keys
-    near = np.exp(-(gap**2) / (2 * _GUIDE**2)).astype(weights.dtype)
-    return np.einsum("...rk,rk->...r", weights, near), np.ones(len(where), bool)
+    text, weights = block.text, block.weights
+    gap = (block.queries / len(text.queries))[:, None] - block.keys / len(text.keys)
+    near = np.exp(-(gap**2) / (2 * _NEAR**2)).astype(weights.dtype)
+    return np.einsum("...rk,rk->...r", weights, near), block.every
 
 
-_GUIDE = 0.2
+def _normalised_entropy_rows(block: RowBlock) -> Rows:
+    """Each row's entropy over ln(number of keys it sees), from query 1 on."""
+    counts = (block.visible > 1) & (block.queries >= 1)
+    return block.entropy / np.log(np.where(counts, block.visible, 2)), counts
+
+
+def _distance_rows(block: RowBlock) -> Rows:
+    """Σⱼ A[i, j]·|i − j|, tokens."""
+    if block.text.passing and block.text.attention.causal:
+        return -_signed_distance_rows(block)[0], block.every  # needs no second matrix
+    gap = np.abs(block.queries[:, None] - block.keys[None, :]).astype(block.weights.dtype)
+    return np.asarray(np.einsum("...rk,rk->...r", block.weights, gap)), block.every
+
+
+def _signed_distance_rows(block: RowBlock) -> Rows:
+    """Σⱼ A[i, j]·(j − i): later keys count as positive."""
+    weights = block.weights
+    mean = weights @ block.keys.astype(weights.dtype) - block.queries * weights.sum(-1)
+    return np.asarray(mean), block.every
+
+
+def _confidence_rows(block: RowBlock) -> Rows:
+    """The largest weight of each row that is no special token's."""
+    return block.weights.max(-1), ~block.text.special[block.queries]
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "previous": lambda block: _at(block, -1),
+    "first": _first_rows,
+    "self": _self_rows,
+    "next": lambda block: _at(block, 1),
+    "duplicate": _duplicate_rows,
+    "induction": _induction_rows,
+    "separator": lambda block: _column_rows(block, block.text.separators),
+    "delimiter": lambda block: _column_rows(block, block.text.delimiters),
+    "rare": _rare_rows,
+    "alignment": _alignment_rows,
+    "entropy": lambda block: (block.entropy, block.every),
+    "normalised_entropy": _normalised_entropy_rows,
+    "distance": _distance_rows,
+    "confidence": _confidence_rows,
+    "signed_distance": _signed_distance_rows,
+}
+"""By the names of ``registry``; relations and ``monotone`` are no means over rows."""
+
+
+def whole_scores(
+    text: TextFacts, weights: Weights, names: Collection[str] | None = None
+) -> dict[str, Weights]:
+    """Measures of a whole matrix (..., query, key): (...), NaN where the text cannot show one."""
+    block, formulas = RowBlock(text, weights), text.attention.formulas(names)
+    return {name: _mean(*formula(block)) for name, formula in formulas.items()}
+
+
+def _mean(values: Weights, counts: Bools) -> Weights:
+    if counts.ndim == 2:  # of identity the text's own order
+        values, counts = values[..., 0, :], counts[0]
+    chosen = values[..., counts]
+    if not chosen.shape[-1]:
+        return np.full(chosen.shape[:-1], np.nan)
+    # Side by side in memory: over other strides the same numbers add up to another last bit.
+    return np.asarray(np.ascontiguousarray(chosen).mean(-1))
 
 
 def centre_rows(weights: Weights) -> Weights:
@@ -214,12 +369,16 @@ def centre_rows(weights: Weights) -> Weights:
     return np.asarray((weights @ positions) / np.where(total > 0, total, 1))
 
 
-def uniform_rows(place: Place, rows: int) -> NDArray[np.float64]:
-    """Attention spread evenly over what each query sees, (rows, key): a block of it."""
-    indices = np.arange(place.start, place.start + rows)
-    weights = np.ones((rows, place.keys))
-    weights[:, : place.first_key] = 0
-    if place.causal:
-        weights[np.arange(place.keys) > indices[:, None]] = 0
+def uniform_weights(
+    queries: int, keys: int, causal: bool, start: int = 0, first_key: int = 0
+) -> NDArray[np.float64]:
+    """Attention spread evenly over what each query sees, (query, key).
+
+    start: index of the first query. first_key: the first key that can be looked at.
+    """
+    weights = np.ones((queries, keys))
+    weights[:, :first_key] = 0
+    if causal:
+        weights[np.arange(keys) > np.arange(start, start + queries)[:, None]] = 0
     total = weights.sum(-1, keepdims=True)
     return np.asarray(np.divide(weights, total, out=np.zeros_like(weights), where=total > 0))

@@ -14,10 +14,14 @@ from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.model import ObserveBlock
+from attnviz.models.model import (
+    ObserveBlock,
+    Vocabulary,
+    beyond_training,
+    frame_of,
+    trained_tokens,
+)
 from attnviz.models.pieces import token_texts
-from attnviz.models.training_note import beyond_training, trained_tokens
-from attnviz.models.vocabulary import Vocabulary, frame_of
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["Bundled"]

@@ -1,7 +1,8 @@
-"""Which files of a checkpoint are needed, and whether they are there and whole."""
+"""Which files of a checkpoint are needed, and whether they are on this machine and whole."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatch
@@ -10,8 +11,8 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from attnviz.errors import LoadError
-from attnviz.models.foreign import one_line
+from attnviz.errors import LoadError, UsageError
+from attnviz.models.third_party import one_line
 from attnviz.reading import read_json
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "check_weights",
     "file_names",
     "has_vocabulary",
+    "local_directory",
     "read_config",
     "side_files",
     "stored_metadata",
@@ -51,6 +53,23 @@ _MOST_SHARED = 128
 
 class PickleError(LoadError):
     """The weights are only there as pickles, which were not allowed."""
+
+
+def local_directory(name: str, revision: str | None) -> Path | None:
+    """The directory that ``name`` is, or None.
+
+    Raises:
+        LoadError: it may not be read.
+        UsageError: a revision of a directory.
+    """
+    path = os.path.expanduser(name)
+    if not os.path.isdir(path):
+        return None
+    if revision is not None:
+        raise UsageError(f"{name!r} is a directory and has no revision {revision!r}")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise LoadError(f"the directory {name!r} may not be read")
+    return Path(path)
 
 
 def file_names(directory: Path) -> set[str]:

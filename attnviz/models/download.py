@@ -26,15 +26,24 @@ from huggingface_hub import (
     hf_hub_download,
     hf_hub_url,
 )
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    FileMetadataError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, OfflineError
 from attnviz.models.checkpoint_files import side_files, weight_files
-from attnviz.models.foreign import foreign
-from attnviz.models.hub_errors import StrangeAnswerError, contact_error, transfer_error
-from attnviz.models.transfer import Progress, progress_bar
+from attnviz.models.shapes import hint
+from attnviz.models.third_party import one_line, third_party
 
-__all__ = ["download", "download_config"]
+__all__ = ["Progress", "contact_error", "download", "download_config", "progress_bar"]
 
 _PATIENCE = float(os.environ.get("HF_HUB_ETAG_TIMEOUT", "5"))
 """Seconds for the first answer. The client alone would retry for half a minute and more, and no
@@ -62,6 +71,9 @@ _USUAL_FILES = (
 
 _Answer = TypeVar("_Answer")
 
+Progress = Callable[[str, int, int | None], None]
+"""Called as ``progress(file, done, total)`` with bytes; total is None where it is not known."""
+
 
 @contextmanager
 def _plain_names() -> Iterator[None]:
@@ -79,7 +91,7 @@ def _refuse_paths(answer: Any) -> None:
     for header in _NAMING if answer.request.method == "HEAD" else ():
         text = answer.headers.get(header)
         if text is not None and _PLAIN.fullmatch(text) is None:
-            raise StrangeAnswerError(f"the {header} {text[:80]!r}")
+            raise _StrangeAnswerError(f"the {header} {text[:80]!r}")
 
 
 def download(
@@ -149,7 +161,7 @@ def _fetch(
         # Weights take what they take, and in this thread: Ctrl-C throws their beginning away.
         path = get() if weights else _within(seconds, get)
     except Exception as error:
-        raise transfer_error(error, name, file) from error
+        raise _transfer_error(error, name, file) from error
     _check_place(name, file, path)
     _check_content(name, file, path, about.etag or "")
     return path
@@ -183,7 +195,7 @@ def _check_content(name: str, file: str, path: Path, tag: str) -> None:
 
 def _listed(name: str, commit: str) -> set[str]:
     try:
-        with foreign(f"the list of the files of {name!r} cannot be read"):
+        with third_party(f"the list of the files of {name!r} cannot be read"):
             info = _within(
                 2 * _PATIENCE,
                 lambda: HfApi().model_info(name, revision=commit, timeout=_PATIENCE),
@@ -202,7 +214,7 @@ def _tried(name: str, commit: str) -> set[str]:
         except EntryNotFoundError:
             continue
         except Exception as error:
-            raise transfer_error(error, name, file) from error
+            raise _transfer_error(error, name, file) from error
         found.add(file)
     return found
 
@@ -230,3 +242,148 @@ def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
         wait([answer], timeout=1)
         raise TimeoutError(f"no answer in {seconds:g} s")
     return answer.result()
+
+
+# Progress ------------------------------------------------------------------------------------
+
+_RESTARTS = 2
+
+
+def progress_bar(file: str, progress: Progress | None) -> Any:
+    """A class that takes the place of tqdm for the transfer of one file, and prints nothing."""
+
+    class Bar(_Bar):
+        def _tell(self) -> None:
+            if progress is not None:
+                progress(file, self.n, self.total)
+
+    return Bar
+
+
+class _Bar:
+    """The part of tqdm's interface that huggingface_hub uses."""
+
+    def __init__(self, *, total: int | None = None, initial: int = 0, **_: object) -> None:
+        self.total = total
+        self.n = initial
+        self._restarts = 0
+        self._tell()
+
+    def _tell(self) -> None:
+        raise NotImplementedError
+
+    def update(self, step: float | None = 1) -> None:
+        """Count ``step`` bytes; a transfer that starts anew again and again is given up.
+
+        The client counts its attempts from zero whenever a byte arrives, so that a server that
+        breaks off and cannot resume would keep it busy for ever.
+        """
+        step = int(step or 0)
+        if step < 0 or (self.total is not None and self.n + step > self.total):
+            self._restarts += 1
+            if self._restarts > _RESTARTS:
+                raise ConnectionAbortedError("it broke off again and again")
+        self.n = self.n + step if step < 0 else min(self.n + step, self.total or self.n + step)
+        self._tell()
+
+    def update_transfer(self, step: int) -> None:
+        """Bytes on the wire, beside the bytes of the file: not shown."""
+
+    def set_postfix_str(self, *_: object, **__: object) -> None:
+        """The client's own idea of the speed: not shown."""
+
+    set_transfer_postfix_str = set_postfix_str
+
+    def refresh(self) -> None:
+        """Nothing is drawn here."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# What went wrong -----------------------------------------------------------------------------
+
+_HttpError: Any = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+"""Base of the HTTP client's own errors: httpx in huggingface_hub 1, httpx2 in 2."""
+
+
+class _StrangeAnswerError(Exception):
+    """A server's answer names a file as no plain name does."""
+
+
+_LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
+
+
+def contact_error(error: Exception, name: str, revision: str | None) -> LoadError:
+    """Why the hub did not hand over the first file of model ``name``."""
+    match error:
+        case HFValidationError():
+            return LoadError(f"{name!r} is neither a directory nor a model id{hint(name)}")
+        case _StrangeAnswerError():
+            return LoadError(
+                f"{name!r} cannot be fetched: {constants.ENDPOINT} sends {error}, which is no "
+                f"plain name and could place files outside the cache; use another HF_ENDPOINT"
+            )
+        case GatedRepoError():
+            return LoadError(
+                f"{name!r} is gated: accept its terms at {constants.ENDPOINT}/{name}, "
+                f"then {_LOG_IN}"
+            )
+        case RepositoryNotFoundError():
+            return _not_found(name)
+        case RevisionNotFoundError():
+            return LoadError(f"{name!r} has no revision {revision!r}: give a branch, tag or commit")
+        case LocalEntryNotFoundError() | FileMetadataError():
+            return _unreachable(name, error.__cause__ or error)
+        case EntryNotFoundError():
+            return LoadError(f"{name!r} has no config.json, so it is no transformers checkpoint")
+        case HfHubHTTPError():
+            return _refusal(error, name)
+        case OfflineModeIsEnabled() | TimeoutError() | ConnectionError() | _HttpError():
+            return _unreachable(name, error)
+    return LoadError(f"{name!r} cannot be fetched: {one_line(error)}")
+
+
+def _not_found(name: str) -> LoadError:
+    return LoadError(
+        f"no model {name!r}: it is neither a directory here nor on {constants.ENDPOINT}, "
+        f"unless it is private ({_LOG_IN}){hint(name)}"
+    )
+
+
+def _refusal(error: HfHubHTTPError, name: str) -> LoadError:
+    status = error.response.status_code
+    if status in (401, 404):
+        return _not_found(name)
+    if status == 403:
+        return LoadError(f"{constants.ENDPOINT} refuses access to {name!r} (HTTP 403): {_LOG_IN}")
+    if status == 429 or status >= 500:
+        return OfflineError(
+            f"{name!r} is not whole in the local cache, and {constants.ENDPOINT} answers "
+            f"HTTP {status}: try again later{hint(name)}"
+        )
+    return LoadError(f"{name!r} cannot be fetched: {one_line(error)}")
+
+
+def _unreachable(name: str, error: BaseException) -> OfflineError:
+    return OfflineError(
+        f"{name!r} is neither a directory nor whole in the local cache, and {constants.ENDPOINT} "
+        f"cannot be reached ({one_line(error)}){hint(name)}"
+    )
+
+
+def _transfer_error(error: Exception, name: str, file: str) -> LoadError:
+    """Why a file of a model did not arrive whole; what arrived of it was thrown away."""
+    if isinstance(error, (GatedRepoError, _StrangeAnswerError)):
+        return contact_error(error, name, None)
+    reason = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
+    return LoadError(
+        f"the transfer of {file} of {name!r} failed ({one_line(reason or error)}); "
+        f"run again to fetch what is missing"
+    )

@@ -15,14 +15,12 @@ from attnviz.models.checkpoint_files import (
     check_weights,
     file_names,
     has_vocabulary,
+    local_directory,
     weight_files,
 )
-from attnviz.models.download import download, download_config
-from attnviz.models.foreign import quietly
-from attnviz.models.hub_errors import contact_error
-from attnviz.models.local import local_directory
+from attnviz.models.download import Progress, contact_error, download, download_config
 from attnviz.models.shapes import hint
-from attnviz.models.transfer import Progress
+from attnviz.models.third_party import quietly
 
 __all__ = ["Snapshot", "find_checkpoint", "find_config"]
 

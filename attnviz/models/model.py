@@ -1,9 +1,12 @@
-"""What every loaded model offers, whatever runs it."""
+"""What every loaded model offers, whatever runs it, and what is the same for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +14,7 @@ from numpy.typing import NDArray
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = [
+    "HasVocabulary",
     "Model",
     "NumpyModel",
     "ObserveBlock",
@@ -18,6 +22,13 @@ __all__ = [
     "QueryKeyModel",
     "RowModel",
     "TwoStackModel",
+    "Vocabulary",
+    "beyond_training",
+    "frame_of",
+    "random_copies",
+    "stated_revision",
+    "trained_tokens",
+    "weights_fingerprint",
 ]
 
 
@@ -159,3 +170,123 @@ class TwoStackModel(Model, Protocol):
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """The decoder text that the model itself writes for ``tokens``, at most ``limit`` long."""
         ...
+
+
+# What its file says of its training ----------------------------------------------------------
+
+
+def stated_revision(metadata: Mapping[str, str]) -> str | None:
+    """The digest of the tensors that a checkpoint's metadata tells of, or None.
+
+    Anyone may have written it: what does not look as ``attnviz train`` writes it counts as unsaid.
+    """
+    stated = metadata.get("revision", "")
+    return stated if re.fullmatch(r"[0-9a-f]{12,64}", stated) else None
+
+
+def trained_tokens(metadata: Mapping[str, str]) -> int | None:
+    """Tokens of the longest sequence of the training, in the same way."""
+    stated = metadata.get("trained_tokens", "")
+    return int(stated) if re.fullmatch(r"[0-9]{1,9}", stated) else None
+
+
+def beyond_training(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
+    """A note where a text is longer than every one of the training."""
+    if trained is None or len(tokens) <= trained:
+        return ()
+    return (f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}",)
+
+
+# Random texts --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The tokens of a model.
+
+    plain: ids that are not special.
+    before, after: the special tokens around every text.
+    ranked: whether a larger id stands for a rarer token, as in vocabularies learnt by frequency.
+    texts: what ids stand for.
+    """
+
+    plain: NDArray[np.int64]
+    before: Tokens
+    after: Tokens
+    ranked: bool
+    texts: Callable[[Sequence[int]], tuple[str, ...]]
+
+    def bare(self) -> Vocabulary:
+        """The same with nothing around a text."""
+        nothing = Tokens((), (), ())
+        return replace(self, before=nothing, after=nothing)
+
+
+@runtime_checkable
+class HasVocabulary(Protocol):
+    """A model that can be given random tokens."""
+
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens, and what stands around every text."""
+        ...
+
+
+def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
+    """The special tokens that an encoded text begins and ends with."""
+    begin, end = 0, len(tokens)
+    while begin < end and tokens.special[begin]:
+        begin += 1
+    while end > begin and tokens.special[end - 1]:
+        end -= 1
+    return _cut(tokens, 0, begin), _cut(tokens, end, len(tokens))
+
+
+def _cut(tokens: Tokens, begin: int, end: int) -> Tokens:
+    kept = slice(begin, end)
+    return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])
+
+
+def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:
+    """BOS r₁…r_n r₁…r_n …: ``length`` distinct random tokens, ``copies`` times, in its frame.
+
+    Raises ValueError where the vocabulary has fewer plain tokens.
+    """
+    if length > len(vocabulary.plain):
+        raise ValueError(f"{length} distinct tokens of {len(vocabulary.plain)}")
+    generator = np.random.default_rng((seed, length, copies))
+    drawn = generator.choice(vocabulary.plain, length, replace=False).tolist() * copies
+    before, after = vocabulary.before, vocabulary.after
+    return Tokens(
+        (*before.ids, *drawn, *after.ids),
+        (*before.texts, *vocabulary.texts(drawn), *after.texts),
+        (*before.special, *(False for _ in drawn), *after.special),
+    )
+
+
+# Fingerprint ---------------------------------------------------------------------------------
+
+_SAMPLES = 64
+_DIGITS = 12
+
+
+def weights_fingerprint(model: Model) -> str:
+    """From the name, the shape and 64 evenly spaced values of every tensor.
+
+    Of the built-in models, whose info names their weights fully, from that alone. Not proof
+    against a forger; a checkpoint that was trained further has another one.
+    """
+    info = model.info
+    hashed = hashlib.sha256(repr((info.architecture, info.revision, info.seed)).encode())
+    module = getattr(model, "model", None)
+    if module is not None:
+        for name, tensor in module.state_dict().items():
+            hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            hashed.update(_sample(tensor))
+    return hashed.hexdigest()[:_DIGITS]
+
+
+def _sample(tensor: Any) -> bytes:
+    flat = tensor.detach().flatten()
+    chosen = flat[:: max(len(flat) // _SAMPLES, 1)][:_SAMPLES]
+    values: bytes = chosen.double().cpu().numpy().tobytes()
+    return values

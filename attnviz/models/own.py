@@ -12,8 +12,7 @@ from attnviz.attention.functional import Score
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
-from attnviz.models.model import ObserveBlock
-from attnviz.models.vocabulary import Vocabulary
+from attnviz.models.model import ObserveBlock, Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["OwnAttention", "check_sizes"]

@@ -1,13 +1,16 @@
-"""The device and the number type that a person asks for by name."""
+"""Where and in which numbers a model computes, and what its random weights are drawn from."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from attnviz.errors import UsageError
-from attnviz.models.foreign import quietly
+from attnviz.models.third_party import quietly
 
-__all__ = ["find_device", "find_dtype"]
+__all__ = ["drawing", "find_device", "find_dtype"]
 
 _DTYPES = {
     "float16": torch.float16,
@@ -44,3 +47,16 @@ def find_dtype(name: str) -> torch.dtype | None:
     if name != "auto" and name not in _DTYPES:
         raise UsageError(f"no dtype {name!r}: expected auto, {', '.join(_DTYPES)}")
     return _DTYPES.get(name)
+
+
+@contextmanager
+def drawing(number_type: torch.dtype, seed: int) -> Iterator[None]:
+    """Weights are drawn in ``number_type`` from ``seed``; the caller's random numbers go on."""
+    usual = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_default_dtype(number_type)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(usual)

@@ -1,23 +1,32 @@
 """What ``--model NAME`` stands for, decided from the name alone, and the model behind it.
 
-Nothing heavy is imported until a model is loaded: the bundled one needs neither torch nor more.
+An option that the named kind of model would ignore is refused, never dropped. Nothing heavy
+is imported until a model is loaded: the bundled one needs neither torch nor more.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
 
 if TYPE_CHECKING:  # the records bring NumPy, which counting parameters does without
+    from attnviz.models.download import Progress
     from attnviz.models.model import Model
 
-__all__ = ["LoadOptions", "Source", "load", "resolve"]
+__all__ = [
+    "LoadOptions",
+    "Source",
+    "load",
+    "random_twin",
+    "refuse_ignored",
+    "resolve",
+]
 
 _CONFIGS = "configs/"
 _PATH_STARTS = tuple(start for start in ("./", "../", "/", "~", os.sep) if start)
@@ -40,7 +49,7 @@ class LoadOptions:
     offline: bool = False
     trust_remote_code: bool = False
     allow_pickle: bool = False
-    progress: Callable[[str, int, int | None], None] | None = None
+    progress: Progress | None = None
     seed: int = 0
     d_model: int = 64
     heads: int = 8
@@ -141,3 +150,48 @@ def _own(options: LoadOptions) -> Model:
         score=options.score,
         seed=options.seed,
     )
+
+
+def random_twin(model: Model, seed: int) -> Model:
+    """The randomly initialised twin of ``model``, with the same tokenizer, dtype and device.
+
+    Raises UnsupportedError for a model that cannot be built anew, LoadError where the memory does
+    not hold a second one.
+    """
+    from attnviz.models.bundled import Bundled
+    from attnviz.models.own import OwnAttention
+
+    if isinstance(model, Bundled):
+        return Bundled(model.info.dtype, seed=seed)
+    if isinstance(model, OwnAttention):
+        return model.redrawn(seed)
+    # Torch and transformers only where they are needed.
+    from attnviz.models.transformers_model import TransformersModel
+
+    if isinstance(model, TransformersModel):
+        from attnviz.models.prepare import redrawn
+
+        return redrawn(model, seed)
+    raise UnsupportedError(f"{model.info.name!r} cannot be built anew with random weights")
+
+
+def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> None:
+    """Raise UsageError for an option that says nothing about ``model``.
+
+    shape: the options of ``mha``'s shape that were given.
+    """
+    first = next(iter(shape), None)
+    if first is not None and model != "mha":
+        option = "--" + first.replace("_", "-")
+        raise UsageError(f"{option} shapes the library's own attention: add --model mha")
+    if model not in ("tiny", "mha"):
+        return
+    if options.revision is not None:
+        raise UsageError(f"{model!r} is built in: --revision is for models of the hub")
+    if options.device != "cpu":
+        raise UsageError(
+            f"{model!r} runs in NumPy on the cpu: --device {options.device} is for Hugging Face "
+            "models"
+        )
+    if model == "mha" and options.dtype not in ("auto", "float32"):
+        raise UsageError(f"{model!r} computes in float32, got --dtype {options.dtype}")

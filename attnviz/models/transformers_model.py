@@ -11,11 +11,9 @@ import numpy as np
 import torch
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.foreign import foreign, tokenizing
+from attnviz.models.model import Vocabulary, beyond_training, frame_of
 from attnviz.models.pieces import token_texts
-from attnviz.models.training_note import beyond_training
-from attnviz.models.vocabulary import Vocabulary, frame_of
-from attnviz.models.words import word_tokens
+from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["TransformersModel"]
@@ -105,7 +103,7 @@ class TransformersModel:
         if limit <= 1:
             return self._tokens([self._start_id])
         inputs = torch.tensor([tokens.ids], device=self.model.device)
-        with foreign(f"{self.info.name!r} cannot write a text"), self._plainly_greedy():
+        with third_party(f"{self.info.name!r} cannot write a text"), self._plainly_greedy():
             output = self.model.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
@@ -177,7 +175,7 @@ class TransformersModel:
         return number if 0 <= number < self._vocabulary else None
 
     def _words(self, text: str) -> Tokens:
-        return word_tokens(text, self._vocabulary, self._padding)
+        return _word_tokens(text, self._vocabulary, self._padding)
 
     def _tokens(self, ids: Sequence[int]) -> Tokens:
         beyond = [number for number in ids if number >= self._vocabulary]
@@ -270,3 +268,21 @@ class TransformersModel:
 def _cut(tokens: Tokens, limit: int | None) -> Tokens:
     kept = slice(limit)
     return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])
+
+
+def _word_tokens(text: str, vocabulary: int, reserved: int | None = None) -> Tokens:
+    """The words of ``text``, split at white space; equal words have equal ids.
+
+    Ids count up from 0 in order of first appearance, modulo ``vocabulary``, and leave out
+    ``reserved``, the padding id, which some models take for no word at all.
+    """
+    words = text.split()
+    if not words:
+        raise UsageError("expected a text of at least one word, got none")
+    free = [number for number in range(min(vocabulary, len(words) + 1)) if number != reserved]
+    numbers = {word: free[place % len(free)] for place, word in enumerate(dict.fromkeys(words))}
+    return Tokens(
+        ids=tuple(numbers[word] for word in words),
+        texts=tuple(words),
+        special=(False,) * len(words),
+    )

@@ -28,6 +28,7 @@ __all__ = ["params_rows", "write_params_json"]
 _SCHEMA = "attnviz.params/1"
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
 
+_LENGTH = ("tokens", "source_tokens", "batch")
 _ATTENTION = ("query", "key", "value", "output", "latent", "bias", "norm", "other", "total")
 _PER_HEAD = ("query", "key", "value", "output")
 _FORWARD = (
@@ -40,9 +41,8 @@ _CACHE = (
     *("bytes", "cross_bytes", "constant_bytes"),
 )
 _FLOPS = (
-    *("tokens", "source_tokens", "batch", "attention_projections", "attention_scores"),
-    *("attention_scores_visible", "ffn", "head", "other", "total"),
-    *("per_token", "scores_per_token"),
+    *("attention_projections", "attention_scores", "attention_scores_visible", "ffn", "head"),
+    *("other", "total", "per_token", "scores_per_token"),
 )
 _MAPS = ("bytes", "values", "maps")
 _FIT = (
@@ -128,12 +128,11 @@ def _case(case: Case) -> dict[str, Any]:
     assert cost is not None
     parameters = cost.parameters
     attention, forward = main_attention(cost), main_group(cost).layer.feed_forward
+    length = _named(cost, _LENGTH)
     data = {
         "model": _model(cost, case.revision),
         "counted_by": "arithmetic",
-        "tokens": cost.tokens,
-        "source_tokens": cost.source_tokens,
-        "batch": cost.batch,
+        **length,
         "attention": _named(attention, _ATTENTION),
         "per_head": _named(attention.per_head, _PER_HEAD),
         "ffn": dict.fromkeys(_FORWARD, 0) if forward is None else _named(forward, _FORWARD),
@@ -154,7 +153,7 @@ def _case(case: Case) -> dict[str, Any]:
             "buffer_bytes": cost.buffer_bytes,
         },
         "kv_cache": _cache(cost.cache),
-        "flops": _named(cost.flops, _FLOPS),
+        "flops": {**length, **_named(cost.flops, _FLOPS)},
         "attention_maps": _named(cost.maps, _MAPS),
     }
     return data if fit is None else {**data, "memory": _named(fit, _FIT)}
@@ -220,7 +219,7 @@ def _kinds(cost: CostReport) -> list[dict[str, Any]]:
 
 def _cache(cache: CacheCount) -> dict[str, Any]:
     return {
-        **_named(cache, ("tokens", "source_tokens", "batch", "dtype", "bits")),
+        **_named(cache, (*_LENGTH, "dtype", "bits")),
         "lines": [_named(line, _CACHE_LINE) for line in cache.lines],
         **_named(cache, _CACHE),
     }

@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Literal
 
-from attnviz.cli.complete import complete_shape
 from attnviz.cli.groups import Options, argument, flag, option
+from attnviz.cli.options import complete_shape
 from attnviz.errors import UsageError
+from attnviz.params.specs import MOST
 
 __all__ = [
     "RUNNING",
@@ -29,9 +30,6 @@ __all__ = [
 ]
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
-
-_MOST = 10**15
-"""The largest number that an option takes: beyond it a slip of the keyboard is likelier."""
 
 _SIZE = re.compile(
     r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([kmgtp])(i?)b?|bytes?|b)?", re.IGNORECASE
@@ -190,9 +188,9 @@ RUNNING = tuple(field.name for field in fields(Running))
 
 def check_size(name: str, value: object) -> None:
     """Raise UsageError for a number that nobody means."""
-    if isinstance(value, int) and value > _MOST:
+    if isinstance(value, int) and value > MOST:
         typed = "--" + name.replace("_", "-")
-        raise UsageError(f"{typed} is more than {_MOST:,}: is this the number you meant?")
+        raise UsageError(f"{typed} is more than {MOST:,}: is this the number you meant?")
 
 
 def parse_memory(text: str) -> int:

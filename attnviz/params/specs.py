@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = [
+    "MOST",
     "AttentionSpec",
     "Buffer",
     "Dense",
@@ -26,6 +27,9 @@ __all__ = [
     "Table",
     "group_layers",
 ]
+
+MOST = 10**15
+"""The largest size that is believed: beyond it a slip of the keyboard is likelier."""
 
 
 class Dense(NamedTuple):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from attnviz.cli.complete import complete_label
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
     HeadChoice,
@@ -14,14 +16,25 @@ from attnviz.cli.options import (
     Kind,
     Loading,
     Model,
+    Output,
     OwnShape,
     Text,
     Truncation,
+    complete_label,
     load_options,
 )
-from attnviz.cli.output import Output
+from attnviz.errors import UsageError
+from attnviz.measures.registry import LABELS
 
-__all__ = ["EXAMPLES", "ScoredModel", "Scoring", "View", "patterns"]
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+    from attnviz.measures.rows import View
+    from attnviz.patterns.records import PatternReport
+    from attnviz.records import Tokens
+
+__all__ = ["EXAMPLES", "ScoredModel", "Scoring", "Shown", "find_label", "patterns"]
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -36,6 +49,15 @@ attnviz patterns --without-first --control random-weights --save patterns.csv
 
 attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
 """
+
+_SEEDS = 3
+"""Draws of random tokens."""
+
+_LONG = 5.0
+"""Seconds of a run that are worth a word."""
+
+_LONGEST = 100
+"""Characters of a text that is written out in a hint."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +78,28 @@ class Scoring(Options, panel="What is scored"):
         "CONTROL", "random-weights: score the same architecture with random weights, too."
     )
 
+    def __post_init__(self) -> None:
+        if len(self._views) > 1:
+            one, other, *_ = self._views
+            raise UsageError(f"expected one view: --{one} and --{other} exclude each other")
+
+    @property
+    def _views(self) -> list[View]:
+        views: dict[View, bool] = {
+            "raw": self.raw,
+            "without-first": self.without_first,
+            "norm-weighted": self.norm_weighted,
+        }
+        return [view for view, given in views.items() if given]
+
+    @property
+    def view(self) -> View:
+        """How weights are changed before they are scored."""
+        return next(iter(self._views), "raw")
+
 
 @dataclass(frozen=True)
-class View(Options, panel="View"):
+class Shown(Options, panel="View"):
     """What is to be seen."""
 
     watch: str | None = option(
@@ -84,7 +125,7 @@ def patterns(
     kind: Kind,
     choice: HeadChoice,
     scoring: Scoring,
-    view: View,
+    shown: Shown,
     counted: IndexBase,
     model: ScoredModel,
     own: OwnShape,
@@ -92,25 +133,157 @@ def patterns(
     output: Output,
 ) -> None:
     """Score what every head does, label it, and hold it against a base rate."""
-    from attnviz.patterns.request import PatternWish, ViewWish, chosen_view
-    from attnviz.patterns.run import show_patterns
+    from attnviz.cli import progress
+    from attnviz.cli.inputs import read_text
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.progress import scanning, spoken_time
+    from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+    from attnviz.engine.selection import choose_heads
+    from attnviz.measures.words import joined
+    from attnviz.models.model import TwoStackModel
+    from attnviz.models.resolve import load
+    from attnviz.patterns.probes import read_probe_file
+    from attnviz.patterns.score import score_patterns
 
-    show_patterns(
-        model.model,
-        load_options(model.model, loading, model.seed, own),
-        PatternWish(
-            text.text,
-            text.file,
-            scoring.probe,
-            chosen_view(scoring.raw, scoring.without_first, scoring.norm_weighted),
-            scoring.control,
-            choice.layer,
-            choice.head,
-            counted.index_base,
-            kind.kind,
-            kind.target,
-            truncation.truncate,
-        ),
-        ViewWish(**vars(view), explain=output.explain),
-        output,
+    given = text.text is not None or text.file is not None
+    if kind.target is not None and not given:
+        raise UsageError("--target is the decoder's text of one text: give TEXT or --file")
+    options = load_options(model.model, loading, model.seed, own)
+    outlet = open_outlet(output)
+    own_text = read_text(text.text, text.file, "patterns") if given else None
+    sentences = [one for path in scoring.probe for one in read_probe_file(path)]
+    if shown.watch is not None:
+        relations = [pair.relation for sentence in sentences for pair in sentence.pairs]
+        shown = replace(shown, watch=find_label(shown.watch, [*LABELS, *relations]))
+    with progress.loading(model.model, outlet.notices) as advance:
+        opened = load(model.model, replace(options, progress=advance))
+    info = opened.info
+    read = Choice(kind=kind.kind, target=kind.target, truncate=truncation.truncate)
+    attention = attention_kind(opened, read)
+    tokens = None if own_text is None else encoded(opened, own_text, truncation.truncate)
+    targets: tuple[Tokens, ...] = ()
+    if tokens and isinstance(opened, TwoStackModel) and attention in ("decoder", "cross"):
+        targets = (target_tokens(opened, tokens, read),)
+    with scanning("scoring heads", outlet.notices) as scanned:
+        report = score_patterns(
+            opened,
+            None if tokens is None else (tokens,),
+            kind=kind.kind,
+            view=scoring.view,
+            targets=targets,
+            sentences=sentences if scoring.probe else None,
+            seeds=range(model.seed, model.seed + _SEEDS),
+            control=_control_seed(scoring, model.seed, info.seed),
+            heads=choose_heads(
+                choice.layer, choice.head, info.layers, info.heads, counted.index_base
+            ),
+            progress=lambda done, total: scanned(done / max(total, 1)),
+            index_base=counted.index_base,
+        )
+    typed = [text.file] if text.file is not None else []
+    target = kind.target if kind.target is not None else joined(targets[0]) if targets else None
+    report = replace(
+        report,
+        text=own_text,
+        target=target if targets else None,
+        source=", ".join(map(str, [*typed, *scoring.probe])),
     )
+    same = _same(model, kind, counted, text)
+    hints = () if output.quiet else tuple(_hints(report, shown, output.explain, same))
+    outlet.show(_Report(report, shown, output.explain, hints))
+    if report.seconds > _LONG:
+        outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
+
+
+def _control_seed(scoring: Scoring, seed: int, drawn: int | None) -> int | None:
+    """Of the control; the twin of a model that is random itself must not be drawn from its seed."""
+    if scoring.control is None:
+        return None
+    return seed + 1 if drawn == seed else seed
+
+
+def find_label(name: str, known: Iterable[str] = tuple(LABELS)) -> str:
+    """The label of this name or letter, or the only one that begins so.
+
+    Raises UsageError, with the nearest name, where there is none.
+    """
+    names = list(dict.fromkeys(known))
+    wanted = name.strip().lower()
+    if wanted in names:
+        return wanted
+    letters = {LABELS[label].letter: label for label in names if label in LABELS}
+    if name.strip() in letters:
+        return letters[name.strip()]
+    begins = [label for label in names if wanted and label.startswith(wanted)]
+    if len(begins) == 1:
+        return begins[0]
+    near = get_close_matches(wanted, names, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"no label {name!r}: {hint}labels are {', '.join(names)}")
+
+
+def _same(model: Model, kind: Kind, counted: IndexBase, text: Text) -> list[str]:
+    """The options with which another command looks at the same heads over the same text."""
+    options = [] if model.model == "tiny" else ["--model", model.model]
+    options += ["--kind", kind.kind] if kind.kind is not None else []
+    options += ["--index-base", str(counted.index_base)] if counted.index_base else []
+    options += ["--file", str(text.file)] if text.file is not None else []
+    options += ["--target", _short(kind.target)] if kind.target is not None else []
+    return [*options, *([_short(text.text)] if text.text is not None else [])]
+
+
+def _short(text: str) -> str:
+    """A text that a hint can hold and a shell takes as one; a word in its place for others."""
+    typed = text.isprintable() and len(text) <= _LONGEST and not text.startswith("-")
+    return text if typed else "TEXT"
+
+
+def _hints(report: PatternReport, shown: Shown, explain: bool, same: list[str]) -> Iterator[str]:
+    """What to try next."""
+    hints = []
+    named = [name for name in report.labels if report.labelled(name)]
+    if shown.watch is None and named:
+        known = "induction" if "induction" in named else named[0]
+        hints.append(f"--watch {known} ranks every head by one label")
+    elif shown.watch in named:
+        best = report.labelled(shown.watch)[0]
+        name = report.name(best.layer, best.head)
+        command = shlex.join(["attnviz", "ablate", "--head", name, *same])
+        hints.append(f"{command} measures whether it matters")
+    if not shown.stats and shown.watch is None:
+        hints.append("--stats tells more of every head")
+    if not explain:
+        hints.append("--explain reads it for you")
+    return (f"next: {hint}" if place == 0 else hint for place, hint in enumerate(hints))
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What each head does, and how it is to be seen."""
+
+    found: PatternReport
+    shown: Shown
+    explain: bool
+    hints: tuple[str, ...]
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.patterns.data import write_patterns_json
+
+        write_patterns_json(self.found, self.shown.watch, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.patterns.data import patterns_rows
+
+        return patterns_rows(self.found, self.shown.watch)
+
+    def document(self) -> Document:
+        from attnviz.patterns.document import patterns_document
+
+        return patterns_document(
+            self.found,
+            self.shown.watch,
+            stats=self.shown.stats,
+            top=self.shown.top,
+            explain=self.explain,
+            hints=self.hints,
+        )

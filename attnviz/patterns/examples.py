@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.probing import Probing
-from attnviz.measures.records import Example, PatternReport, PatternScores, View, label_named
+from attnviz.measures.registry import label_named
+from attnviz.measures.rows import View
+from attnviz.patterns.records import Example, PatternReport, PatternScores
+from attnviz.patterns.sums import in_view
 from attnviz.patterns.texts import COPIES, OWN, ProbeText
-from attnviz.patterns.views import in_view
 from attnviz.records import Input, Kind, Tokens
 
 __all__ = ["examples_of"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.records import AnnotatedSentence
+from attnviz.patterns.probes import AnnotatedSentence
 from attnviz.records import Tokens
 
 __all__ = ["Found", "WordView", "relation_base_rate", "word_pieces", "word_weights"]

@@ -7,28 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
-from attnviz.engine.probing import Probing, open_probing, shipped_sentences
+from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.measures.labels import (
-    THRESHOLD,
-    best_label,
-    clear_deviations,
-    strengths,
-)
-from attnviz.measures.records import (
-    LABELS,
-    AnnotatedSentence,
-    Control,
-    PatternReport,
-    PatternScores,
-    Probe,
-    View,
-)
+from attnviz.measures.labels import THRESHOLD, Rule, best_label, clear_deviations, strengths
+from attnviz.measures.registry import LABELS, MEASURES, NEEDS
+from attnviz.measures.rows import Conditions, View
 from attnviz.models.model import Model
 from attnviz.patterns.examples import examples_of
-from attnviz.patterns.measure import cells_of, measure
-from attnviz.patterns.reasons import not_measured
-from attnviz.patterns.summary import SCORES_OF, HeadSummary, summaries
+from attnviz.patterns.probes import AnnotatedSentence, shipped_sentences
+from attnviz.patterns.records import Control, PatternReport, PatternScores, Probe
+from attnviz.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
+from attnviz.patterns.sums import cells_of, measure
 from attnviz.patterns.texts import SENTENCES, ProbeText, facts_of, probe_texts
 from attnviz.records import Kind, Tokens
 
@@ -77,7 +66,8 @@ def score_patterns(
     runs = 1 if control is None else 2
     work = _Work(runs * sum(cells_of(text, probing.kind) for text in probes), progress)
     relations = _relations(probes)
-    results = measure(probing, probes, view, heads, work.add)
+    attention = Conditions(probing.kind, probing.causal, view, probing.ranked)
+    results = measure(probing, probes, attention, heads, work.add)
     found = summaries(results, relations)
     if not found:
         raise UsageError(
@@ -85,14 +75,14 @@ def score_patterns(
         )
     twin: Mapping[Place, HeadSummary] = {}
     if control is not None:
-        twin = summaries(measure(probing.twin(control), probes, view, heads, work.add), relations)
+        random = measure(probing.twin(control), probes, attention, heads, work.add)
+        twin = summaries(random, relations)
     names = _labels(found, relations)
-    thresholds = dict.fromkeys(names, threshold)
     floors = _floors(twin)
-    clear = clear_deviations(len(found) * len(relations))
+    rule = Rule(threshold, threshold, deviations=clear_deviations(len(found) * len(relations)))
     lost = {place for result in results for place in result.lost}
     scored = tuple(
-        _head(place, summary, thresholds, clear, floors.get(place[0], {}), twin.get(place))
+        _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
         for place, summary in found.items()
     )
     # What is left of a head that overflowed is no sample of what it does.
@@ -109,12 +99,12 @@ def score_patterns(
         view=view,
         heads=scored,
         labels=names,
-        thresholds=thresholds,
+        thresholds=dict.fromkeys(names, threshold),
         probes=_probes(probing, probes, skipped, relations),
-        not_measured=not_measured(
-            probing, view, scored, own=texts is not None, relations=_lost(sentences, relations)
+        not_measured=_not_measured(
+            attention, scored, own=texts is not None, relations=_lost(sentences, relations)
         ),
-        control=None if control is None else _control(control, twin, thresholds, clear),
+        control=None if control is None else _control(control, twin, names, rule),
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
@@ -181,15 +171,13 @@ def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tup
 def _head(
     place: Place,
     summary: HeadSummary,
-    thresholds: Mapping[str, float],
-    clear: float,
+    names: Sequence[str],
+    rule: Rule,
     floors: Mapping[str, float],
     twin: HeadSummary | None = None,
 ) -> PatternScores:
-    found = strengths(thresholds, summary.scores, summary.base_rate, floors)
-    label = best_label(
-        found, summary.scores, summary.base_rate, summary.measured, thresholds, clear
-    )
+    found = strengths(names, summary.scores, summary.base_rate, floors)
+    label = best_label(found, summary.scores, summary.base_rate, summary.measured, rule)
     margin = None
     if label is not None:
         margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
@@ -201,7 +189,7 @@ def _head(
         base_rate=summary.base_rate,
         strength=found,
         margin=margin,
-        agreement=None if label is None else summary.agreement(label, thresholds[label]),
+        agreement=None if label is None else summary.agreement(label, rule.threshold),
         measured=summary.measured,
         statistics=summary.statistics,
         control={} if twin is None else twin.scores,
@@ -223,14 +211,53 @@ def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
 
 
 def _control(
-    seed: int, twin: Mapping[Place, HeadSummary], thresholds: Mapping[str, float], clear: float
+    seed: int, twin: Mapping[Place, HeadSummary], names: Sequence[str], rule: Rule
 ) -> Control:
     labelled = Counter(
         entry.label
         for place, summary in twin.items()
-        if (entry := _head(place, summary, thresholds, clear, {})).label is not None
+        if (entry := _head(place, summary, names, rule, {})).label is not None
     )
-    return Control(seed, {name: labelled[name] for name in thresholds if labelled[name]})
+    return Control(seed, {name: labelled[name] for name in names if labelled[name]})
+
+
+def _not_measured(
+    attention: Conditions,
+    heads: Sequence[PatternScores],
+    *,
+    own: bool,
+    relations: Sequence[str],
+) -> dict[str, str]:
+    """The reason of each score that no head has.
+
+    own: whether a person's own text was scored.
+    relations: annotated ones of which no pair could be looked at.
+    """
+    names = dict.fromkeys(name for head in heads for name in head.scores)
+    missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
+    reasons = {name: _reason(name, attention, own) for name in missing}
+    found = {name: reason for name, reason in reasons.items() if reason != NEEDS["two texts"]}
+    crosses = attention.kind == "cross"
+    if not own and not crosses and "induction" not in names:
+        for name in ("duplicate", "induction", "prefix_matching"):
+            found[name] = "the model has no room or too few tokens for random repeated ones"
+    for relation in relations:
+        found[relation] = (
+            "words that belong together stand in one text, cross attention joins two"
+            if crosses
+            else "the annotated words are not whole tokens of the model"
+        )
+    return found
+
+
+def _reason(name: str, attention: Conditions, own: bool) -> str:
+    measure = MEASURES.get(name.removeprefix(ON_TEXT))
+    need = None if measure is None else attention.lacks(measure)
+    if need is not None:
+        return NEEDS[need]
+    text = "the text" if own else "the natural text"
+    absent = "" if measure is None else measure.absent.format(text=text)
+    return absent or "the weights are not numbers"
 
 
 def _probes(

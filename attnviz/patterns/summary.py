@@ -7,26 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attnviz.measures.labels import strength
-from attnviz.measures.records import STATISTICS
-from attnviz.patterns.measure import TextScores
+from attnviz.measures.registry import DESCRIBED, of_family
 from attnviz.patterns.relations import Found, relation_base_rate
-from attnviz.patterns.sums import BASE_ORDERS
+from attnviz.patterns.sums import TextScores
 from attnviz.patterns.texts import COPIES, NATURAL, OWN, PREFIX
 
-__all__ = ["SCORES_OF", "HeadSummary", "summaries"]
+__all__ = ["ON_TEXT", "SCORES_OF", "HeadSummary", "summaries"]
 
-_POSITION = ("previous", "first", "self", "next")
-_RUNNING = (*_POSITION, "separator", "delimiter", "rare", "alignment", "monotone")
+ON_TEXT = "text_"
+"""Before the names of scores whose label is given on random tokens."""
+
+_POSITION, _IDENTITY = of_family("position"), of_family("identity")
+_RUNNING = of_family("position", "content", "alignment")
 
 SCORES_OF: Mapping[str, Mapping[str, str]] = {
-    NATURAL: {
-        **{name: name for name in _RUNNING},
-        "duplicate": "text_duplicate",
-        "induction": "text_induction",
-    },
-    COPIES: {"duplicate": "duplicate", "induction": "induction"},
+    NATURAL: {name: name for name in _RUNNING} | {name: ON_TEXT + name for name in _IDENTITY},
+    COPIES: {name: name for name in _IDENTITY},
     PREFIX: {"induction": "prefix_matching"},
-    OWN: {name: name for name in (*_RUNNING, *BASE_ORDERS)},
+    OWN: {name: name for name in (*_RUNNING, *_IDENTITY)},
 }
 """Of each probe, the measures taken from it, and what the score is then called."""
 
@@ -34,8 +32,6 @@ _AGREES_ON: Mapping[str, tuple[str, ...]] = {COPIES: _POSITION, PREFIX: _POSITIO
 """Measures that further probes confirm, but are not averaged over."""
 
 _FOLDS = 10
-
-_DESCRIBED = (*STATISTICS, "signed_distance")
 
 
 @dataclass
@@ -85,14 +81,14 @@ def _summary(
                 values.setdefault(names[measure], []).append((score, base))
             if measure in names or measure in _AGREES_ON.get(result.text.probe, ()):
                 summary.single.setdefault(names.get(measure, measure), []).append((score, base))
-            if measure in _DESCRIBED and result.text.probe in (NATURAL, OWN):
+            if measure in DESCRIBED and result.text.probe in (NATURAL, OWN):
                 described.setdefault(measure, []).append(score)
     for probe in dict.fromkeys(result.text.probe for result in results):
         for name in SCORES_OF.get(probe, {}).values():
             _enter(summary, name, values.get(name, []))
     for relation in relations:
         _enter_relation(summary, relation, results, layer, head)
-    summary.statistics = {name: _mean(described.get(name, [])) for name in _DESCRIBED}
+    summary.statistics = {name: _mean(described.get(name, [])) for name in DESCRIBED}
     return summary
 
 

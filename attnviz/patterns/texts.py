@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from attnviz.engine.probing import Probing, natural_texts
+from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
-from attnviz.measures.records import AnnotatedSentence, Probe
+from attnviz.patterns.probes import AnnotatedSentence, natural_texts
+from attnviz.patterns.records import Probe
 from attnviz.patterns.relations import WordView
 from attnviz.records import Input, Tokens
 

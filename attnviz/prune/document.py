@@ -76,7 +76,7 @@ def _about(report: PruneReport) -> list[Part]:
     ]
     if report.source:
         lead = f"{counted(report.texts, 'text')} from " if many else ""
-        parts.append(Facts([(f"       {lead}{report.source}", False)]))
+        parts.append(Facts([(lead + report.source, False)], lead=7))
     rules = [
         report.asked,
         f"order by {_METHODS[report.method]}",

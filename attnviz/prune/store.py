@@ -23,11 +23,17 @@ from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import HeadShape, OutputProjection, silenced
-from attnviz.models.foreign import foreign
-from attnviz.models.head_plan import CutPlan, Removed, cut_plans
+from attnviz.models.cut_tensors import (
+    CutPlan,
+    HeadShape,
+    OutputProjection,
+    Removed,
+    cut_plans,
+    silenced,
+)
 from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
+from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.prune.records import Head, PrunedModel
 from attnviz.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
@@ -117,10 +123,10 @@ def difference_from_masked(
     The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
     float32 and four rounding steps in half precision, times the largest output above one.
     """
-    passage = Input.of_ids(ids, ids[: len(ids) // 2 + 1] if len(model.kinds) > 1 else None)
-    subject = patchable_transformers(model.model, model.kinds[0], passage)
-    inputs = subject.inputs(passage)
-    with ablating(subject, heads):
+    text = Input.of_ids(ids, ids[: len(ids) // 2 + 1] if len(model.kinds) > 1 else None)
+    patchable = patchable_transformers(model.model, model.kinds[0], text)
+    inputs = patchable.inputs(text)
+    with ablating(patchable, heads):
         expected = _answer(model.model(**inputs))
     scale = max(float(expected.abs().max()), 1.0)
     dtype = model.model.dtype
@@ -287,7 +293,7 @@ def _fill(
     stored: torch.dtype | None,
 ) -> None:
     """Write config, tensors and tokenizer."""
-    with foreign("the pruned model cannot be written"), no_bars():
+    with third_party("the pruned model cannot be written"), no_bars():
         if stored is not None:
             shell = shell.to(stored)
         shell.save_pretrained(draft, state_dict=_stored(tensors, stored))
@@ -309,7 +315,7 @@ def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[st
 def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
     """What a reader of the directory will get, on the device and in the dtype of ``model``."""
     whole = model.model
-    with foreign("the pruned model cannot be opened again"), no_bars():
+    with third_party("the pruned model cannot be opened again"), no_bars():
         opened, report = type(shell).from_pretrained(
             draft,
             local_files_only=True,

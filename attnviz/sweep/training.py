@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,14 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.engine.hook_points import observe_hook_points
+from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.measures.scores import uniform_weights
+from attnviz.measures.rows import uniform_weights
 from attnviz.models.memory import require_room
+from attnviz.records import Kind
 from attnviz.sweep.records import PatternScore, SweepModel
 from attnviz.sweep.tasks import BEGINNING, Pattern, Samples, Task
 from attnviz.train.recipe import Optimiser
@@ -249,27 +252,27 @@ def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray
 
 def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
     """The attention of each layer, (sequence, head, query, key)."""
-    device = next(model.parameters()).device
-    with _watched(model) as seen, torch.inference_mode():
-        model(torch.from_numpy(samples.ids[:, :-1]).to(device))
-    return [weights.float().cpu().numpy() for weights in seen]
+    kept = _KeepAll()
+    with observe_hook_points(model, kept), torch.inference_mode():
+        model(torch.from_numpy(samples.ids[:, :-1]).to(next(model.parameters()).device))
+    return [to_numpy(torch.stack(kept.layers[layer])) for layer in sorted(kept.layers)]
 
 
-@contextmanager
-def _watched(model: TorchDecoder) -> Iterator[list[Tensor]]:
-    """What the hook points of the attention weights hand on, layer by layer."""
-    seen: list[Tensor] = []
+class _KeepAll:
+    """Keeps the attention of every layer over all sequences of a batch."""
 
-    def keep(point: nn.Module, given: tuple[Tensor, ...], weights: Tensor) -> None:
-        seen.append(weights)
+    norms = False
 
-    attentions = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
-    hooks = [part.weights_point.register_forward_hook(keep) for part in attentions]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
+    def __init__(self) -> None:
+        self.layers: dict[int, list[Tensor]] = defaultdict(list)
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return True
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Tensor, norms: None
+    ) -> None:
+        self.layers[layer].append(weights)
 
 
 @contextmanager

@@ -12,21 +12,15 @@ from attnviz import __version__
 from attnviz.draw.document import Column, Row, Say, Table
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.provenance import counted
+from attnviz.measures.registry import MEASURES
 from attnviz.train.document import scores_table
 from attnviz.train.recipe import Card, Recipe
 from attnviz.train.records import TrainedModel
+from attnviz.train.scores import SCORED
 from attnviz.train.tables import table_text
 from attnviz.train.texts import KIND_WORDS, Corpus
 
 __all__ = ["card_text"]
-
-_MEANINGS = {
-    "previous": "weight on the token before",
-    "first": "weight on the first token",
-    "duplicate": "weight on earlier tokens equal to this one",
-    "induction": "weight on the tokens that followed earlier equals of this one",
-}
-
 
 _LOOK = """```sh
 attnviz heads --model THIS_DIRECTORY "The cat sat on the mat because the cat was tired."
@@ -182,7 +176,7 @@ def _results(result: TrainedModel) -> Iterator[str]:
     yield part_markdown(scores_table(scores.of("text")))
     yield f"On the {scores.copies} sequences of random tokens:"
     yield part_markdown(scores_table(scores.of("random")))
-    yield "\n".join(f"- *{name}*: {words}" for name, words in _MEANINGS.items()) + (
+    yield "\n".join(f"- *{name}*: {MEASURES[name].text}" for name in SCORED) + (
         "; on random tokens over the second copy's tokens only"
     )
 

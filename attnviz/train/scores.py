@@ -1,12 +1,12 @@
 """What the heads of a stored model do on text and on random tokens, each score with its error.
 
-The scores are those of Olsson et al. 2022 and Wang et al. 2022; see ``analysis.rows``.
+The scores are those of Olsson et al. 2022 and Wang et al. 2022; see ``measures``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +15,24 @@ from numpy.typing import NDArray
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.measures.rows import (
-    Place,
+    FORMULAS,
+    Conditions,
+    Formula,
+    RowBlock,
     Rows,
-    duplicate_rows,
-    first_rows,
-    induction_rows,
-    previous_rows,
-    uniform_rows,
+    TextFacts,
+    uniform_weights,
 )
+from attnviz.records import Tokens
 from attnviz.train.records import Estimate, ModelScores, ScoredHeads
 
-__all__ = ["head_scores", "open_decoder", "random_twice", "text_windows"]
+__all__ = ["SCORED", "head_scores", "open_decoder", "random_twice", "text_windows"]
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.floating]
-_Score = Callable[[Floats, Place, Ids], Rows]
+
+SCORED = ("previous", "first", "duplicate", "induction")
+"""The measures that the card of a model tells."""
 
 _HELD_OUT = 3
 """Of the streams of random numbers: none that training draws from, whatever its seed."""
@@ -97,44 +100,32 @@ def head_scores(
     )
 
 
-def _induction_twice(weights: Floats, place: Place, ids: Ids) -> Rows:
+def _second_copy(block: RowBlock) -> Rows:
     """Of the second copy's queries the weight on what followed the same token in the first."""
-    values, counts = _of_text(induction_rows)(weights, place, ids)
-    return values, counts & (place.rows(weights) > len(ids) // 2)
+    values, counts = FORMULAS["induction"](block)
+    return values, counts & (block.queries > len(block.text.keys) // 2)
 
 
-def _of_text(rows: Callable[[Floats, Place, Ids], Rows]) -> _Score:
-    """A score that takes the text in several orders, over the text's own."""
-
-    def score(weights: Floats, place: Place, ids: Ids) -> Rows:
-        values, counts = rows(weights, place, ids[None])
-        return values[..., 0, :], counts[0]
-
-    return score
-
-
-_ON_TEXT: Mapping[str, _Score] = {
-    "previous": lambda weights, place, ids: previous_rows(weights, place),
-    "first": lambda weights, place, ids: first_rows(weights, place),
-    "duplicate": _of_text(duplicate_rows),
-    "induction": _of_text(induction_rows),
-}
-_ON_RANDOM = {**_ON_TEXT, "induction": _induction_twice}
+_ON_TEXT = {name: FORMULAS[name] for name in SCORED}
+_ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
 
 
 def _scored(
-    decoder: NumpyDecoder, sequences: Ids, scores: Mapping[str, _Score], probe: str
+    decoder: NumpyDecoder, sequences: Ids, scores: Mapping[str, Formula], probe: str
 ) -> tuple[ScoredHeads, ...]:
     """Each score of every head, and of even attention, averaged over the sequences."""
     config, tokens = decoder.config, sequences.shape[1]
-    place = Place(0, tokens, tokens, causal=True)
     shape = (config.layers + 1, config.heads, len(sequences))
     found = {name: np.full(shape, np.nan) for name in scores}
-    even = uniform_rows(place, tokens)[None]
+    even = uniform_weights(tokens, tokens, causal=True)[None]
+    texts = [_facts(ids) for ids in sequences]
 
     def add(layer: int, sequence: int, weights: Floats) -> None:
-        for name, score in scores.items():
-            values, counts = score(weights, place, sequences[sequence])
+        block = RowBlock(texts[sequence], weights)
+        for name, formula in scores.items():
+            values, counts = formula(block)
+            if counts.ndim == 2:  # of identity the text's own order
+                values, counts = values[..., 0, :], counts[0]
             if counts.any():
                 found[name][layer, :, sequence] = values[..., counts].mean(-1)
 
@@ -156,6 +147,12 @@ def _scored(
         )
         for name, values in found.items()
     )
+
+
+def _facts(ids: Ids) -> TextFacts:
+    """Of a text of which the numbers of its tokens are all that is known."""
+    tokens = Tokens(tuple(ids.tolist()), ("",) * len(ids), (False,) * len(ids))
+    return TextFacts(tokens, tokens, Conditions("self", causal=True))
 
 
 def _copy_losses(decoder: NumpyDecoder, twice: Ids) -> tuple[Floats, Floats]:

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.growth import grown
-from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
-from attnviz.models.seeded import drawing
+from attnviz.models.placement import drawing
 from attnviz.train.recipe import Optimiser, Phase, Recipe
 from attnviz.train.records import CurvePoint
 from attnviz.train.texts import Sampler

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnviz.attention.masks import padding_mask
+from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.capture import capture

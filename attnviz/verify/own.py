@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.attention.masks import padding_mask
+from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError

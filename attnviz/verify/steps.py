@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import (
     attention_output,
     attention_scores,
+    causal_mask,
     merge_heads,
     project,
     repeat_kv_heads,
     softmax,
     split_heads,
 )
-from attnviz.attention.masks import causal_mask
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.verify.records import Check, Matrix, Measure, Sizes, Step, Tolerance
 

@@ -14,7 +14,7 @@ from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Metric, Variant
-from attnviz.measures.traits import head_scores, telling_heads
+from attnviz.measures.one_text import head_scores, telling_heads
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
 TEXT = "Old Tom saw Ann, and Ann saw Tom."

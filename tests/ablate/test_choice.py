@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.ablate.choice import choose_ablations
+from attnviz.ablate.job import choose_ablations
 from attnviz.ablate.options import Ablation, Measure, Request, View, WrittenText
 from attnviz.cli.options import HeadChoice, IndexBase, Truncation
 from attnviz.engine.effects import Variant

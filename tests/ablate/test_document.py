@@ -12,7 +12,7 @@ import pytest
 
 from attnviz.ablate.document import ablation_document, effect_grid
 from attnviz.ablate.records import AblationReport, Effect
-from attnviz.ablate.token_text import token_text
+from attnviz.ablate.terminal import token_text
 from attnviz.draw.document import Group, HeadGrid, Maps, Part, Table
 from attnviz.draw.labels import width
 from attnviz.draw.palette import DIVERGING

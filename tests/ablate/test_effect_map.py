@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.ablate.effect_map import EffectGrid, effect_map
 from attnviz.ablate.number_scale import NumberScale
+from attnviz.ablate.terminal import EffectGrid, effect_map
 from attnviz.draw.diverging import diverging_steps, sign_glyph
 from attnviz.draw.labels import width
 from attnviz.draw.palette import DIVERGING, colour_table

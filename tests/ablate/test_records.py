@@ -6,15 +6,20 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
 from attnviz.ablate.data import ablation_data, ablation_rows, write_ablation_json
 from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.theme import Theme
-from attnviz.engine.effects import METRICS, Variant
+from attnviz.engine.effects import METRICS, Metric, Variant
 
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 
 Scans = Callable[..., AblationReport]
+
+
+def test_every_metric_has_its_row() -> None:
+    assert tuple(METRICS) == get_args(Metric)
 
 
 def test_the_ranking_is_in_order_and_whole(scans: Scans) -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.llama_config import config_from_llama, config_to_llama
+from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
 from attnviz.errors import LoadError, UsageError
 
 GROUPED = DecoderConfig(

@@ -5,8 +5,12 @@ import pytest
 import torch
 from torch.nn import functional as reference
 
-from attnviz.attention.functional import scaled_dot_product_attention
-from attnviz.attention.masks import causal_mask, combine_masks, padding_mask
+from attnviz.attention.functional import (
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    scaled_dot_product_attention,
+)
 
 SIDES = [(3, 3), (2, 4), (4, 2), (1, 3), (0, 2)]
 
@@ -33,18 +37,6 @@ def test_equals_torchs_is_causal(convert, close, normal):
         output,
         reference.scaled_dot_product_attention(*map(torch.from_numpy, inputs), is_causal=True),
     )
-
-
-def test_the_future_changes_nothing(convert, normal):
-    query, key, value = normal(2, 3, 5, 4), normal(2, 3, 5, 4), normal(2, 3, 5, 4)
-    mask = causal_mask(5, 5, like=convert(query))
-    before, _ = scaled_dot_product_attention(*map(convert, (query, key, value)), mask)
-    key, value = key.copy(), value.copy()
-    key[..., 3:, :] += 11
-    value[..., 3:, :] -= 13
-    after, _ = scaled_dot_product_attention(*map(convert, (query, key, value)), mask)
-    np.testing.assert_array_equal(before[..., :3, :], after[..., :3, :])
-    assert not np.allclose(before[..., 3:, :], after[..., 3:, :])
 
 
 def test_padding_mask_hides_keys_of_each_text(convert):

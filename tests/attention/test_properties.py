@@ -15,11 +15,11 @@ from attnviz.attention.functional import (
     Score,
     additive_scores,
     attention_output,
+    causal_mask,
     masked_softmax,
     scores_by,
     softmax,
 )
-from attnviz.attention.masks import causal_mask
 from attnviz.attention.numpy_attention import NumpyAttention
 
 every_time = settings(derandomize=True, deadline=None, max_examples=50)

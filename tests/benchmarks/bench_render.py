@@ -22,7 +22,7 @@ from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.pool import pool
 from attnviz.draw.theme import Theme
 from attnviz.heads.overview import overview
-from attnviz.measures.traits import head_scores
+from attnviz.measures.one_text import head_scores
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
 RUNS = 3

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from attnviz import errors
-from attnviz.heads import run as heads_run
+from attnviz.models import resolve
 from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat."
@@ -132,7 +132,7 @@ def test_an_architecture_that_cannot_be_observed_ends_with_5(
     def load(*_: Any) -> None:
         raise errors.UnsupportedError("the attention of 'odd' cannot be observed")
 
-    monkeypatch.setattr(heads_run, "load", load)
+    monkeypatch.setattr(resolve, "load", load)
     assert refused(5, "heads", SENTENCE) == "the attention of 'odd' cannot be observed"
 
 
@@ -142,7 +142,7 @@ def test_the_unexpected_ends_with_1_and_shows_where_on_demand(
     def load(*_: Any) -> None:
         raise RuntimeError("first line\nsecond \x1b line")
 
-    monkeypatch.setattr(heads_run, "load", load)
+    monkeypatch.setattr(resolve, "load", load)
     line = refused(1, "heads", SENTENCE)
     assert line == (
         "unexpected RuntimeError: first line second ␛ line (ATTNVIZ_TRACEBACK=1 shows where)"

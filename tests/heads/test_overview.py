@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnviz.heads.screen import View, heads_screen
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.heads.overview import overview
+from attnviz.measures.registry import label_named
 from attnviz.records import HeadsReport
 
 Reports = Callable[..., HeadsReport]
@@ -32,9 +32,10 @@ def twelve(reports: Reports) -> HeadsReport:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_twelve_by_twelve_heads_fit_one_screen(twelve: HeadsReport, theme: Theme) -> None:
-    screen = heads_screen(twelve, View("text"), theme, 120, 45).plain
-    above = screen.partition("The most telling heads")[0]
+def test_twelve_by_twelve_heads_fit_one_screen(
+    twelve: HeadsReport, theme: Theme, screen: Callable[..., Block]
+) -> None:
+    above = screen(twelve, theme=theme, width=120).plain.partition("The most telling heads")[0]
     assert above.count("\n") <= 45
     lines = above.split("\n")
     assert max(map(cell_len, lines)) <= 120
@@ -147,9 +148,11 @@ def test_a_measure_that_does_not_apply_is_said_so(reports: Reports) -> None:
 
 
 def test_the_traits_are_counted(reports: Reports) -> None:
-    report = reports(heads=(3, 3))
-    counts = re.findall(r"in (\d+)", overview(report, Theme(), 200, 40).plain)
-    assert sum(map(int, counts)) == 6
+    report = reports(heads=(5, 5))
+    counted = re.findall(r"(\S) (\w+) in (\d+)", overview(report, Theme(), 200, 40).plain)
+    assert sum(int(count) for _, _, count in counted) == 10
+    assert all(label_named(name).letter == letter for letter, name, _ in counted)
+    assert [int(c) for *_, c in counted] == sorted((int(c) for *_, c in counted), reverse=True)
 
 
 def test_thirteen_tokens_are_not_pooled_for_want_of_one_line(reports: Reports) -> None:

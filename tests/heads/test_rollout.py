@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
-from attnviz.heads.rollout_command import EXAMPLES
+from attnviz.draw.html import document_html
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.heads.rollout_command import EXAMPLES, RolloutReport
+from attnviz.measures.records import Rollout
 
 TEXT = "The cat sat on the mat because it was tired."
+SHORT = "Old Tom saw Ann, and Ann saw Tom."
+PLAIN = Theme(colour=False)
 
 
 def matrices(run: Any, text: str, *options: str) -> list[np.ndarray]:
@@ -73,12 +83,67 @@ def test_an_encoder_decoder(run: Any, checkpoint: Any, kind: str) -> None:
 
 
 def test_saving(run: Any, tmp_path: Path) -> None:
-    endings = ("json", "csv", "svg", "html", "png", "txt")
+    endings = ("json", "csv", "md", "txt", "html", "svg", "png", "pdf")
     options = [word for ending in endings for word in ("--save", f"a.{ending}")]
     result = run("rollout", TEXT, *options)
     assert result.code == 0
     assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
+
+
+def drawn(rollout: Rollout, theme: Theme, room: int, **wish: Any) -> str:
+    return terminal_block(RolloutReport(rollout, SHORT, **wish).document(), theme, room).plain
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "wish"),
+    [
+        ("rollout_80", 80, {}),
+        ("rollout_120", 120, {"values": True, "explain": True}),
+        ("rollout_40", 40, {"target": "a target"}),
+    ],
+)
+def test_golden(
+    name: str,
+    room: int,
+    wish: dict[str, Any],
+    rollouts: Callable[..., Rollout],
+    golden: Callable[[str, str], None],
+) -> None:
+    golden(name, drawn(rollouts(), PLAIN, room, **wish))
+
+
+@pytest.mark.parametrize("room", [20, 47, 80, 150])
+@pytest.mark.parametrize("count", [1, 2, 13, 60])
+def test_no_line_is_too_wide(rollouts: Callable[..., Rollout], room: int, count: int) -> None:
+    rollout = rollouts(pieces=[f"t{place}" for place in range(count)])
+    for theme in (Theme(), PLAIN):
+        for line in drawn(rollout, theme, room, explain=True).splitlines():
+            assert cell_len(line) <= room, line
+
+
+def test_tokens_and_names_cannot_act(rollouts: Callable[..., Rollout]) -> None:
+    evil = "\x1b[31m<script>[/]\x9b\u202e"
+    report = RolloutReport(rollouts(pieces=("<s>", evil, "\n", " \u200b")), evil, evil)
+    content = terminal_block(report.document(), PLAIN, 90).plain
+    content += "".join(document_html(report.document(), "viridis"))
+    assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(content)
+    assert "<script" not in content.partition("<html")[2]
+
+
+def test_programs_get_both_matrices(rollouts: Callable[..., Rollout]) -> None:
+    rollout = rollouts()
+    report, stream = RolloutReport(rollout, SHORT), io.StringIO()
+    report.write_json(stream)
+    document = json.loads(stream.getvalue())
+    assert np.array_equal(document["rollout"], rollout.matrix)
+    assert np.array_equal(document["last_layer"], rollout.raw)
+    header, *rows = report.rows()
+    assert header == ("query", "key", "query_token", "key_token", "rollout", "last_layer")
+    assert len(rows) == 13 * 14 // 2
+    for query, key, *tokens, followed, last in rows:
+        assert (followed, last) == (rollout.matrix[query, key], rollout.raw[query, key])
+        assert tokens == [rollout.tokens.texts[query], rollout.tokens.texts[key]]
 
 
 def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:

@@ -198,9 +198,9 @@ def test_a_file_that_was_begun_is_thrown_away(
     ending: str,
 ) -> None:
     slow = (  # a disk that takes its time over the first bytes
-        "import time; from attnviz.heads import files;"
-        "plain, write = files.heads_files, lambda stream: time.sleep(60);"
-        "files.heads_files = lambda *a: {**plain(*a), '.ENDING': write};"
+        "import time; from attnviz.heads import data;"
+        "plain, write = data.array_files, lambda stream: time.sleep(60);"
+        "data.array_files = lambda *a: {**plain(*a), '.ENDING': write};"
     ).replace("ENDING", ending)
     with subprocess.Popen(
         [*program[:-1], slow + program[-1], "heads", SENTENCE, "-q", "--save", f"a.{ending}"],

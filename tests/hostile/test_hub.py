@@ -60,7 +60,7 @@ def test_a_header_names_no_path(hub: Any, ask: Ask, tmp_path: Path, header: str,
     text = text.replace("/PLACE", str(tmp_path))
     hub.headers["config.json"] = {header: text if header == "X-Repo-Commit" else f'"{text}"'}
     before = files_below(tmp_path)
-    answer = ask(stand_in_hub.DESIGN)
+    answer = ask(stand_in_hub.SPEC)
     assert answer["exit_code"] == 3
     assert f"sends the {header} " in answer["error"]
     assert "no plain name" in answer["error"]
@@ -99,7 +99,7 @@ def test_what_lies_outside_the_cache_is_not_used(hub: Any, ask: Ask, tmp_path: P
 
 def test_a_file_that_drips_is_given_up(hub: Any, ask: Ask, tmp_path: Path) -> None:
     hub.dripping.add("config.json")
-    answer = ask(stand_in_hub.DESIGN, HF_HUB_DOWNLOAD_TIMEOUT="1")
+    answer = ask(stand_in_hub.SPEC, HF_HUB_DOWNLOAD_TIMEOUT="1")
     assert answer["exit_code"] == 3
     assert "the transfer of config.json of 'some/llama' failed (no answer in 6" in answer["error"]
     assert 5 < answer["seconds"] < 9
@@ -124,7 +124,7 @@ def test_a_list_of_endless_depth_is_done_without(hub: Any, ask: Ask) -> None:
 
 def test_weights_that_are_not_those_of_their_hash(hub: Any, ask: Ask, tmp_path: Path) -> None:
     hub.headers["config.json"] = {"X-Linked-ETag": f'"{"0" * 64}"'}
-    answer = ask(stand_in_hub.DESIGN)
+    answer = ask(stand_in_hub.SPEC)
     assert answer["exit_code"] == 3
     assert (
         "config.json of 'some/llama' arrived damaged: expected the SHA-256 000" in answer["error"]

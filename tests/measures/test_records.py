@@ -5,14 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.measures.records import (
-    AnnotatedSentence,
-    Example,
-    PatternReport,
-    PatternScores,
-    Rollout,
-    WordPair,
-)
+from attnviz.measures.records import Rollout
+from attnviz.patterns.probes import AnnotatedSentence, WordPair
+from attnviz.patterns.records import Example, PatternReport, PatternScores
 from attnviz.records import ModelInfo, Tokens
 
 INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)

@@ -45,13 +45,13 @@ LOAD = _SCRIPT.format(
     call="""found = load_transformers(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
     found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
 )
-DESIGN = _SCRIPT.format(
-    imports="from attnviz.params.find_spec import find_design",
+SPEC = _SCRIPT.format(
+    imports="from attnviz.params.find_spec import find_spec",
     call="""options = json.loads(sys.argv[2])
-    design = find_design(sys.argv[1], **options)
+    spec = find_spec(sys.argv[1], **options)
     heavy = {"torch", "transformers", "numpy"} & set(sys.modules)
-    found = {"revision": design.revision, "source": design.source, "heavy": sorted(heavy),
-             "layers": design.design.main.depth}""",
+    found = {"revision": spec.revision, "source": spec.source, "heavy": sorted(heavy),
+             "layers": spec.spec.main.depth}""",
 )
 
 

@@ -24,7 +24,7 @@ stand_in_hub = importlib.util.module_from_spec(_SPEC)
 sys.modules["stand_in_hub"] = stand_in_hub
 _SPEC.loader.exec_module(stand_in_hub)
 
-_FIND, _LOAD, _DESIGN = stand_in_hub.FIND, stand_in_hub.LOAD, stand_in_hub.DESIGN
+_FIND, _LOAD, _DESIGN = stand_in_hub.FIND, stand_in_hub.LOAD, stand_in_hub.SPEC
 
 
 @pytest.fixture

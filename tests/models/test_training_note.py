@@ -10,7 +10,7 @@ import attnviz
 from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
 from attnviz.engine.capture import capture
 from attnviz.models.huggingface import load_transformers
-from attnviz.models.training_note import stated_revision, trained_tokens
+from attnviz.models.model import stated_revision, trained_tokens
 from attnviz.models.transformers_model import TransformersModel
 
 TINY = Path(attnviz.__file__).parent / "data" / "tiny"

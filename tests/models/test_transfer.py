@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.models.transfer import progress_bar
+from attnviz.models.download import progress_bar
 
 
 def test_bytes_add_up() -> None:

@@ -9,9 +9,9 @@ import torch
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.huggingface import load_transformers
+from attnviz.models.model import Vocabulary, frame_of, random_copies
 from attnviz.models.own import OwnAttention
-from attnviz.models.random_twin import random_twin
-from attnviz.models.vocabulary import Vocabulary, frame_of, random_copies
+from attnviz.models.resolve import random_twin
 from attnviz.records import Tokens
 
 

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.measures.records import (
-    Control,
-    Example,
-    PatternReport,
-    PatternScores,
-    Probe,
-    Rollout,
-)
+from attnviz.patterns.records import Control, Example, PatternReport, PatternScores, Probe
 from attnviz.records import ModelInfo, Tokens
 
 NAMES = ("previous", "first", "self", "duplicate", "induction", "delimiter", "rare", "subject")
@@ -133,25 +126,7 @@ def make_patterns(
     return replace(report, **fields)
 
 
-def make_rollout(pieces: Sequence[str] = PIECES, **fields: Any) -> Rollout:
-    """Made-up weights, followed through three layers."""
-    rng = np.random.default_rng(5)
-    count = len(pieces)
-    raw = np.tril(rng.dirichlet(np.full(count, 0.3), count) + 1e-4)
-    raw /= raw.sum(-1, keepdims=True)
-    step = 0.5 * raw + 0.5 * np.eye(count)
-    info = ModelInfo("made", "0123456789abcdef", "None", "float32", 3, 5, 5, 8)
-    made = Rollout(info, "self", True, tokens_of(pieces), step @ step @ step, raw, 3)
-    return replace(made, **fields)
-
-
 @pytest.fixture(scope="session")
 def pattern_reports() -> Callable[..., PatternReport]:
     """Makes reports of made-up scores."""
     return make_patterns
-
-
-@pytest.fixture(scope="session")
-def rollouts() -> Callable[..., Rollout]:
-    """Makes rollouts of made-up weights."""
-    return make_rollout

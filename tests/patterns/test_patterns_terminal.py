@@ -1,4 +1,4 @@
-"""``attnviz patterns`` and ``rollout`` as processes: in a terminal, in a pipe, their imports."""
+"""``attnviz patterns`` as a process: in a terminal, in a pipe, their imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pexpect
 import pyte
 import pytest
 
-from attnviz.measures.records import LABELS
+from attnviz.measures.registry import LABELS
 from attnviz.models.bundled import Bundled
 
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
@@ -110,13 +110,6 @@ def test_nothing_wraps(screen: Shown, arguments: tuple[str, ...]) -> None:
     assert rows(narrow) == rows(wider)
 
 
-def test_the_rollout_is_coloured(screen: Shown) -> None:
-    shown = screen("rollout", SENTENCE, columns=140)
-    grounds = {cell.bg for line in shown.buffer.values() for cell in line.values()}
-    assert len(grounds) > 20
-    assert any(f"rollout through {LAYERS} layers" in line for line in rows(shown))
-
-
 def test_a_pipe_gets_plain_text(program: Sequence[str], environment: Mapping[str, str]) -> None:
     done = subprocess.run(
         [*program, "patterns", SENTENCE], env=environment, capture_output=True, check=True
@@ -133,9 +126,8 @@ def test_a_pipe_gets_plain_text(program: Sequence[str], environment: Mapping[str
         ("patterns", SENTENCE, "--watch", "induction", "--explain"),
         ("patterns", SENTENCE, "--control", "random-weights", "--json"),
         ("patterns", SENTENCE, *(f"--save=x{end}" for end in (".json", ".csv", ".svg", ".html"))),
-        ("rollout", SENTENCE),
     ],
-    ids=["probes", "watch", "control", "save", "rollout"],
+    ids=["probes", "watch", "control", "save"],
 )
 def test_the_bundled_model_needs_no_torch(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     code = (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from attnviz.errors import LoadError
 from attnviz.params.specs import (
+    MOST,
     AttentionSpec,
     Dense,
     FeedForwardSpec,
@@ -20,7 +21,6 @@ from attnviz.params.specs import (
 )
 
 __all__ = [
-    "MOST",
     "MOST_LAYERS",
     "Adapter",
     "Fields",
@@ -34,9 +34,6 @@ __all__ = [
     "square_attention",
     "tables",
 ]
-
-MOST = 10**15
-"""The largest size that is believed; the same as of the options."""
 
 MOST_LAYERS = 100_000
 """So many layers are told apart at most."""

@@ -13,9 +13,9 @@ from attnviz.params.config.gpt import GPT_ADAPTERS
 from attnviz.params.config.pairs import PAIR_ADAPTERS
 from attnviz.params.specs import ModelSpec
 
-__all__ = ["claimed_classes", "misspelt_field", "spec_from_config", "stored_dtype"]
+__all__ = ["ADAPTERS", "misspelt_field", "spec_from_config", "stored_dtype"]
 
-_ADAPTERS: dict[str, Adapter] = {
+ADAPTERS: dict[str, Adapter] = {
     **{name: decoder_adapter(row) for name, row in DECODER_ROWS.items()},
     **GPT_ADAPTERS,
     **ENCODER_ADAPTERS,
@@ -23,11 +23,6 @@ _ADAPTERS: dict[str, Adapter] = {
     **VISION_ADAPTERS,
 }
 """By the model types that the arithmetic claims."""
-
-
-def claimed_classes() -> dict[str, tuple[str, ...]]:
-    """The model classes that the arithmetic claims, by model type."""
-    return {name: tuple(adapter.classes) for name, adapter in _ADAPTERS.items()}
 
 
 def spec_from_config(
@@ -67,7 +62,7 @@ def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
 def _read(
     config: Mapping[str, Any], name: str, architecture: str | None
 ) -> tuple[ModelSpec, Fields] | None:
-    adapter = _ADAPTERS.get(str(config.get("model_type")))
+    adapter = ADAPTERS.get(str(config.get("model_type")))
     if adapter is None:
         return None
     named = config.get("architectures") or [adapter.assumed]

@@ -30,7 +30,6 @@ _FEWEST_BITS = 16
 class FlopCount(NamedTuple):
     """Operations of one forward pass.
 
-    tokens, source_tokens, batch: what it was counted for.
     attention_projections: 2·b·n·d·(2·H·D + 2·K·D), of all layers.
     attention_scores: scores and mixing over all pairs, 4·b·n²·H·D: the part that grows with the
         square of the length.
@@ -45,9 +44,6 @@ class FlopCount(NamedTuple):
     terms: the lines of the total.
     """
 
-    tokens: int
-    source_tokens: int
-    batch: int
     attention_projections: int
     attention_scores: int
     attention_scores_visible: int
@@ -167,9 +163,6 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
     between = batch * sum(_dense(part, length.target) for part in spec.parts)
     written = [stack for stack in parameters.stacks if _grows(stack.spec)] or [stacks[-1][0]]
     return FlopCount(
-        tokens=length.target,
-        source_tokens=length.source,
-        batch=batch,
         attention_projections=summed.projections,
         attention_scores=summed.scores,
         attention_scores_visible=summed.visible,

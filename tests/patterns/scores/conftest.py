@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.models.vocabulary import Vocabulary
+from attnviz.models.model import Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Head = Callable[[Tokens], np.ndarray]

@@ -10,11 +10,12 @@ import torch
 import transformers
 
 from attnviz.engine import observe_torch
-from attnviz.measures import scores as measures
 from attnviz.models.own import OwnAttention
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.patterns.score import score_patterns
+
+from ...conftest import measured
 
 WORDS = 2_311
 
@@ -36,10 +37,12 @@ def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
     model.run(text, lambda layer: True, lambda layer, weights: seen.append(weights))
     for head in report.heads:
         weights = seen[0][head.head]
-        assert head.scores["previous"] == pytest.approx(float(measures.previous(weights)), rel=1e-4)
-        expected = float(measures.duplicate(weights, text.ids))
+        assert head.scores["previous"] == pytest.approx(
+            float(measured("previous", weights)), rel=1e-4
+        )
+        expected = float(measured("duplicate", weights, text.ids))
         assert head.scores["duplicate"] == pytest.approx(expected, rel=1e-4)
-        expected = float(measures.entropy(weights))
+        expected = float(measured("entropy", weights))
         assert head.statistics["entropy"] == pytest.approx(expected, rel=1e-4)
 
 
@@ -57,7 +60,7 @@ def llama() -> TransformersModel:
         initializer_range=1.0,
     )
     model = transformers.LlamaForCausalLM(config)
-    return made_ready("made", model, None, torch.device("cpu"))
+    return prepared("made", model, None, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("view", ["raw", "without-first", "norm-weighted"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.measures.records import AnnotatedSentence, WordPair
+from attnviz.patterns.probes import AnnotatedSentence, WordPair
 from attnviz.patterns.relations import (
     Found,
     WordView,

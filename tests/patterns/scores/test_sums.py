@@ -7,13 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.measures import scores as measures
-from attnviz.patterns.facts import SHUFFLES, is_punctuation, text_facts
-from attnviz.patterns.sums import ScoreSums, uniform_scores
-from attnviz.patterns.views import in_view
+from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT
+from attnviz.measures.rows import Conditions, TextFacts, is_punctuation, uniform_weights
+from attnviz.patterns.sums import SHUFFLES, ScoreSums, in_view, uniform_scores
 from attnviz.records import Kind, Tokens
 
+from ...conftest import measured
+
 N = 53
+RAW = Conditions("self", True, ranked=True)
 HEADS = 3
 
 
@@ -36,7 +38,9 @@ def scores(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     tokens = text()
     keys = text(weights.shape[-1], 11) if kind == "cross" else tokens
-    sums = ScoreSums(text_facts(tokens, keys, kind, causal, view, ranked=True))
+    sums = ScoreSums(
+        TextFacts(tokens, keys, Conditions(kind, causal, view, True), SHUFFLES, passing=True)
+    )
     for start in range(0, weights.shape[1], rows):
         block = weights[:, start : start + rows]
         if causal:  # what blocks of a causal model may leave out
@@ -85,19 +89,11 @@ def test_the_sums_are_the_measures(causal: bool) -> None:
     weights, tokens = matrices(causal), text()
     found, _ = scores(weights, N, causal)
     expected = {
-        "previous": measures.previous(weights),
-        "first": measures.first(weights),
-        "self": measures.self_share(weights, causal),
-        "duplicate": measures.duplicate(weights, tokens.ids),
-        "induction": measures.induction(weights, tokens.ids),
-        "entropy": measures.entropy(weights),
-        "normalised_entropy": measures.normalised_entropy(weights, causal),
-        "distance": measures.distance(weights),
-        "confidence": measures.confidence(weights, tokens.special),
+        name: measured(name, weights, tokens.ids, tokens.special, causal=causal)
+        for name in DESCRIBED + OF_ONE_TEXT
+        if name in found
     }
-    if not causal:
-        expected["next"] = measures.next_token(weights)
-        expected["signed_distance"] = measures.signed_distance(weights)
+    assert ("next" in found, "signed_distance" in found) == (not causal, not causal)
     for name, values in expected.items():
         assert found[name] == pytest.approx(values, abs=1e-12), name
 
@@ -118,7 +114,7 @@ def test_rare_tokens_by_a_loop() -> None:
     weights, wide = matrices(True), text(N, 997)
     ids = np.where(wide.special, -1, wide.ids)
     rare = ids >= np.sort(ids)[-int(0.1 * (ids >= 0).sum())]
-    facts = text_facts(wide, wide, "self", True, "raw", ranked=True)
+    facts = TextFacts(wide, wide, RAW)
     assert (facts.rare == rare).all()
     sums = ScoreSums(facts)
     sums.add(weights, 0)
@@ -134,7 +130,7 @@ def test_rare_tokens_by_a_loop() -> None:
 
 def test_few_different_tokens_are_not_rare() -> None:
     for words in (2, 4):
-        assert not text_facts(text(N, words), text(N, words), "self", True, "raw", True).rare.any()
+        assert not TextFacts(text(N, words), text(N, words), RAW).rare.any()
 
 
 def test_without_the_first_token_by_a_loop() -> None:
@@ -150,7 +146,7 @@ def test_without_the_first_token_by_a_loop() -> None:
 
 
 def test_shuffled_tokens_are_the_same_tokens_in_another_order() -> None:
-    facts = text_facts(text(), text(), "self", True, "raw", ranked=True)
+    facts = TextFacts(text(), text(), RAW, SHUFFLES)
     assert facts.orders.shape == (1 + SHUFFLES, N)
     for order in facts.orders:
         assert sorted(order) == sorted(text().ids)
@@ -158,17 +154,17 @@ def test_shuffled_tokens_are_the_same_tokens_in_another_order() -> None:
     weights = matrices(True)
     _, shuffled = scores(weights, N, True)
     by_hand = np.mean(
-        [measures.duplicate(weights, order.tolist()) for order in facts.orders[1:]], axis=0
+        [measured("duplicate", weights, order.tolist()) for order in facts.orders[1:]], axis=0
     )
     # A mean over all queries of all orders, which here have about as many that count each.
     assert shuffled["duplicate"] == pytest.approx(by_hand, rel=0.05)
 
 
 def test_even_attention_is_scored_in_blocks_as_a_whole() -> None:
-    facts = text_facts(text(), text(), "self", True, "raw", ranked=True)
+    facts = TextFacts(text(), text(), RAW, SHUFFLES)
     even = uniform_scores(facts)
-    whole = measures.uniform_weights(N, N, True)
-    assert even["previous"] == pytest.approx(float(measures.previous(whole)))
+    whole = uniform_weights(N, N, True)
+    assert even["previous"] == pytest.approx(float(measured("previous", whole)))
     assert even["normalised_entropy"] == pytest.approx(1)
 
 

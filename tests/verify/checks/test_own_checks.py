@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.attention import functional, fused, masks
+from attnviz.attention import functional, module
 from attnviz.errors import UsageError
 from attnviz.verify import others, own
 from attnviz.verify.cases import attention_cases
@@ -103,10 +103,10 @@ def _scaled_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _mask_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def shifted(queries: int, keys: int, like: Any) -> Any:
-        return masks.causal_mask(queries, keys + 1, like)[:, :keys]
+        return functional.causal_mask(queries, keys + 1, like)[:, :keys]
 
-    for module in ("attnviz.attention.module", "attnviz.attention.numpy_attention"):
-        monkeypatch.setattr(f"{module}.causal_mask", shifted)
+    for name in ("attnviz.attention.module", "attnviz.attention.numpy_attention"):
+        monkeypatch.setattr(f"{name}.causal_mask", shifted)
 
 
 def _heads_shared_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def _heads_shared_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _fused_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = fused.fused_attention
+    right = module.fused_attention
     monkeypatch.setattr(
         "attnviz.attention.module.fused_attention",
         lambda *given, **options: right(*given, **options) * 1.0001,

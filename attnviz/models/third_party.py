@@ -1,0 +1,153 @@
+"""Calls third-party loaders on files of strangers: quietly, any failure as one LoadError."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from attnviz.errors import AttnvizError, LoadError
+
+__all__ = ["one_line", "quietly", "running", "third_party", "tokenizing"]
+
+_TALKATIVE = ("transformers", "huggingface_hub")
+_LONGEST = 300
+"""Characters kept of a library's message: some list every tensor of a model."""
+
+_RUNNING = ("transformers", "torch", "attnviz.")
+"""How the names of modules begin that take part in a forward pass: a model's own code too, and
+ours, which stands in for its attention and gets masks and queries that may not fit."""
+
+_STDERR = 2
+_PIPE_BYTES = 2**16
+_redirecting = threading.Lock()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep the logs and warnings of the Hugging Face libraries off the user's screen."""
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+@contextmanager
+def third_party(failure: str) -> Iterator[None]:
+    """Run library code quietly; whatever it raises becomes ``LoadError("<failure>: <why>")``."""
+    try:
+        with quietly():
+            yield
+    except AttnvizError:
+        raise
+    except Exception as error:  # a damaged file raises anything, tokenizers even Exception itself
+        raise LoadError(f"{failure}: {_why(error)}") from error
+    except BaseException as error:
+        if not _is_panic(error):  # Ctrl-C, the end of the process
+            raise
+        raise LoadError(f"{failure}: {one_line(error)}") from error
+
+
+@contextmanager
+def tokenizing(name: str) -> Iterator[None]:
+    """``third_party`` for the tokenizer of ``name``, whose Rust panics would print their own lines.
+
+    The process's standard error is held back meanwhile and passed on at the end, so that nothing
+    that another thread says is lost, unless there was a panic.
+    """
+    with third_party(f"the tokenizer of {name!r} cannot be used"), _without_panic_lines():
+        yield
+
+
+@contextmanager
+def _without_panic_lines() -> Iterator[None]:
+    # Another thread that redirects at the same time would put back the wrong descriptor.
+    shown = _standard_error()
+    if shown is None or not _redirecting.acquire(blocking=False):
+        yield
+        return
+    held, end = os.pipe()
+    for descriptor in (held, end):
+        os.set_blocking(descriptor, False)  # what a full pipe does not take is a panic's
+    panicked = False
+    os.dup2(end, _STDERR)
+    try:
+        yield
+    except BaseException as error:
+        panicked = _is_panic(error)
+        raise
+    finally:
+        os.dup2(shown, _STDERR)
+        for descriptor in (shown, end):
+            os.close(descriptor)
+        with suppress(BlockingIOError):  # a process that began meanwhile has the pipe open still
+            said = os.read(held, _PIPE_BYTES)
+            if said and not panicked:
+                os.write(_STDERR, said)
+        os.close(held)
+        _redirecting.release()
+
+
+def _standard_error() -> int | None:
+    """Another descriptor of it, or None where it is closed or pipes cannot be polled."""
+    try:
+        return None if os.name == "nt" else os.dup(_STDERR)
+    except OSError:
+        return None
+
+
+@contextmanager
+def running(model: object, *passing: type[Exception]) -> Iterator[None]:
+    """``third_party`` for the forward pass of a model, which its config.json may make impossible.
+
+    Exceptions of our own go through, those of others who observe the pass, and what is ``passing``.
+    """
+    try:
+        with quietly():
+            yield
+    except passing:
+        raise
+    except Exception as error:
+        ours = type(error).__module__.startswith("attnviz.")
+        if ours or not _raised_by(error).startswith(_RUNNING):
+            raise
+        name = type(model).__name__
+        raise LoadError(f"{name} cannot run over this text: {_why(error)}") from error
+
+
+def _raised_by(error: Exception) -> str:
+    """The module whose code raised it."""
+    trace, module = error.__traceback__, ""
+    while trace is not None:
+        module, trace = str(trace.tb_frame.f_globals.get("__name__")), trace.tb_next
+    return module
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether Rust code panicked: each library has such a class of its own, beside Exception."""
+    return type(error).__name__ == "PanicException" and type(error).__module__ == "pyo3_runtime"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, MemoryError):
+        return "it does not fit the free memory"
+    return one_line(error)
+
+
+def one_line(error: BaseException) -> str:
+    """A library's message without line breaks and controls, cut where it grows too long."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    text = "".join(character if character.isprintable() else "\ufffd" for character in words)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,134 @@
+"""The grid of all heads: what each one is called, or its score of one label.
+
+A label has its colour and its letter; the stronger it is, the brighter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.draw.blocks import BOLD, Block, Line, stack, text_line
+from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint, Words
+from attnviz.draw.grid import grid_block
+from attnviz.draw.labels import at_blanks
+from attnviz.draw.palette import STEPS
+from attnviz.draw.provenance import counted
+from attnviz.draw.theme import Theme
+from attnviz.measures.registry import label_named
+from attnviz.patterns.records import PatternReport, PatternScores
+from attnviz.patterns.words import score, short
+
+__all__ = ["label_grid", "label_heading", "label_tint", "score_grid"]
+
+_DARK = bytes((24, 28, 36))
+_FAINTEST = 0.3
+
+
+def label_tint(name: str, strength: float) -> Tint:
+    """A label's colour, from dark but seen at strength 0 to full at 1."""
+    return Tint(round(min(max(strength, 0.0), 1.0) * (STEPS - 1)), _palette(name))
+
+
+def _palette(name: str) -> str:
+    full = bytes.fromhex(label_named(name).colour)
+    faint = bytes(
+        round(dark + (bright - dark) * _FAINTEST) for dark, bright in zip(_DARK, full, strict=True)
+    )
+    return f"{faint.hex()} {full.hex()}"
+
+
+def _scale(name: str) -> Scale:
+    """The share of what a score could gain over its base rate."""
+    return Scale([(0.0, "0"), (1.0, "1")], "strength", palette=_palette(name))
+
+
+def _grid(
+    report: PatternReport,
+    cells: Sequence[Cell],
+    title: Words,
+    key: Sequence[Key],
+    scale: Scale,
+) -> HeadGrid:
+    """A cell for each of the report's heads."""
+    base = report.index_base
+    layers = sorted({entry.layer for entry in report.heads})
+    heads = sorted({entry.head for entry in report.heads})
+    places = ((layers.index(entry.layer), heads.index(entry.head)) for entry in report.heads)
+    return HeadGrid(
+        [f"L{layer + base}" for layer in layers],
+        [f"H{head + base}" for head in heads],
+        dict(zip(places, cells, strict=True)),
+        title,
+        key,
+        scale,
+    )
+
+
+def label_grid(report: PatternReport) -> HeadGrid:
+    """Every head's label, under how many have one."""
+    counts = {name: len(report.labelled(name)) for name in report.labels}
+    labelled, total = sum(counts.values()), len(report.heads)
+    title = f"What each head does: {labelled} of {counted(total, 'head')} labelled"
+    key = [
+        Key(label_tint(name, 1.0), f"{name} in {count}", label_named(name).letter)
+        for name, count in counts.items()
+        if count
+    ]
+    key.append(Key(None, f"no label in {total - labelled}", "-"))
+    absent = ", ".join(name for name, count in counts.items() if not count)
+    key += [Key(None, f"in none: {absent}")] if absent else []
+    cells = []
+    for entry in report.heads:
+        tip = _tip(report, entry)
+        if entry.label is None:
+            cells.append(Cell(0.0, None, "   ", "-", tip))
+            continue
+        strength = entry.strength.get(entry.label, 0.0)
+        letter, tint = label_named(entry.label).letter, label_tint(entry.label, strength)
+        cells.append(Cell(strength, tint, short(entry.score), letter, tip))
+    return _grid(report, cells, [(title, True)], key, _scale("previous"))
+
+
+def score_grid(report: PatternReport, name: str) -> HeadGrid:
+    """Every head's score of one label, coloured by its strength."""
+    cells = []
+    for entry in report.heads:
+        value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
+        tint = None if value is None else label_tint(name, strength)
+        cells.append(Cell(strength, tint, short(value), tip=_tip(report, entry)))
+    label = label_named(name)
+    title: Words = [(name, True), (label.meaning, False)]
+    key = [Key(label_tint(name, 1.0), name, label.letter)]
+    grid = _grid(report, cells, title, key, _scale(name))
+
+    def drawn(theme: Theme, room: int) -> Block:
+        heading = label_heading(name, title, theme, room)
+        return stack([heading, grid_block(grid._replace(title=()), theme, room)])
+
+    return grid._replace(screen=drawn)
+
+
+def _tip(report: PatternReport, entry: PatternScores) -> str:
+    """Every score of a head with its base rate."""
+    lines = [f"{report.name(entry.layer, entry.head)}: {entry.label or 'no label'}"]
+    lines += [
+        f"{name} {score(value)}, base {score(entry.base_rate.get(name))}"
+        for name, value in entry.scores.items()
+        if value is not None
+    ]
+    return "\n".join(lines)
+
+
+def label_heading(name: str, title: Words, theme: Theme, room: int) -> Block:
+    """A label's sign, its name, and what is to be said of it."""
+    letter = label_named(name).letter
+    sign = f" {letter} " if theme.colour else f"{letter} "
+    shown = theme.spell(name)
+    said = theme.dot.join([shown, *(theme.spell(text) for text, _ in title[1:])])
+    pieces = at_blanks(said, room - 1 - len(sign), "", theme.ellipsis)
+    style = theme.ground(label_tint(name, 1.0)) if theme.colour else BOLD
+    lines: list[Line] = [
+        text_line((sign, style), (" " * theme.colour + shown, BOLD), pieces[0].removeprefix(shown))
+    ]
+    lines += [text_line(" " * len(sign), piece) for piece in pieces[1:]]
+    return Block(tuple(lines), room)

@@ -1,0 +1,122 @@
+"""Files by the ending of their names: whole or not at all, what cannot be is refused first."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from attnviz.draw.files import check_path, document_files, save, text_file
+from attnviz.errors import LoadError, UsageError
+from attnviz.heads.command import HeadsOutput
+from attnviz.heads.data import array_files, write_heads_json
+from attnviz.heads.document import heads_document
+from attnviz.heads.report import View, compare_heads
+from attnviz.records import HeadsReport
+
+ENDINGS = HeadsOutput().endings
+STARTS = {
+    ".json": b'{"schema": "attnviz.heads/1"',
+    ".csv": b"layer,head,query_index",
+    ".md": b"## ",
+    ".npz": b"PK",
+    ".svg": b"<svg",
+    ".html": b"<!DOCTYPE html>",
+    ".txt": b"the screen",
+    ".png": b"\x89PNG",
+    ".pdf": b"%PDF-",
+}
+
+
+def write(report: HeadsReport, path: Path) -> None:
+    """As the outlet does, with a screen of a few words."""
+    found = compare_heads([report])
+    files = {
+        **document_files(lambda: heads_document(found, View()), "magma"),
+        **array_files(found),
+        ".json": text_file(lambda stream: write_heads_json(found, stream)),
+        ".txt": text_file(lambda stream: stream.write("the screen 학교 ▀▄ \udc80\nsecond\n")),
+    }
+    save(path, files)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_ending_is_written(
+    tmp_path: Path, reports: Callable[..., HeadsReport], ending: str
+) -> None:
+    """Also of texts with half of a surrogate pair."""
+    path = tmp_path / f"out{ending.upper()}"
+    check_path(path, ENDINGS)
+    write(reports(["a", "\udc80b"], text="a \udc80b"), path)
+    assert os.listdir(tmp_path) == [path.name]
+    content = path.read_bytes()
+    assert content.startswith(STARTS.get(ending, b""))
+    assert len(content) > 10
+    if ending == ".json":
+        assert json.loads(content)["tokens"] == ["a", "\udc80b"]
+    elif ending == ".svg":
+        ElementTree.fromstring(content)
+    elif ending == ".txt":
+        assert content.decode() == "the screen 학교 ▀▄ \\udc80\nsecond\n"
+    elif ending == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            assert len(archive["tokens"]) == 2
+
+
+@pytest.mark.parametrize("name", ["out", "out.xyz", "out.json.gz", ".json", "\x1b[2J.bad"])
+def test_an_unknown_ending_names_the_known_ones(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_path(tmp_path / name, ENDINGS)
+    message = str(caught.value)
+    assert all(ending in message for ending in ENDINGS)
+    assert message.isprintable()
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text("old")
+
+    def fail(stream: BinaryIO) -> None:
+        stream.write(b"half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(LoadError, match="No space left"):
+        save(path, {".json": fail})
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.parametrize("ending", [".html", ".md", ".svg", ".png"])
+def test_every_writer_passes_a_full_disk_on(reports: Any, ending: str) -> None:
+    found = compare_heads([reports()])
+    files = document_files(lambda: heads_document(found, View()), "viridis")
+    with (
+        open("/dev/full", "wb", buffering=0) as stream,
+        pytest.raises(OSError, match="No space left"),
+    ):
+        files[ending](stream)
+
+
+def test_pictures_need_matplotlib_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in ("x.png", "x.PDF"):
+        with pytest.raises(LoadError, match=r"pip install 'attnviz\[plot\]'") as caught:
+            check_path(tmp_path / name, ENDINGS)
+        assert "\n" not in str(caught.value)
+    check_path(tmp_path / "x.svg", ENDINGS)
+
+
+def test_a_missing_directory_is_refused_first(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="no directory"):
+        check_path(tmp_path / "none" / "x.json", ENDINGS)

@@ -1,0 +1,197 @@
+"""Maps as pictures: every cell in its colour, as SVG and through matplotlib, without a warning."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from attnviz.draw import plot_fonts
+from attnviz.draw.document import Document, Group, Map, Maps
+from attnviz.draw.drawing import Cells, Drawing
+from attnviz.draw.drawing_plot import write_drawing
+from attnviz.draw.figure import document_drawing
+from attnviz.draw.palette import colour_table, to_hex
+from attnviz.draw.plot_fonts import Pen
+from attnviz.draw.scale import weight_steps
+from attnviz.draw.svg import svg_document
+from attnviz.errors import UsageError
+from attnviz.records import Tokens
+
+SVG = "{http://www.w3.org/2000/svg}"
+TEXTS = ("<s>", " The", " cat", " sat", " on", " the", " cat")
+HOSTILE = ("</svg><script>", "\x1b[31m", "\u202e", "nul\x00", "$x^2$", "]]>-->", "\x9bC1\ufffe")
+
+
+def tokens(texts: Sequence[str]) -> Tokens:
+    return Tokens(tuple(range(len(texts))), tuple(texts), tuple(text == "<s>" for text in texts))
+
+
+def drawn(
+    texts: Sequence[str] = TEXTS,
+    *,
+    keys: Sequence[str] | None = None,
+    causal: bool = True,
+    hole: tuple[int, int] | None = None,
+    heads: int = 1,
+) -> tuple[np.ndarray, Drawing]:
+    """The weights and the drawing of a document of maps."""
+    columns = len(texts if keys is None else keys)
+    causal = causal and keys is None
+    weights = np.random.default_rng(7).dirichlet(np.full(columns, 0.2), len(texts))
+    weights = np.tril(weights + 1e-9) if causal else weights
+    if hole is not None:
+        weights[hole] = np.nan
+    axes = tokens(texts), tokens(texts if keys is None else keys)
+    maps = [Map(f"L0H{head}", weights, *axes, causal=causal) for head in range(heads)]
+    document = Document("maps", "".join(texts), [Group([Maps(maps)])])
+    return weights, document_drawing(document)
+
+
+def svg(drawing: Drawing, palette: str = "viridis") -> ElementTree.Element:
+    return ElementTree.fromstring(svg_document(drawing, palette))
+
+
+def picture(drawing: Drawing, form: str = "png") -> bytes:
+    stream = io.BytesIO()
+    write_drawing(drawing, "viridis", stream, form)
+    return stream.getvalue()
+
+
+def svg_cells(root: ElementTree.Element, rows: int, columns: int) -> np.ndarray:
+    """The colours of the last vector map of a drawing, '' where nothing is drawn."""
+    groups = [group for group in root.iter(f"{SVG}g") if group.get("shape-rendering")]
+    cells = np.full((rows, columns), "", dtype="U7")
+    for path in groups[-1]:
+        for column, row, length in re.findall(r"M(\d+) (\d+)\.5h(\d+)", path.get("d") or ""):
+            cells[int(row), int(column) : int(column) + int(length)] = path.get("stroke")
+    return cells
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_every_cell_has_the_colour_of_its_weight(causal: bool) -> None:
+    weights, drawing = drawn(causal=causal)
+    cells = svg_cells(svg(drawing, "magma"), 7, 7)
+    table, steps = colour_table("magma"), weight_steps(weights)
+    for (row, column), colour in np.ndenumerate(cells):
+        future = causal and column > row
+        assert colour == ("" if future else to_hex(table[steps[row, column]]))
+
+
+def test_tips_tell_the_weights() -> None:
+    weights, drawing = drawn()
+    tips = [title.text for title in svg(drawing).iter(f"{SVG}title")][1:]
+    assert f"sat (3) → The (1): {weights[3, 1]:.4f}" in tips
+    assert len(tips) == 7 * 8 // 2
+
+
+def test_large_maps_are_one_image_and_say_which_tokens_are_named() -> None:
+    _, drawing = drawn([f"w{place}" for place in range(257)], causal=False)
+    root = svg(drawing)
+    assert len(list(root.iter(f"{SVG}image"))) == 1
+    assert "1 token in 3 is named" in [text.text for text in root.iter(f"{SVG}text")]
+    assert len(svg_document(drawing, "viridis")) < 1_000_000
+
+
+def test_weights_that_are_no_numbers_are_left_blank() -> None:
+    _, drawing = drawn(hole=(4, 2))
+    cells = svg_cells(svg(drawing), 7, 7)
+    assert cells[4, 2] == ""
+    assert cells[4, 1] != ""
+
+
+# Through matplotlib --------------------------------------------------------------------------
+
+
+def placed(drawing: Drawing, x: float = 0.0, y: float = 0.0) -> Iterator[tuple[float, float, Any]]:
+    """The maps of a drawing, each with the corner that it is drawn at."""
+    yield from ((x + item.x, y + item.y, item) for item in drawing.items if isinstance(item, Cells))
+    for right, down, part in drawing.parts:
+        yield from placed(part, x + right, y + down)
+
+
+def test_png_shows_every_cell_in_its_colour() -> None:
+    weights, drawing = drawn()
+    image = np.asarray(Image.open(io.BytesIO(picture(drawing))).convert("RGB"))
+    scale = image.shape[1] / drawing.width
+    steps, table = weight_steps(weights), colour_table("viridis")
+    left, top, cells = next(each for each in placed(drawing) if each[2].steps.shape == (7, 7))
+    for row in range(7):
+        for column in range(7):
+            x = left + (column + 0.08) * cells.width / 7  # beside the value
+            y = top + (row + 0.08) * cells.height / 7
+            pixel = tuple(image[int(y * scale), int(x * scale)].tolist())
+            blank = (238, 240, 243)
+            assert pixel == (blank if column > row else table[steps[row, column]])
+
+
+@pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG\r\n\x1a\n"), ("pdf", b"%PDF-")])
+def test_the_same_document_gives_the_same_bytes(form: str, magic: bytes) -> None:
+    _, drawing = drawn()
+    content = picture(drawing, form)
+    assert content.startswith(magic)
+    assert 5_000 < len(content) < 2_000_000
+    assert content == picture(drawing, form)
+
+
+@pytest.mark.parametrize("form", ["png", "pdf"])
+def test_tokens_of_all_kinds(form: str) -> None:
+    texts = (
+        *HOSTILE,
+        "나는",
+        "😀",
+        "\U0001f469\u200d\U0001f467",
+        "<0xED><0x95>",
+        "ไทย",
+        "\U00012000",
+    )
+    _, drawing = drawn(texts, keys=("$\\frac{", "\\alpha", "_"))
+    assert picture(drawing, form)
+
+
+def test_a_character_without_a_font_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot_fonts, "_upright_fonts", lambda: iter(()))
+    pen = Pen.for_texts(["나\x1b"])
+    assert pen.text("a나\x1b") == "a<U+B098><U+001B>"
+    assert pen.families == ["DejaVu Sans"]
+
+
+def test_no_other_font_is_looked_for_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise AssertionError("plain text needs no other font")
+
+    monkeypatch.setattr(plot_fonts, "_upright_fonts", refuse)
+    assert Pen.for_texts(["Grüße, мир"]).missing == frozenset()
+
+
+def test_a_readers_own_settings_change_nothing() -> None:
+    _, drawing = drawn()
+    plain = picture(drawing)
+    with matplotlib.rc_context({"axes.grid": True, "text.usetex": True, "savefig.bbox": "tight"}):
+        assert picture(drawing) == plain
+        assert matplotlib.rcParams["axes.grid"] is True
+
+
+def test_pyplot_is_not_imported() -> None:
+    code = (
+        "import io, sys; from attnviz.draw import drawing_plot, plot_fonts; "
+        "from matplotlib.backends.backend_agg import FigureCanvasAgg; "
+        "plot_fonts.Pen.for_texts(['x']); print('matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_too_many_maps_for_a_picture_are_refused() -> None:
+    _, drawing = drawn([f"w{n}" for n in range(99)], heads=171)
+    with pytest.raises(UsageError, match="too large: choose fewer heads"):
+        picture(drawing)
