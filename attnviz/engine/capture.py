@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     KeepWeights,
+    ObserveHeads,
     Observer,
+    QueriesKeys,
     hand_over,
     no_numbers,
     rows_of_a_block,
 )
-from attnviz.engine.queries_keys import ObserveHeads, QueriesKeys
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import require_room
