@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,12 +18,10 @@ if TYPE_CHECKING:  # an answer for a program needs nothing that draws
     from _typeshed import SupportsWrite
     from rich.console import Console
 
-    from attnviz.draw.blocks import Block
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
-    from attnviz.draw.theme import Theme
 
-__all__ = ["ArrayReport", "Outlet", "Report", "Result", "open_outlet"]
+__all__ = ["ArrayReport", "Outlet", "Report", "open_outlet"]
 
 
 @runtime_checkable
@@ -31,9 +29,7 @@ class Report(Protocol):
     """What a command has found, for a program and for people; every format follows from these.
 
     Each method is called when it is needed and imports what it needs: ``--json`` builds no
-    document. A command is ported from ``Result`` by three steps: its screen's blocks become the
-    parts of ``document`` (module ``document`` of its folder), its CSV writer becomes ``rows``
-    (beside the JSON, module ``data``), ``files``, ``screen`` and its own endings go.
+    document.
     """
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
@@ -54,19 +50,6 @@ class ArrayReport(Report, Protocol):
         """What writes them, by the ending of the name."""
 
 
-class Result(Protocol):
-    """A report that still draws itself: one way to show each. Gone when all are ``Report``."""
-
-    def screen(self, theme: Theme, console: Console) -> Block:
-        """The answer for a person, as wide as the console."""
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        """The answer for a program."""
-
-    def files(self, palette: str) -> Mapping[str, Writer]:
-        """What writes the answer to a file, by the ending of its name: all but JSON and text."""
-
-
 @dataclass(frozen=True)
 class Outlet:
     """What a command writes to.
@@ -84,34 +67,35 @@ class Outlet:
 
         return messages(self.output.quiet or self.output.json)
 
-    def show(self, result: Report | Result) -> None:
-        """Write the files, then print the result: neither is lost with the other.
+    def show(self, report: Report) -> None:
+        """Write the files, then print the report: neither is lost with the other.
 
         The files come first, for a reader of standard output may leave, or never read on.
         Raises LoadError for what cannot be written.
         """
-        shown: Result = _Drawn(result) if isinstance(result, Report) else result
+        document = cache(report.document)  # one for all files and the screen
         failed: AttnvizError | None = None
         saved = []
         for path in self.output.save:
             try:
-                self._save(shown, path)
+                self._save(report, document, path)
                 saved.append(path)
             except AttnvizError as error:
                 failed = failed or error
         try:
-            self._print(shown)
+            self._print(report, document)
         finally:
             for path in saved:
                 self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
             if failed is not None:
                 raise failed
 
-    def _save(self, result: Result, path: Path) -> None:
-        from attnviz.draw.files import save, text_file
+    def _save(self, report: Report, document: Callable[[], Document], path: Path) -> None:
+        from attnviz.draw.files import document_files, save, table_file, text_file
 
         def screen(stream: SupportsWrite[str]) -> None:
             if self.console is not None:
+                from attnviz.draw.terminal import terminal_block
                 from attnviz.draw.theme import Theme
 
                 # A file has no colours: glyphs and letters must tell there.
@@ -121,42 +105,27 @@ class Outlet:
                     ascii=self.output.ascii,
                     lines=self.console.height,
                 )
-                stream.write(result.screen(theme, self.console).plain)
+                stream.write(terminal_block(document(), theme, self.console.width).plain)
 
-        own = {".json": text_file(result.write_json), SCREEN_ENDING: text_file(screen)}
-        save(path, {**own, **result.files(self.output.palette)})
+        writers = {
+            ".json": text_file(report.write_json),
+            ".csv": table_file(report.rows),
+            SCREEN_ENDING: text_file(screen),
+            **document_files(document, self.output.palette),
+            **(report.arrays() if isinstance(report, ArrayReport) else {}),
+        }
+        save(path, writers)
 
-    def _print(self, result: Result) -> None:
+    def _print(self, report: Report, document: Callable[[], Document]) -> None:
         with printing():
             if self.output.json:
-                result.write_json(sys.stdout)
+                report.write_json(sys.stdout)
             elif self.console is not None:
+                from attnviz.draw.terminal import terminal_block
                 from attnviz.draw.theme import Theme
 
                 theme = Theme.of(self.console, self.output.palette, self.output.ascii)
-                self.console.print(result.screen(theme, self.console), end="")
-
-
-class _Drawn:
-    """A report with its document drawn; made once for all outlets."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._document = cache(report.document)
-        self.write_json = report.write_json
-
-    def screen(self, theme: Theme, console: Console) -> Block:
-        from attnviz.draw.terminal import terminal_block
-
-        return terminal_block(self._document(), theme, console.width)
-
-    def files(self, palette: str) -> Mapping[str, Writer]:
-        from attnviz.draw.files import document_files, table_file
-
-        report = self._report
-        arrays = report.arrays() if isinstance(report, ArrayReport) else {}
-        drawn = document_files(self._document, palette)
-        return {".csv": table_file(report.rows), **drawn, **arrays}
+                self.console.print(terminal_block(document(), theme, self.console.width), end="")
 
 
 def open_outlet(output: Output) -> Outlet:

@@ -11,15 +11,14 @@ from rich.style import Style
 
 from attnviz.draw.blocks import DIM, Block, Line, trimmed
 from attnviz.draw.canvas import Canvas, Points
-from attnviz.draw.document import Curve, Mark, Plot, Tint, Words
+from attnviz.draw.document import Curve, Plot, Tint
 from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import round_ticks, short_number
 
-__all__ = ["Curve", "Mark", "curve_plot", "plot_block", "value_range"]
+__all__ = ["plot_block", "value_range"]
 
-_ROWS = 12
 _WIDEST = 96
 _LEAST = 8
 _BRIGHTEST, _DARKEST = 235, 120
@@ -29,20 +28,6 @@ _SIGNS = "●○◆◇▲△■□"
 _ASCII_SIGNS = "o+x*#@%&"
 _BETWEEN_SIGNS = 9
 """Columns between two signs of a line that no colour tells from the others."""
-
-
-def curve_plot(
-    curves: Sequence[Curve],
-    theme: Theme,
-    room: int,
-    *,
-    title: Words = (("Loss", True), ("nats per token", False)),
-    across: str = "tokens",
-    marks: Sequence[Mark] = (),
-    rows: int = _ROWS,
-) -> Block:
-    """The plot of some curves; see ``plot_block``."""
-    return plot_block(Plot(title, curves, across, marks=marks, rows=rows), theme, room)
 
 
 def plot_block(plot: Plot, theme: Theme, room: int) -> Block:

@@ -20,7 +20,6 @@ from attnviz.records import Tokens
 
 __all__ = [
     "map_figure",
-    "matrix_drawing",
     "pooling_words",
     "scale_figure",
     "small_map_figure",
@@ -120,24 +119,16 @@ def _tips(
             yield Tip(x, top, seen * cell, cell, f"{query}\n{text}")
 
 
-def matrix_drawing(
-    titles: tuple[str, str],
-    weights: NDArray[np.floating],
-    axes: tuple[Tokens, Tokens],
-    causal: bool,
-    palette: str,
-    index_base: int = 0,
-    limit: float = 0.0,
-) -> Drawing:
-    """Weights (query, key), a cell each, under a title and a line of words.
-
-    axes: the tokens of queries and keys. causal: leave later keys blank. palette: unused, for
-    callers that go. limit: of values of either sign, where colours are full; 0 for weights.
+def map_figure(shown: Map, index_base: int) -> Drawing:
+    """One map in full, a cell a weight, under its name and its scores.
 
     Short texts have every value in its cell; where labels would touch, every second one, or every
     third … is left, and a line below says so.
     """
-    queries, keys = axes
+    queries, keys, causal, limit = shown.queries, shown.keys, shown.causal, shown.limit
+    told = [text for text, _ in (*shown.words, *shown.below) if text not in shown.name]
+    name, words = shown.name, " · ".join(told)
+    weights = shown.weights
     finite = np.nan_to_num(weights)
     rows, columns = weights.shape
     steps = cell_steps(finite, rows, columns, causal)
@@ -148,7 +139,6 @@ def matrix_drawing(
     left = _longest(queries) + 10
     slanted = cell >= _LEAST_SLANTED
     top = _TITLE + _longest(keys) * (_SLANT if slanted else 1) + 16
-    name, words = titles
     items: list[Item] = [
         Label(0, 14, name, "title"),
         Label(0, 31, words, "faint"),
@@ -175,20 +165,6 @@ def _numbered(tokens: Tokens, index_base: int) -> list[str]:
         f"{cut(token_label(text), _LONGEST_TIP)} ({place + index_base})"
         for place, text in enumerate(tokens.texts)
     ]
-
-
-def map_figure(shown: Map, index_base: int) -> Drawing:
-    """One map in full under its name and its scores."""
-    words = [text for text, _ in (*shown.words, *shown.below) if text not in shown.name]
-    return matrix_drawing(
-        (shown.name, " · ".join(words)),
-        shown.weights,
-        (shown.queries, shown.keys),
-        shown.causal,
-        "",
-        index_base,
-        shown.limit,
-    )
 
 
 _SIDE, _SMALL_GAP = 72.0, 14

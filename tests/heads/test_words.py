@@ -17,6 +17,7 @@ from attnviz.heads.words import (
     score_words,
     variant_names,
 )
+from attnviz.measures.registry import label_named
 from attnviz.records import AttentionRecord, HeadsReport
 
 Reports = Callable[..., HeadsReport]
