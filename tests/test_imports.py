@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import attnviz
 
 ROOT = Path(attnviz.__file__).parent
@@ -102,7 +100,7 @@ def _imports(module: str) -> Iterator[str]:
 
 
 def layer(module: str) -> str:
-    """``attnviz.heads.command`` is of the layer ``cli``; the package itself is of none."""
+    """``attnviz.heads.command`` is of the layer ``heads``; the package itself is of none."""
     return module.split(".")[1] if "." in module else ""
 
 
@@ -110,11 +108,15 @@ def test_the_layers_are_those_that_are_there() -> None:
     assert {layer(module) for module in PATHS} - {""} == set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("module", PATHS)
-def test_imports_point_downwards(module: str) -> None:
-    own = {name for name in imports(module) if name.split(".")[0] == "attnviz"}
-    allowed = MAY_IMPORT.get(layer(module), set()) | {layer(module), ""}
-    assert {name for name in own if layer(name) not in allowed} == set()
+def test_imports_point_downwards() -> None:
+    wrong = {
+        (module, name)
+        for module in PATHS
+        for name in imports(module)
+        if name.split(".")[0] == "attnviz"
+        and layer(name) not in MAY_IMPORT.get(layer(module), set()) | {layer(module), ""}
+    }
+    assert wrong == set()
 
 
 def test_the_layers_have_an_order() -> None:
@@ -126,13 +128,15 @@ def test_the_layers_have_an_order() -> None:
     assert not [name for name, reached in below.items() if name in reached]
 
 
-@pytest.mark.parametrize("module", PATHS)
-def test_small_layers_stay_small(module: str) -> None:
-    allowed = LIBRARIES.get(layer(module))
-    if allowed is None:
-        return
-    tops = {name.split(".")[0] for name in imports(module)}
-    assert tops - STANDARD - {"attnviz"} <= allowed
+def test_small_layers_stay_small() -> None:
+    wrong = {
+        (module, top)
+        for module in PATHS
+        if (allowed := LIBRARIES.get(layer(module))) is not None
+        for top in {name.split(".")[0] for name in imports(module)}
+        if top not in allowed | STANDARD | {"attnviz"}
+    }
+    assert wrong == set()
 
 
 def test_few_modules_import_transformers() -> None:
@@ -164,47 +168,36 @@ def test_no_module_is_a_drawer() -> None:
     assert not [module for module in PATHS if DRAWERS & set(module.split(".")[-1].split("_"))]
 
 
-@pytest.mark.parametrize("module", PATHS)
-def test_every_module_says_what_it_is(module: str) -> None:
-    text = ast.get_docstring(tree(module))
-    assert text, f"{module} does not open with a sentence"
-    assert text.split("\n\n")[0].rstrip().endswith((".", ":", "?"))
+def test_every_module_opens_with_a_sentence() -> None:
+    for module in PATHS:
+        first = (ast.get_docstring(tree(module)) or "").split("\n\n")[0]
+        assert first.rstrip().endswith((".", ":", "?")), module
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_packages_import_nothing(package: str) -> None:
+def test_packages_import_nothing() -> None:
     """One that re-exported a torch module would make every sibling pay for torch.
 
     The outermost finds its public names when they are asked for.
     """
-    lazily = {"importlib", "sys", "types"} if package == "attnviz" else set()
-    assert imports(package) <= {"__future__"} | lazily
+    for package in PACKAGES:
+        lazily = {"importlib", "sys", "types"} if package == "attnviz" else set()
+        assert imports(package) <= {"__future__"} | lazily, package
 
 
-@pytest.mark.parametrize("module", [name for name in PATHS if name not in PACKAGES])
-def test_the_public_names_exist(module: str) -> None:
-    loaded = importlib.import_module(module)
-    names = loaded.__all__
-    assert sorted(set(names)) == sorted(names)
-    assert not [name for name in names if not hasattr(loaded, name)]
-    assert not [name for name in names if name.startswith("_")]
-    assert {name for name in _defined(module) if not name.startswith("_")} <= set(names)
+def test_the_public_names_are_listed_and_exist() -> None:
+    for module in PATHS.keys() - set(PACKAGES):
+        loaded = importlib.import_module(module)
+        names = loaded.__all__
+        assert len(set(names)) == len(names), module
+        assert not [name for name in names if name.startswith("_") or not hasattr(loaded, name)]
+        kinds = (ast.FunctionDef, ast.ClassDef)
+        defined = {node.name for node in tree(module).body if isinstance(node, kinds)}
+        assert {name for name in defined if not name.startswith("_")} <= set(names), module
 
 
-def _defined(module: str) -> Iterator[str]:
-    """The functions and classes at the top of a module."""
-    for node in tree(module).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-
-
-def _constant(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-@pytest.mark.parametrize("module", PATHS)
-def test_all_is_a_plain_sorted_list(module: str) -> None:
-    for node in tree(module).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            assert isinstance(node.value, ast.List)
-            assert all(_constant(name) for name in node.value.elts)
+def test_all_is_a_plain_list() -> None:
+    for module in PATHS:
+        for node in tree(module).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                assert isinstance(node.value, ast.List), module
+                assert all(isinstance(ast.literal_eval(name), str) for name in node.value.elts)

@@ -19,12 +19,12 @@ from attnviz.cli.options import (
     HeadChoice,
     IndexBase,
     Loading,
+    Output,
     OwnShape,
     Texts,
     Truncation,
     load_options,
 )
-from attnviz.cli.output import Output
 from attnviz.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def ablate(
     from attnviz.ablate.job import Job
     from attnviz.ablate.resume import ResumeFile
     from attnviz.ablate.scan import measure as measure_job
+    from attnviz.cli.inputs import read_texts, read_texts_file
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
-    from attnviz.cli.scan_progress import scanning, spoken_time
+    from attnviz.cli.progress import scanning, spoken_time
     from attnviz.cli.terminal import messages
-    from attnviz.cli.texts_input import read_texts, read_texts_file
     from attnviz.models.resolve import load
 
     options = load_options(model.model, loading, model.seed, own)

@@ -12,9 +12,8 @@ import numpy as np
 from attnviz.ablate.options import Request
 from attnviz.ablate.records import Head
 from attnviz.ablate.resume import digest, texts_digest
-from attnviz.cli.measured_texts import encode_texts, single_token
-from attnviz.cli.scan_progress import Advance
-from attnviz.cli.texts_input import Texts
+from attnviz.cli.inputs import Texts, encode_texts, single_token
+from attnviz.cli.progress import Advance
 from attnviz.engine.capture import Choice, attention_kind, target_tokens
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan

@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnviz.cli.amounts import Budget, read_budget, read_bytes
 from attnviz.cli.groups import Options, flag, option
-from attnviz.cli.options import HeadChoice, IndexBase, Kind, Model, Truncation
+from attnviz.cli.options import (
+    Budget,
+    HeadChoice,
+    IndexBase,
+    Kind,
+    Model,
+    Truncation,
+    read_budget,
+    read_bytes,
+)
 from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
 from attnviz.errors import UsageError
 

@@ -14,7 +14,7 @@ from attnviz.ablate.effects import LEAST_TEXTS, ablation_effects, mean_baseline,
 from attnviz.ablate.job import Job
 from attnviz.ablate.records import AblationReport, Effect, Head
 from attnviz.ablate.resume import Piece, ResumeFile, restore_scores, store_scores
-from attnviz.cli.scan_progress import Advance
+from attnviz.cli.progress import Advance
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import LoadError, UsageError

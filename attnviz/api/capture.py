@@ -125,6 +125,6 @@ def _opened(model: Any, tokenizer: Any, given: dict[str, Any]) -> Model:
         )
     if isinstance(model, NumpyModel):
         return model
-    from attnviz.models.ready import handed_over  # imports transformers
+    from attnviz.models.prepare import handed_over  # imports transformers
 
     return handed_over(model, tokenizer)

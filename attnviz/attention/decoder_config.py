@@ -22,7 +22,15 @@ __all__ = [
 ]
 
 GROWING = ("layers", "d_model", "head_dim", "d_ff")
-"""What may become larger in a decoder that is trained, see ``attention.growth``."""
+"""What may become larger in a decoder that is trained, see ``torch_decoder.grown``."""
+
+LLAMA_PROJECTIONS = {
+    "query_projection": "q_proj",
+    "key_projection": "k_proj",
+    "value_projection": "v_proj",
+    "output_projection": "o_proj",
+}
+"""Our attention's names of its projections, and Llama's."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +73,7 @@ class DecoderConfig:
     eos: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocabulary",
-            "d_model",
-            "layers",
-            "heads",
-            "kv_heads",
-            "head_dim",
-            "d_ff",
-            "context",
-        ):
+        for name in ("vocabulary", "heads", "kv_heads", "context", *GROWING):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.d_model % self.heads:
@@ -126,7 +125,7 @@ class DecoderConfig:
 
 
 def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
-    """Refuse with UsageError what ``growth.grown`` cannot do.
+    """Refuse with UsageError what ``torch_decoder.grown`` cannot do.
 
     Layers, d_model, head_dim and d_ff may grow, head_dim by a whole factor, so that every rotary
     wavelength of the small decoder is one of the large decoder's; all else must be equal.
@@ -142,17 +141,6 @@ def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
     sizes = {name: getattr(large, name) for name in GROWING}
     if replace(small, **sizes) != large:
         raise UsageError(f"only {', '.join(GROWING)} may grow")
-
-
-# A Llama config.json -------------------------------------------------------------------------
-
-LLAMA_PROJECTIONS = {
-    "query_projection": "q_proj",
-    "key_projection": "k_proj",
-    "value_projection": "v_proj",
-    "output_projection": "o_proj",
-}
-"""Our attention's names of its projections, and Llama's."""
 
 
 def config_from_llama(values: Mapping[str, Any]) -> DecoderConfig:

@@ -1,4 +1,4 @@
-"""Attention by its three usual scores, written once for NumPy arrays and torch tensors.
+"""Attention by its three usual scores, its masks and rotary positions, for NumPy and torch alike.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2:
 
@@ -14,6 +14,11 @@ axis, are arbitrary and may be absent.
 
 A mask broadcasts over (batch, head, query, key). It is boolean, True where the query may see the
 key, or an additive float, -inf where it may not.
+
+Rotary positions are Su et al. 2021, "RoFormer", section 3.4: pair p of a head's dimensions is
+turned by the angle position · theta^(−2p / head_dim). As in Llama, whose checkpoints keep the rows
+of their projections in that order, p is paired with p + head_dim / 2, where the paper pairs
+neighbours.
 """
 
 from __future__ import annotations
@@ -22,7 +27,6 @@ import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 __all__ = [
     "Array",
@@ -203,9 +207,6 @@ def repeat_kv_heads(x: Array, groups: int) -> Array:
     return xp.reshape(shared, (*leading, kv_heads * groups, tokens, dim))
 
 
-# Masks ----------------------------------------------------------------------------------------
-
-
 def causal_mask(queries: int, keys: int, like: Array) -> Array:
     """Boolean (query, key): query i sees key j where j ≤ i + keys − queries.
 
@@ -259,12 +260,6 @@ def _combine_two(one: Array, other: Array) -> Array:
     return one + other
 
 
-# Rotary positions in Llama's half-split convention --------------------------------------------
-# Su et al. 2021, "RoFormer", section 3.4: pair p of a head's dimensions is turned by the angle
-# position · theta^(−2p / head_dim). Llama pairs dimension p with p + head_dim / 2, where the paper
-# pairs neighbours; that is the order in which Llama checkpoints keep the rows of their projections.
-
-
 def rotary_tables(
     positions: Array, head_dim: int, theta: float, like: Array
 ) -> tuple[Array, Array]:
@@ -277,7 +272,12 @@ def rotary_tables(
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"rotary positions turn pairs: head_dim must be even, got {head_dim}")
     xp = namespace(like)
-    frequencies = _frequencies(head_dim, theta).tolist()
+    # Rounded at each step as a float32 computation rounds. NumPy's own float32 power is off by a
+    # unit in one place of six, which at position 1,000 turns a vector visibly differently from
+    # transformers; the float64 power, rounded, is not.
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    powers = np.float64(theta) ** exponents.astype(np.float64)
+    frequencies = (np.float32(1) / powers.astype(np.float32)).tolist()  # radians per position
     places = xp.asarray(positions, dtype=xp.float32, device=like.device)
     half = places[..., None] * xp.asarray(frequencies, dtype=xp.float32, device=like.device)
     angles = xp.concat([half, half], axis=-1)
@@ -293,14 +293,3 @@ def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
     half = x.shape[-1] // 2
     turned = namespace(x).concat([-x[..., half:], x[..., :half]], axis=-1)
     return x * cos + turned * sin
-
-
-def _frequencies(head_dim: int, theta: float) -> NDArray[np.float32]:
-    """Radians per position of each pair, rounded at each step as a float32 computation rounds.
-
-    NumPy's own float32 power is off by a unit in one place of six, which at position 1,000 turns
-    a vector visibly differently from transformers; the float64 power, rounded, is not.
-    """
-    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    powers = np.float64(theta) ** exponents.astype(np.float64)
-    return np.float32(1) / powers.astype(np.float32)

@@ -4,14 +4,14 @@ Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2:
 
     head_h = Attention(Q W_Q^h, K W_K^h, V W_V^h),  output = concat(head_1 … head_H) W_O + b_O
 
-Where nobody looks at the weights torch's fused kernels compute the same output without ever holding
-all of them at once (Dao et al. 2022, "FlashAttention").
+While nobody looks at the weights, torch's fused kernels give the output without ever holding all
+of them at once (Dao et al. 2022, "FlashAttention").
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args, overload
+from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from attnviz.attention.functional import (
 )
 from attnviz.attention.shape import AttentionShape
 
-__all__ = ["HookPoint", "MultiHeadAttention", "can_fuse", "fused_attention"]
+__all__ = ["HookPoint", "MultiHeadAttention", "fused_attention"]
 
 
 class HookPoint(nn.Identity):
@@ -101,10 +101,7 @@ class MultiHeadAttention(nn.Module):
         )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is a probability in [0, 1), got {dropout}")
-        if rotary is not None and shape.head_dim % 2:
-            raise ValueError(f"rotary positions need an even head_dim, got {shape.head_dim}")
-        if score not in get_args(Score):
-            raise ValueError(f"a score is one of {', '.join(get_args(Score))}, got {score!r}")
+        shape.check_scoring(rotary, score)
         self.dropout = dropout
         self.causal = causal
         self.rotary = rotary
@@ -184,9 +181,7 @@ class MultiHeadAttention(nn.Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        self.shape.check_inputs(query, key, value, mask)
-        if self.rotary is not None and key is not query:
-            raise ValueError("rotary positions are those of one text: leave key out, or be query")
+        self.shape.check_inputs(query, key, value, mask, self.rotary)
         query, key, value = self.shape.separate_heads(
             self.query_projection(query),
             self.key_projection(key),
@@ -196,8 +191,10 @@ class MultiHeadAttention(nn.Module):
         )
         # One text without another mask: the kernels know the causal mask by themselves.
         plain_causal = self.causal and mask is None and query.shape[-2] == key.shape[-2]
-        open_way = return_weights or self.weights_point.watched or self.score == "additive"
-        fuse = not open_way and can_fuse(query, mask)
+        seen = return_weights or self.weights_point.watched
+        # They take a mask that is boolean, or additive in the query's type.
+        takes_mask = mask is None or mask.dtype in (torch.bool, query.dtype)
+        fuse = takes_mask and not seen and self.score != "additive"
         if self.causal and not (plain_causal and fuse):
             mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
         dropout = self.dropout if self.training else 0.0
@@ -222,14 +219,6 @@ class MultiHeadAttention(nn.Module):
         )
 
 
-# Fused kernels --------------------------------------------------------------------------------
-
-
-def can_fuse(query: Tensor, mask: Tensor | None) -> bool:
-    """Whether the kernels take this mask as it is: boolean, or additive in the query's type."""
-    return mask is None or mask.dtype in (torch.bool, query.dtype)
-
-
 def fused_attention(
     query: Tensor,
     key: Tensor,
@@ -242,11 +231,15 @@ def fused_attention(
 ) -> Tensor:
     """The output (..., heads, query, value_dim) that ``scaled_dot_product_attention`` gives.
 
-    query, key, value: (..., heads, token, dim). ``mask`` passes ``can_fuse``. ``causal`` needs as
-    many keys as queries and no mask. ``dropout``: the probability, 0 where not training.
-    ``scale``: of the scores, 1/√head_dim by default.
+    query, key, value: (..., heads, token, dim). ``mask``: boolean, or additive in the query's
+    type. ``causal`` needs as many keys as queries and no mask. ``dropout``: the probability, 0
+    where not training. ``scale``: of the scores, 1/√head_dim by default.
     """
-    if mask is None and causal and not dropout and _kernel_is_slow(query):
+    # The CPU kernel's backward pass in bfloat16 is slow: plain products learn in half the time
+    # (16 × 6 heads × 256 tokens, forward and backward).
+    learns = torch.is_grad_enabled() and query.requires_grad
+    slow = learns and query.device.type == "cpu" and query.dtype == torch.bfloat16
+    if mask is None and causal and not dropout and slow:
         return _plain_causal_attention(query, key, value, scale)
     if mask is None:
         return functional.scaled_dot_product_attention(
@@ -265,15 +258,6 @@ def fused_attention(
         scale=scale,
     )
     return output.masked_fill(blind, 0)
-
-
-def _kernel_is_slow(query: Tensor) -> bool:
-    """Whether plain products learn faster: the CPU kernel's backward pass in bfloat16 is slow.
-
-    Measured at 16 × 6 heads × 256 tokens, forward and backward: half the time.
-    """
-    learns = torch.is_grad_enabled() and query.requires_grad
-    return query.device.type == "cpu" and query.dtype == torch.bfloat16 and learns
 
 
 def _plain_causal_attention(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,10 +72,7 @@ class NumpyAttention:
         for name, rows_and_columns in expected.items():
             _check(f"{name}_weight", getattr(self, f"{name}_weight"), rows_and_columns)
             _check(f"{name}_bias", getattr(self, f"{name}_bias"), rows_and_columns[:1])
-        if self.rotary is not None and shape.head_dim % 2:
-            raise ValueError(f"rotary positions need an even head_dim, got {shape.head_dim}")
-        if self.score not in get_args(Score):
-            raise ValueError(f"a score is one of {', '.join(get_args(Score))}, got {self.score!r}")
+        shape.check_scoring(self.rotary, self.score)
         if self.score_weight is not None and self.score != "additive":
             raise ValueError(f"a score_weight belongs to additive scores, not to {self.score}")
         _check("score_weight", self.score_weight, (shape.heads, shape.head_dim))
@@ -148,29 +145,17 @@ class NumpyAttention:
     ) -> NumpyAttention:
         """From the entries of ``MultiHeadAttention.state_dict()``, as tensors or as arrays."""
 
-        def weight(name: str) -> Floats:
-            return np.asarray(state[f"{name}_projection.weight"])
-
-        def bias(name: str) -> Floats | None:
-            entry = state.get(f"{name}_projection.bias")
-            return None if entry is None else np.asarray(entry)
-
-        score_weight = state.get("score_weight")
+        arrays = {"score_weight": state.get("score_weight")}
+        for name in ("query", "key", "value", "output"):
+            arrays[f"{name}_weight"] = state[f"{name}_projection.weight"]
+            arrays[f"{name}_bias"] = state.get(f"{name}_projection.bias")
         return cls(
-            query_weight=weight("query"),
-            key_weight=weight("key"),
-            value_weight=weight("value"),
-            output_weight=weight("output"),
+            **{name: np.asarray(array) for name, array in arrays.items() if array is not None},
             heads=heads,
             kv_heads=kv_heads,
-            query_bias=bias("query"),
-            key_bias=bias("key"),
-            value_bias=bias("value"),
-            output_bias=bias("output"),
             causal=causal,
             rotary=rotary,
             score=score,
-            score_weight=None if score_weight is None else np.asarray(score_weight),
         )
 
     def __call__(
@@ -201,22 +186,10 @@ class NumpyAttention:
         """What each head puts out, (..., heads, query, value_dim), and the weights."""
         key = query if key is None else key
         value = key if value is None else value
-        shape = self.shape
-        shape.check_inputs(query, key, value, mask)
-        if self.rotary is not None and key is not query:
-            raise ValueError("rotary positions are those of one text: leave key out, or be query")
+        self.shape.check_inputs(query, key, value, mask, self.rotary)
         if self.causal:
             mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
-        return self._attend(
-            *shape.separate_heads(
-                project(query, self.query_weight, self.query_bias),
-                project(key, self.key_weight, self.key_bias),
-                project(value, self.value_weight, self.value_bias),
-                self.rotary,
-                positions,
-            ),
-            mask,
-        )
+        return self._attend(*self._heads_of(query, key, value, positions), mask)
 
     def in_rows(
         self, x: Floats, rows: int, observe: Callable[[int, Floats], None] | None = None
@@ -227,7 +200,7 @@ class NumpyAttention:
         weights is there at once. ``observe(start, weights)`` gets each block, (..., heads, rows,
         keys), of the queries from ``start`` on; where causal, without the keys after its last one.
         """
-        query, key, value = self._heads_of(x)
+        query, key, value = self._heads_of(x, x, x)
         tokens = x.shape[-2]
         outputs = np.empty((*query.shape[:-1], value.shape[-1]), x.dtype)
         for start in range(0, tokens, rows):
@@ -241,12 +214,25 @@ class NumpyAttention:
                 observe(start, weights)
         return self.joined(outputs)
 
+    def joined(self, outputs: Floats) -> Floats:
+        """The projection of the heads' outputs (..., heads, query, value_dim), side by side."""
+        joined: Floats = project(merge_heads(outputs), self.output_weight, self.output_bias)
+        return joined
+
+    def queries_and_keys(self, x: Floats) -> tuple[Floats, Floats]:
+        """Query and key (..., heads, token, head_dim) of self-attention over x, one key a query.
+
+        As they are multiplied: projected, turned by position, not scaled.
+        """
+        query, key, _ = self._heads_of(x, x, x)
+        return query, key
+
     def moved_norms(self, x: Floats) -> Floats:
         """‖v_j W_O^h‖₂ of each token j as each head h would move it: (..., heads, token).
 
         Times the weight on j it is what the query gets from j (Kobayashi et al. 2020).
         """
-        value = self._heads_of(x)[2]
+        value = self._heads_of(x, x, x)[2]
         output = np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
         moved = np.matmul(value, np.moveaxis(output, 0, -1))
         norms: Floats = np.sqrt(np.square(moved).sum(-1))
@@ -259,27 +245,21 @@ class NumpyAttention:
         weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
         return attention_output(weights, value), weights
 
-    def queries_and_keys(self, x: Floats) -> tuple[Floats, Floats]:
-        """Query and key (..., heads, token, head_dim) of self-attention over x, one key a query.
-
-        As they are multiplied: projected, turned by position, not scaled.
-        """
-        query, key, _ = self._heads_of(x)
-        return query, key
-
-    def _heads_of(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        """Query, key and value (..., heads, token, dim) of self-attention."""
+    def _heads_of(
+        self,
+        query: Floats,
+        key: Floats,
+        value: Floats,
+        positions: NDArray[np.integer] | None = None,
+    ) -> tuple[Floats, Floats, Floats]:
+        """Query, key and value (..., heads, token, dim), projected and cut apart."""
         return self.shape.separate_heads(
-            project(x, self.query_weight, self.query_bias),
-            project(x, self.key_weight, self.key_bias),
-            project(x, self.value_weight, self.value_bias),
+            project(query, self.query_weight, self.query_bias),
+            project(key, self.key_weight, self.key_bias),
+            project(value, self.value_weight, self.value_bias),
             self.rotary,
+            positions,
         )
-
-    def joined(self, outputs: Floats) -> Floats:
-        """The projection of the heads' outputs (..., heads, query, value_dim), side by side."""
-        joined: Floats = project(merge_heads(outputs), self.output_weight, self.output_bias)
-        return joined
 
 
 def _xavier_uniform(generator: np.random.Generator, size: tuple[int, int]) -> Floats:

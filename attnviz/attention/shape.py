@@ -6,9 +6,11 @@ Grouped key/value heads: Ainslie et al. 2023, "GQA"; multi-query: Shazeer 2019, 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import get_args
 
 from attnviz.attention.functional import (
     Array,
+    Score,
     apply_rotary,
     repeat_kv_heads,
     rotary_tables,
@@ -95,7 +97,16 @@ class AttentionShape:
         """How many query heads share one key/value head."""
         return self.heads // self.kv_heads
 
-    def check_inputs(self, query: Array, key: Array, value: Array, mask: Array | None) -> None:
+    def check_scoring(self, rotary: float | None, score: Score) -> None:
+        """Raise ValueError for rotary positions that these heads cannot have, or no such score."""
+        if rotary is not None and self.head_dim % 2:
+            raise ValueError(f"rotary positions need an even head_dim, got {self.head_dim}")
+        if score not in get_args(Score):
+            raise ValueError(f"a score is one of {', '.join(get_args(Score))}, got {score!r}")
+
+    def check_inputs(
+        self, query: Array, key: Array, value: Array, mask: Array | None, rotary: float | None
+    ) -> None:
         """Raise ValueError where inputs (..., token, width) or the mask do not fit together."""
         expected = {"query": self.d_model, "key": self.key_width, "value": self.value_width}
         for (name, width), x in zip(expected.items(), (query, key, value), strict=True):
@@ -114,6 +125,8 @@ class AttentionShape:
                 f"a mask of shape {tuple(mask.shape)} does not broadcast over the weights "
                 f"(batch, heads, query, key) of shape {weights}"
             )
+        if rotary is not None and key is not query:
+            raise ValueError("rotary positions are those of one text: leave key out, or be query")
 
     def separate_heads(
         self,

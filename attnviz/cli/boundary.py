@@ -13,7 +13,7 @@ from types import ModuleType
 import typer
 
 from attnviz.cli.app import app
-from attnviz.cli.streams import discard_output, steady_streams
+from attnviz.cli.terminal import discard_output, steady_streams
 from attnviz.draw.labels import cut, visible, width
 from attnviz.errors import AttnvizError, LoadError
 

@@ -19,9 +19,10 @@ from attnviz.errors import UsageError
 
 __all__ = ["SETTINGS", "Options", "argument", "command", "flag", "option"]
 
-_LITERAL: Any = Literal
 _LARGEST = 2**63 - 1
 """The largest whole number that torch and NumPy take."""
+
+_LITERAL: Any = Literal  # of choices that are known only when a command is imported
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -131,7 +132,7 @@ def _read(value: Any, one: Field[Any], kind: Any) -> Any:
     if get_origin(kind) is tuple:
         return tuple(value or ())
     if value is not None and one.metadata.get("words"):
-        from attnviz.cli.text_input import as_utf8
+        from attnviz.cli.inputs import as_utf8
 
         return as_utf8(value, _typed(one))
     if isinstance(value, int) and abs(value) > _LARGEST:

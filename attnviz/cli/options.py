@@ -1,18 +1,27 @@
-"""The groups of options that commands share: each option means the same everywhere."""
+"""The groups of options that commands share: each option means the same everywhere.
+
+With them stands what the shell is offered for a value, and how an amount is read: ``30s`` or ``20``
+of a budget, ``2GB`` of memory.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.cli.complete import complete_model
 from attnviz.cli.groups import Options, argument, flag, option
+from attnviz.cli.terminal import ColourChoice
+from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
 
 __all__ = [
+    "EVERY",
+    "SCREEN_ENDING",
+    "Budget",
     "Device",
     "HeadChoice",
     "IndexBase",
@@ -20,12 +29,52 @@ __all__ = [
     "Loading",
     "Model",
     "ModelName",
+    "Output",
     "OwnShape",
     "Text",
     "Texts",
     "Truncation",
+    "complete_label",
+    "complete_model",
+    "complete_shape",
     "load_options",
+    "read_budget",
+    "read_bytes",
+    "saved",
 ]
+
+SCREEN_ENDING = ".txt"
+"""The file that holds the screen itself."""
+
+EVERY = ".json .csv .md .txt .html .svg .png .pdf"
+"""What every report can be written as."""
+
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)"
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BYTES |= {f"{prefix}i": 1024**power for power, prefix in enumerate(("k", "m", "g", "t"), start=1)}
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """The built-in models and named shapes that begin with what was typed."""
+    from attnviz.models.shapes import shape_names  # only when the shell asks
+
+    names = ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_shape(incomplete: str) -> list[str]:
+    """The named shapes that begin with what was typed, for a command that counts them."""
+    from attnviz.models.shapes import shape_names
+
+    return [name for name in shape_names() if name.startswith(incomplete)]
+
+
+def complete_label(incomplete: str) -> list[str]:
+    """The labels of heads that begin with what was typed."""
+    from attnviz.measures.registry import LABELS
+
+    return [name for name in LABELS if name.startswith(incomplete)]
 
 
 @dataclass(frozen=True)
@@ -146,6 +195,43 @@ class Loading(Device):
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
 
 
+def saved(endings: str) -> Any:
+    """``--save`` of a command that writes files of these endings."""
+    told = f"Write a file by its ending: {endings}; may be repeated."
+    return option("FILE", told, (), endings=tuple(endings.split()))
+
+
+@dataclass(frozen=True)
+class Output(Options, panel="Output"):
+    """Where the result goes, and what it may use there."""
+
+    json: bool = flag("Print one JSON object.")
+    save: tuple[Path, ...] = saved(EVERY)
+    palette: Literal["viridis", "magma", "blues", "grey"] = option(
+        "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
+    )
+    colour: ColourChoice = option(
+        "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
+    )
+    ascii: bool = flag("Draw with ASCII only.")
+    width: int | None = option(
+        "COLUMNS", "Columns to draw in (default: the terminal's, 80 in a pipe)."
+    )
+    explain: bool = flag("Add a reading for newcomers.")
+    quiet: bool = flag("No progress, notices or hints.", short="-q")
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Those of the files that the command writes."""
+        (found,) = (one.metadata["endings"] for one in fields(self) if one.name == "save")
+        return tuple(found)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether a screen is needed at all."""
+        return not self.json or any(path.suffix.lower() == SCREEN_ENDING for path in self.save)
+
+
 def load_options(
     name: str, loading: Loading, seed: int, own: OwnShape | None = None, *shaping: str
 ) -> LoadOptions:
@@ -160,3 +246,44 @@ def load_options(
     options = LoadOptions(**vars(loading), seed=seed, **shape)
     refuse_ignored(name, options, (*shape, *shaping))
     return options
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much may be measured exactly: a time, or a number of removals; one of them is None."""
+
+    seconds: float | None = None
+    count: int | None = None
+
+
+def read_budget(typed: str) -> Budget:
+    """``30s``, ``5m``, ``1h``, ``20`` or ``20 heads``; UsageError for anything else."""
+    match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h|heads?)?", typed.strip().lower())
+    unit = match[2] if match is not None else None
+    if match is None or (unit not in _SECONDS and not match[1].isdigit()):
+        raise UsageError(
+            f"cannot read --budget {typed!r}: expected a time such as 30s or 5m, or a number of "
+            "heads such as 20"
+        )
+    amount = float(match[1])
+    if amount == 0:
+        raise UsageError(
+            "--budget 0 leaves nothing to measure: expected a time such as 30s or a number of "
+            "heads such as 20; --method gradient measures nothing exactly"
+        )
+    if unit in _SECONDS:
+        return Budget(seconds=amount * _SECONDS[unit])
+    return Budget(count=int(match[1]))
+
+
+def read_bytes(typed: str) -> int:
+    """``2GB``, ``512MiB`` or plain bytes; UsageError for anything else."""
+    match = re.fullmatch(rf"{_NUMBER}\s*([kmgt]i?)?b?", typed.strip().lower())
+    if match is None:
+        raise UsageError(
+            f"cannot read --max-memory {typed!r}: expected a size such as 2GB or 512MiB"
+        )
+    size = int(float(match[1]) * _BYTES[match[2] or ""])
+    if size == 0:
+        raise UsageError("--max-memory 0 leaves no room: expected a size such as 2GB or 512MiB")
+    return size

@@ -9,8 +9,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from attnviz.cli.output import SCREEN_ENDING, Output
-from attnviz.cli.streams import printing
+from attnviz.cli.options import SCREEN_ENDING, Output
+from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
 from attnviz.errors import AttnvizError
 
@@ -63,17 +63,15 @@ class Outlet:
     @cached_property
     def notices(self) -> Console:
         """For words beside the result."""
-        from attnviz.cli.terminal import messages
-
         return messages(self.output.quiet or self.output.json)
 
     def show(self, report: Report) -> None:
-        """Write the files, then print the report: neither is lost with the other.
+        """Write the files, then print the result: neither is lost with the other.
 
         The files come first, for a reader of standard output may leave, or never read on.
         Raises LoadError for what cannot be written.
         """
-        document = cache(report.document)  # one for all files and the screen
+        document = cache(report.document)  # made once for all outlets, and only if one draws
         failed: AttnvizError | None = None
         saved = []
         for path in self.output.save:
@@ -83,7 +81,11 @@ class Outlet:
             except AttnvizError as error:
                 failed = failed or error
         try:
-            self._print(report, document)
+            with printing():
+                if self.output.json:
+                    report.write_json(sys.stdout)
+                elif self.console is not None:
+                    self._draw(self.console, document())
         finally:
             for path in saved:
                 self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
@@ -99,12 +101,8 @@ class Outlet:
                 from attnviz.draw.theme import Theme
 
                 # A file has no colours: glyphs and letters must tell there.
-                theme = Theme(
-                    self.output.palette,
-                    colour=False,
-                    ascii=self.output.ascii,
-                    lines=self.console.height,
-                )
+                palette, lines = self.output.palette, self.console.height
+                theme = Theme(palette, colour=False, ascii=self.output.ascii, lines=lines)
                 stream.write(terminal_block(document(), theme, self.console.width).plain)
 
         writers = {
@@ -116,16 +114,12 @@ class Outlet:
         }
         save(path, writers)
 
-    def _print(self, report: Report, document: Callable[[], Document]) -> None:
-        with printing():
-            if self.output.json:
-                report.write_json(sys.stdout)
-            elif self.console is not None:
-                from attnviz.draw.terminal import terminal_block
-                from attnviz.draw.theme import Theme
+    def _draw(self, console: Console, document: Document) -> None:
+        from attnviz.draw.terminal import terminal_block
+        from attnviz.draw.theme import Theme
 
-                theme = Theme.of(self.console, self.output.palette, self.output.ascii)
-                self.console.print(terminal_block(document(), theme, self.console.width), end="")
+        theme = Theme.of(console, self.output.palette, self.output.ascii)
+        console.print(terminal_block(document, theme, console.width), end="")
 
 
 def open_outlet(output: Output) -> Outlet:
@@ -138,8 +132,5 @@ def open_outlet(output: Output) -> Outlet:
 
         for path in output.save:
             check_path(path, output.endings)
-    if not output.drawn:
-        return Outlet(output, None)
-    from attnviz.cli.terminal import open_console
-
-    return Outlet(output, open_console(output.width, output.colour))
+    console = open_console(output.width, output.colour) if output.drawn else None
+    return Outlet(output, console)

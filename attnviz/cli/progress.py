@@ -1,21 +1,33 @@
-"""What a person sees on standard error while a model is fetched, opened and run."""
+"""What a person sees on standard error while a model is fetched and opened, and while it runs.
+
+``rich.progress`` takes 20 ms: it is imported where bars are shown, for short runs do without.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from attnviz.draw.labels import visible
 
-if TYPE_CHECKING:  # it brings the hub's client
+if TYPE_CHECKING:
+    from rich.console import Console
+
     from attnviz.models.download import Progress
 
-__all__ = ["loading"]
+__all__ = ["Advance", "loading", "scanning", "spoken_time"]
+
+Advance = Callable[[float], None]
+"""Called with the share of the work that is done, from 0 to 1."""
 
 _BUILT_IN = ("tiny", "mha")
+
+_PATIENCE = 10.0
+"""Seconds between two lines where no terminal shows a bar."""
+
+_LEAST_SHARE = 0.001
 
 
 @contextmanager
@@ -27,13 +39,32 @@ def loading(model: str, console: Console) -> Iterator[Progress | None]:
     """
     if model in _BUILT_IN or console.quiet:
         yield None
-    elif not console.is_terminal or console.is_dumb_terminal:
+        return
+    if not console.is_terminal or console.is_dumb_terminal:
         yield _a_line_a_file(console)
-    else:
-        from attnviz.cli.bars import bars
+        return
+    from rich import progress as bars
+    from rich.console import Group
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
 
-        with bars(model, console) as report:
-            yield report
+    files = bars.Progress(
+        bars.TextColumn("  {task.description}", markup=False),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TimeRemainingColumn(),
+    )
+    tasks: dict[str, bars.TaskID] = {}
+
+    def report(file: str, done: int, total: int | None) -> None:
+        if file not in tasks:
+            tasks[file] = files.add_task(visible(file), total=total)
+        files.update(tasks[file], completed=done, total=total)
+
+    opening = Spinner("dots", Text(f"opening {visible(model)}"), style="progress.spinner")
+    with Live(Group(opening, files), console=console, transient=True):
+        yield report
 
 
 def _a_line_a_file(console: Console) -> Progress:
@@ -46,3 +77,54 @@ def _a_line_a_file(console: Console) -> Progress:
             console.print(f"downloading {visible(file)}{size}")
 
     return report
+
+
+@contextmanager
+def scanning(what: str, console: Console) -> Iterator[Advance]:
+    """A bar with the time that is left, gone at the end; without a terminal a line now and then."""
+    if console.quiet:
+        yield lambda share: None
+        return
+    if not console.is_terminal:
+        yield _a_line_now_and_then(what, console)
+        return
+    from rich import progress as bars
+
+    with bars.Progress(
+        bars.SpinnerColumn(),
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(),
+        bars.TaskProgressColumn(),
+        bars.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as shown:
+        task = shown.add_task(what, total=1.0)
+        yield lambda share: shown.update(task, completed=share)
+
+
+def _a_line_now_and_then(
+    what: str, console: Console, clock: Callable[[], float] = time.monotonic
+) -> Advance:
+    """Speaks after ten seconds and then as often, with the estimate that the pace so far gives."""
+    start = said = clock()
+
+    def advance(share: float) -> None:
+        nonlocal said
+        now = clock()
+        if now - said < _PATIENCE or not _LEAST_SHARE < share < 1:
+            return
+        said = now
+        left = (now - start) * (1 - share) / share
+        console.print(f"{what}: {share:.0%} done, about {spoken_time(left)} left")
+
+    return advance
+
+
+def spoken_time(seconds: float) -> str:
+    """Such as ``40 s``, ``3 min`` or ``2.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,18 +1,70 @@
-"""The consoles that commands write to: their width and their colours."""
+"""The terminal or pipe that a command runs in: its streams, its width and colours, its Ctrl-C."""
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
+from attnviz.errors import LoadError, UsageError
 
-from attnviz.cli.output import ColourChoice
-from attnviz.errors import UsageError
+if TYPE_CHECKING:
+    from rich.console import Console
 
-__all__ = ["LEAST_WIDTH", "MOST_WIDTH", "messages", "open_console"]
+__all__ = [
+    "ColourChoice",
+    "as_interrupt",
+    "between_steps",
+    "discard_output",
+    "messages",
+    "open_console",
+    "printing",
+    "steady_streams",
+]
 
-LEAST_WIDTH, MOST_WIDTH = 20, 1000
+ColourChoice = Literal["auto", "always", "never"]
+
+_LEAST_WIDTH, _MOST_WIDTH = 20, 1000
+
+
+def steady_streams() -> None:
+    """Give closed streams a sink, and let both escape the characters that they cannot carry."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller, as in ``>&-``
+            sink = os.open(os.devnull, os.O_WRONLY)
+            setattr(sys, name, os.fdopen(sink, "w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def discard_output() -> None:
+    """Drop what standard output still holds, so that the interpreter's last flush succeeds."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())
+    os.close(sink)
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """What is printed inside reaches standard output, or one line says why not.
+
+    Raises LoadError where the system refuses; BrokenPipeError, where the reader is gone, passes.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        raise LoadError(f"cannot write to standard output: {error.strerror}") from error
 
 
 def open_console(width: int | None, colour: ColourChoice) -> Console:
@@ -23,6 +75,8 @@ def open_console(width: int | None, colour: ColourChoice) -> Console:
 
     Raises UsageError where the width is below 20 or above 1,000 columns.
     """
+    from rich.console import Console  # 20 ms that help and slips do not need
+
     forced = os.environ.get("FORCE_COLOR", "")
     force = colour == "always" or (colour == "auto" and forced not in ("", "0", "false"))
     console = Console(
@@ -35,10 +89,10 @@ def open_console(width: int | None, colour: ColourChoice) -> Console:
         highlight=False,
         soft_wrap=True,
     )
-    if not LEAST_WIDTH <= console.width <= MOST_WIDTH:
+    if not _LEAST_WIDTH <= console.width <= _MOST_WIDTH:
         source = "--width is" if width is not None else "this terminal is"
         raise UsageError(
-            f"{source} {console.width} columns: a map needs {LEAST_WIDTH} to {MOST_WIDTH} "
+            f"{source} {console.width} columns: a map needs {_LEAST_WIDTH} to {_MOST_WIDTH} "
             "(set another --width, or use --json)"
         )
     return console
@@ -46,6 +100,8 @@ def open_console(width: int | None, colour: ColourChoice) -> Console:
 
 def messages(quiet: bool) -> Console:
     """The console on standard error, for progress and notices."""
+    from rich.console import Console
+
     return Console(
         stderr=True,
         quiet=quiet,
@@ -54,3 +110,48 @@ def messages(quiet: bool) -> Console:
         emoji=False,
         highlight=False,
     )
+
+
+@contextmanager
+def between_steps() -> Iterator[Callable[[], bool]]:
+    """A function that tells whether the process was asked to stop; the block decides when.
+
+    For work that must not be left in the middle of a step. A second Ctrl-C interrupts at once. Off
+    the main thread, which alone gets signals, nothing is changed.
+    """
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    with _handled(ask, signal.SIGINT, signal.SIGTERM):
+        yield lambda: asked
+
+
+@contextmanager
+def as_interrupt() -> Iterator[None]:
+    """SIGTERM, and a terminal that closes, interrupt the block as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled(interrupt, *{signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # What is ignored stays so: nohup asks for that, or a script of the job that runs behind it.
+    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, handler) for one in heeded}
+    try:
+        yield
+    finally:
+        for one, old in before.items():
+            signal.signal(one, old)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.observer import Observer
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.foreign import running
+from attnviz.models.third_party import running
 from attnviz.records import Kind
 
 if TYPE_CHECKING:

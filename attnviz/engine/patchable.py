@@ -18,8 +18,8 @@ from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass, require_token_i
 from attnviz.engine.hook_points import HookPoints, Intervention, LostTrackError, OwnHookPoints
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
-from attnviz.models.foreign import running
 from attnviz.models.model import Model
+from attnviz.models.third_party import running
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind, Tokens
 

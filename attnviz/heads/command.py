@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
 
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
+    EVERY,
     HeadChoice,
     IndexBase,
     Loading,
     Model,
+    Output,
     OwnShape,
     Text,
     Truncation,
     load_options,
+    saved,
 )
-from attnviz.cli.output import EVERY, Output, saved
 from attnviz.errors import UsageError
 from attnviz.measures.registry import OF_ONE_TEXT
 
@@ -127,9 +129,9 @@ def heads(
     output: HeadsOutput,
 ) -> None:
     """Show where each attention head looks, over one text."""
+    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as loads
-    from attnviz.cli.text_input import read_text
     from attnviz.engine.capture import Choice
 
     compared = ["compare_mask"] * own.compare_mask + ["score"] * bool(own.score)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.cli.groups import Options, command, flag, option
-from attnviz.cli.options import Loading, Model, OwnShape, Text, Truncation, load_options
-from attnviz.cli.output import Output
+from attnviz.cli.options import Loading, Model, Output, OwnShape, Text, Truncation, load_options
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -70,8 +69,8 @@ def rollout(
     output: Output,
 ) -> None:
     """Follow attention through all layers, from each output token to the input."""
+    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
-    from attnviz.cli.text_input import read_text
     from attnviz.engine.capture import Choice
 
     options = load_options(model.model, loading, model.seed, own)

@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.foreign import one_line
+from attnviz.models.third_party import one_line
 from attnviz.reading import read_json
 
 __all__ = [

@@ -17,7 +17,7 @@ from torch import nn
 
 from attnviz.errors import LoadError
 from attnviz.models.checkpoint_files import Shapes
-from attnviz.models.foreign import foreign
+from attnviz.models.third_party import third_party
 
 __all__ = ["arguments", "needed_memory", "open_weights"]
 
@@ -54,7 +54,7 @@ def needed_memory(
     """
     if not model_class.__module__.startswith("transformers."):
         return stored
-    with foreign(f"the config.json of {name!r} makes no model"), torch.device("meta"):
+    with third_party(f"the config.json of {name!r} makes no model"), torch.device("meta"):
         model = model_class(deepcopy(config))
     asked, held = _numbers(model.parameters()), sum(map(prod, shapes.values()))
     packed = getattr(config, "quantization_config", None) is not None
@@ -143,7 +143,7 @@ def _read(
     name: str, directory: Path, model_class: Any, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
     """The model and the names of the weights that were missing, in the model's order."""
-    with foreign(f"the weights of {name!r} cannot be read"):
+    with third_party(f"the weights of {name!r} cannot be read"):
         model, report = model_class.from_pretrained(
             directory,
             local_files_only=True,

@@ -40,8 +40,8 @@ from huggingface_hub.errors import (
 
 from attnviz.errors import LoadError, OfflineError
 from attnviz.models.checkpoint_files import side_files, weight_files
-from attnviz.models.foreign import foreign, one_line
 from attnviz.models.shapes import hint
+from attnviz.models.third_party import one_line, third_party
 
 __all__ = ["Progress", "contact_error", "download", "download_config", "progress_bar"]
 
@@ -195,7 +195,7 @@ def _check_content(name: str, file: str, path: Path, tag: str) -> None:
 
 def _listed(name: str, commit: str) -> set[str]:
     try:
-        with foreign(f"the list of the files of {name!r} cannot be read"):
+        with third_party(f"the list of the files of {name!r} cannot be read"):
             info = _within(
                 2 * _PATIENCE,
                 lambda: HfApi().model_info(name, revision=commit, timeout=_PATIENCE),

@@ -19,8 +19,8 @@ from attnviz.models.checkpoint_files import (
     weight_files,
 )
 from attnviz.models.download import Progress, contact_error, download, download_config
-from attnviz.models.foreign import quietly
 from attnviz.models.shapes import hint
+from attnviz.models.third_party import quietly
 
 __all__ = ["Snapshot", "find_checkpoint", "find_config"]
 

@@ -31,13 +31,13 @@ from attnviz.models.checkpoint_files import (
 )
 from attnviz.models.checkpoint_weights import arguments, needed_memory, open_weights
 from attnviz.models.download import Progress
-from attnviz.models.foreign import foreign, quietly, tokenizing
 from attnviz.models.hub import find_checkpoint
 from attnviz.models.memory import require_memory
 from attnviz.models.model import stated_revision, trained_tokens
 from attnviz.models.placement import drawing, find_device, find_dtype
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.models.shapes import Shape
+from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.reading import read_json
 
@@ -106,7 +106,7 @@ def load_transformers(
             **_instead_of_unreadable(directory, config),
         )
     said = stored_metadata(directory, weights)
-    return made_ready(
+    return prepared(
         name,
         model,
         tokenizer,
@@ -139,7 +139,7 @@ def load_shape(
         )
     check_layers(name, shape.config)
     fields = {key: value for key, value in shape.config.items() if key != "model_type"}
-    with foreign(f"the shape {name!r} is no model that transformers {_VERSION} knows"):
+    with third_party(f"the shape {name!r} is no model that transformers {_VERSION} knows"):
         config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
         without_choices(config)
         model_class = getattr(transformers, shape.config["architectures"][0])
@@ -149,14 +149,14 @@ def load_shape(
             parameters = sum(weight.numel() for weight in model_class(config).parameters())
     for needed_on in {torch.device("cpu"), place}:  # drawn on the CPU: the same on every device
         require_memory(name, parameters * number_type.itemsize, needed_on)
-    with foreign(f"the shape {name!r} cannot be built"), drawing(number_type, seed):
+    with third_party(f"the shape {name!r} cannot be built"), drawing(number_type, seed):
         model = model_class(config)
     notes = (
         f"random weights in the shape of {name} ({parameters:,} parameters): "
         f"this shows the mechanism, not what a trained model learnt",
         "no tokenizer belongs to random weights: the text is split into words at white space",
     )
-    return made_ready(name, model, None, place, seed=seed, notes=notes)
+    return prepared(name, model, None, place, seed=seed, notes=notes)
 
 
 def _open_config(
@@ -170,7 +170,7 @@ def _open_config(
             )
         if not trust_remote_code:
             raise LoadError(_needs_code(name))
-    with foreign(f"the config.json of {name!r} cannot be used"):
+    with third_party(f"the config.json of {name!r} cannot be used"):
         config = transformers.AutoConfig.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
@@ -185,7 +185,7 @@ def _instead_of_unreadable(directory: Path, config: Any) -> dict[str, Any]:
     if not (directory / "generation_config.json").is_file():
         return {}
     try:
-        with foreign("the generation_config.json cannot be read"):
+        with third_party("the generation_config.json cannot be read"):
             transformers.GenerationConfig.from_pretrained(directory, local_files_only=True)
     except LoadError:
         return {"generation_config": transformers.GenerationConfig.from_model_config(config)}
@@ -237,7 +237,7 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
     elif own and not trust_remote_code:
         raise LoadError(_needs_code(name))
     elif own:
-        with foreign(f"the code of {name!r} cannot be used"):
+        with third_party(f"the code of {name!r} cannot be used"):
             found = [get_class_from_dynamic_module(own[0], directory, local_files_only=True)]
     else:
         found = []

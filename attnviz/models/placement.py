@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from attnviz.errors import UsageError
-from attnviz.models.foreign import quietly
+from attnviz.models.third_party import quietly
 
 __all__ = ["drawing", "find_device", "find_dtype"]
 

@@ -169,7 +169,7 @@ def random_twin(model: Model, seed: int) -> Model:
     from attnviz.models.transformers_model import TransformersModel
 
     if isinstance(model, TransformersModel):
-        from attnviz.models.ready import redrawn
+        from attnviz.models.prepare import redrawn
 
         return redrawn(model, seed)
     raise UnsupportedError(f"{model.info.name!r} cannot be built anew with random weights")

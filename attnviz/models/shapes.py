@@ -7,16 +7,15 @@ options of ``attnviz params``, which can be counted.
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attnviz.errors import LoadError
-from attnviz.models.option_rules import nearest
 from attnviz.reading import read_toml
 
-__all__ = ["Shape", "find_shape", "hint", "read_shape_file", "shape_names"]
+__all__ = ["Shape", "find_shape", "hint", "nearest", "read_shape_file", "shape_names"]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OTHER_NAMES = ("tiny", "mha")
@@ -119,8 +118,18 @@ def hint(name: str) -> str:
         if find_shape(name).config:
             return f"; `--model configs/{name}` builds its shape with random weights"
         return f"; `attnviz params {name}` counts its shape"
+    import difflib  # for slips alone
+
     known = (*_OTHER_NAMES, *shape_names())
     close = difflib.get_close_matches(name.lower(), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'heads'?"`` for the most similar known name, or nothing."""
+    import difflib  # for slips alone
+
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.foreign import foreign, tokenizing
 from attnviz.models.model import Vocabulary, beyond_training, frame_of
 from attnviz.models.pieces import token_texts
+from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["TransformersModel"]
@@ -103,7 +103,7 @@ class TransformersModel:
         if limit <= 1:
             return self._tokens([self._start_id])
         inputs = torch.tensor([tokens.ids], device=self.model.device)
-        with foreign(f"{self.info.name!r} cannot write a text"), self._plainly_greedy():
+        with third_party(f"{self.info.name!r} cannot write a text"), self._plainly_greedy():
             output = self.model.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),

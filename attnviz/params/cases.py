@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.option_rules import nearest
+from attnviz.models.shapes import nearest
 from attnviz.params.counting.cache import (
     CacheCount,
     Fit,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnviz.cli.groups import command
-from attnviz.cli.output import Output
+from attnviz.cli.options import Output
 from attnviz.params.options import (
     Attention,
     FeedForward,

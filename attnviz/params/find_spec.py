@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnviz.models.checkpoint_files import local_directory, read_config
 from attnviz.models.resolve import resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.params.config.read import spec_from_config
@@ -66,6 +65,8 @@ def find_spec(
         return _shape(source.shape, name)
     if source.kind == "own":
         return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
+    from attnviz.models.checkpoint_files import local_directory, read_config  # not for shapes
+
     bundled = source.kind == "bundled"
     where = str(_BUNDLED) if bundled else name
     directory, commit = local_directory(where, revision), None

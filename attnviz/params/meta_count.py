@@ -18,7 +18,7 @@ from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.checkpoint_files import check_layers
-from attnviz.models.foreign import foreign
+from attnviz.models.third_party import third_party
 from attnviz.params.counting.cache import CacheKind, Kept
 from attnviz.params.specs import MOST
 
@@ -75,7 +75,7 @@ def count_on_meta(
         )
     check_layers(name, config)
     _check_sizes(config, name)
-    with foreign(f"{name!r} is no model that transformers {version} can build"):
+    with third_party(f"{name!r} is no model that transformers {version} can build"):
         fields = {key: value for key, value in config.items() if key not in _NOT_COUNTED}
         made = transformers.AutoConfig.for_model(str(config.get("model_type")), **fields)
         without_choices(made)
@@ -164,7 +164,7 @@ def _kept(model: nn.Module) -> tuple[Kept, ...] | None:
     the meta device has any.
     """
     try:
-        with foreign("no pass without weights"), torch.no_grad(), torch.device("meta"):
+        with third_party("no pass without weights"), torch.no_grad(), torch.device("meta"):
             # The dtype tells a state that follows the model's from one that has its own.
             model.eval().to(torch.bfloat16)
             read = torch.ones(1, _READ, dtype=torch.long)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Literal
 
-from attnviz.cli.complete import complete_shape
 from attnviz.cli.groups import Options, argument, flag, option
+from attnviz.cli.options import complete_shape
 from attnviz.errors import UsageError
 from attnviz.params.specs import MOST
 

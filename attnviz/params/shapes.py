@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.option_rules import check_options, nearest
+from attnviz.models.shapes import Shape, nearest
+from attnviz.params.option_rules import check_options
 from attnviz.params.options import SHAPE, ShapeOptions
 from attnviz.params.specs import (
     AttentionSpec,
@@ -22,9 +23,6 @@ from attnviz.params.specs import (
     StackSpec,
     Table,
 )
-
-if TYPE_CHECKING:  # a shape that is typed in needs no files
-    from attnviz.models.shapes import Shape
 
 __all__ = ["spec_from_options", "spec_from_shape"]
 

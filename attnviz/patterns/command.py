@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from attnviz.cli.complete import complete_label
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import (
     HeadChoice,
@@ -17,12 +16,13 @@ from attnviz.cli.options import (
     Kind,
     Loading,
     Model,
+    Output,
     OwnShape,
     Text,
     Truncation,
+    complete_label,
     load_options,
 )
-from attnviz.cli.output import Output
 from attnviz.errors import UsageError
 from attnviz.measures.registry import LABELS
 
@@ -134,9 +134,9 @@ def patterns(
 ) -> None:
     """Score what every head does, label it, and hold it against a base rate."""
     from attnviz.cli import progress
+    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
-    from attnviz.cli.scan_progress import scanning, spoken_time
-    from attnviz.cli.text_input import read_text
+    from attnviz.cli.progress import scanning, spoken_time
     from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
     from attnviz.engine.selection import choose_heads
     from attnviz.measures.words import joined

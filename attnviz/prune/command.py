@@ -7,8 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from attnviz.cli.groups import command
-from attnviz.cli.options import IndexBase, Loading, ModelName, Texts, Truncation, load_options
-from attnviz.cli.output import Output
+from attnviz.cli.options import (
+    IndexBase,
+    Loading,
+    ModelName,
+    Output,
+    Texts,
+    Truncation,
+    load_options,
+)
 from attnviz.errors import UsageError
 from attnviz.prune.options import Measure, Removal
 
@@ -47,10 +54,10 @@ def prune(
     output: Output,
 ) -> None:
     """Remove the least important heads for good, beside as many at random."""
+    from attnviz.cli.inputs import read_texts
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
-    from attnviz.cli.scan_progress import scanning
-    from attnviz.cli.texts_input import read_texts
+    from attnviz.cli.progress import scanning
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.models.resolve import load
 

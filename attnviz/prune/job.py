@@ -9,9 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from attnviz.cli.measured_texts import encode_texts
-from attnviz.cli.scan_progress import Advance
-from attnviz.cli.texts_input import Texts
+from attnviz.cli.inputs import Texts, encode_texts
+from attnviz.cli.progress import Advance
 from attnviz.engine.capture import Choice, target_tokens
 from attnviz.engine.effects import ScanOptions, Scores, Variant
 from attnviz.engine.scan.run import inputs_of, open_scan

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attnviz.cli.amounts import read_bytes
 from attnviz.cli.groups import Options, flag, option
+from attnviz.cli.options import read_bytes
 from attnviz.errors import UsageError
 
 __all__ = ["Importance", "Measure", "Removal"]

@@ -25,8 +25,8 @@ from attnviz.models.cut_tensors import (
     cut_plans,
     cut_tensors,
 )
-from attnviz.models.foreign import foreign
 from attnviz.models.huggingface import public_class
+from attnviz.models.third_party import third_party
 
 __all__ = ["Smaller", "count_parameters", "shell_of", "smaller_models"]
 
@@ -80,7 +80,7 @@ def smaller_models(
 
 def shell_of(model: Any) -> Any:
     """A copy of a model without memory for its tensors."""
-    with foreign(f"{type(model).__name__} cannot be built again"):
+    with third_party(f"{type(model).__name__} cannot be built again"):
         return _empty(type(model), deepcopy(model.config), model)
 
 
@@ -115,7 +115,7 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
     """The config with the plan's numbers of heads, or None where its own rules are against it."""
     try:
-        with foreign("this config cannot be resized"):
+        with third_party("this config cannot be resized"):
             return resized(config, plan.heads, plan.kv_heads, head_dim)
     except LoadError:
         return None
@@ -123,7 +123,7 @@ def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
 
 def _built(model: Any, model_class: Any, config: Any) -> Any:
     try:
-        with foreign("no model can be built from this config"):
+        with third_party("no model can be built from this config"):
             return _empty(model_class, config, model)
     except LoadError:
         return None

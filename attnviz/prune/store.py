@@ -31,9 +31,9 @@ from attnviz.models.cut_tensors import (
     cut_plans,
     silenced,
 )
-from attnviz.models.foreign import foreign
 from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
+from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.prune.records import Head, PrunedModel
 from attnviz.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
@@ -293,7 +293,7 @@ def _fill(
     stored: torch.dtype | None,
 ) -> None:
     """Write config, tensors and tokenizer."""
-    with foreign("the pruned model cannot be written"), no_bars():
+    with third_party("the pruned model cannot be written"), no_bars():
         if stored is not None:
             shell = shell.to(stored)
         shell.save_pretrained(draft, state_dict=_stored(tensors, stored))
@@ -315,7 +315,7 @@ def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[st
 def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
     """What a reader of the directory will get, on the device and in the dtype of ``model``."""
     whole = model.model
-    with foreign("the pruned model cannot be opened again"), no_bars():
+    with third_party("the pruned model cannot be opened again"), no_bars():
         opened, report = type(shell).from_pretrained(
             draft,
             local_files_only=True,

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from attnviz.cli.complete import complete_model
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.options import (
     HeadChoice,
     IndexBase,
     Loading,
+    Output,
     OwnShape,
     Text,
     Truncation,
+    complete_model,
     load_options,
 )
-from attnviz.cli.output import Output
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _refuse(*groups: Options, reason: str) -> None:
 
 def _of_random_vectors(vectors: RandomVectors, seed: int, outlet: Outlet) -> ScalingReport:
     """What can be refused is refused before any is drawn."""
-    from attnviz.cli.scan_progress import scanning
+    from attnviz.cli.progress import scanning
     from attnviz.models.memory import require_room
     from attnviz.scaling.measure import needed_bytes, random_scaling
 
@@ -167,8 +167,8 @@ def _of_model(
     outlet: Outlet,
 ) -> ScalingReport:
     """What can be refused is refused before the model is loaded."""
+    from attnviz.cli.inputs import read_texts
     from attnviz.cli.progress import loading
-    from attnviz.cli.texts_input import read_texts
     from attnviz.engine.capture import encoded
     from attnviz.engine.selection import choose_heads
     from attnviz.models.memory import require_room

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.cli.groups import Options, command, option
-from attnviz.cli.options import Device
-from attnviz.cli.output import Output
+from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # brings NumPy

@@ -13,9 +13,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from attnviz.cli.outlet import Outlet
-from attnviz.cli.scan_progress import spoken_time
-from attnviz.cli.signals import between_steps
-from attnviz.cli.terminal import messages
+from attnviz.cli.progress import spoken_time
+from attnviz.cli.terminal import between_steps, messages
 from attnviz.draw.curve import plot_block
 from attnviz.draw.provenance import counted
 from attnviz.draw.theme import Theme

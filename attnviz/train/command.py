@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from typer.core import TyperCommand
 
 from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import Device
-from attnviz.cli.output import Output
+from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # heavier than the options

@@ -103,7 +103,7 @@ class Phase(Table):
         longer should be what ``beta2`` remembers (Marek et al. 2025). Where the text comes again,
         epoch after epoch, a stronger decay is to keep it from being learned by heart.
     layers, d_model, head_dim, d_ff: of the model in this phase, None for the shape's own. A later
-        phase goes on with the same model made larger, see ``attention.growth``.
+        phase goes on with the same model made larger, see ``torch_decoder.grown``.
     length: predicted tokens of a sequence. batch: sequences of a batch.
     repeated_tokens: share of the sequences that repeat a stretch of uniform random tokens.
     repeated_passages: share that repeats a stretch of the text.

@@ -17,9 +17,8 @@ from rich.console import Console
 from rich.text import Text
 
 from attnviz.cli.outlet import Outlet
-from attnviz.cli.scan_progress import spoken_time
-from attnviz.cli.signals import as_interrupt, between_steps
-from attnviz.cli.terminal import messages
+from attnviz.cli.progress import spoken_time
+from attnviz.cli.terminal import as_interrupt, between_steps, messages
 from attnviz.draw.labels import visible, width
 from attnviz.draw.lock import held
 from attnviz.train.directory import clean_directory

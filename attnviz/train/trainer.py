@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.growth import grown
-from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 from attnviz.models.placement import drawing
 from attnviz.train.recipe import Optimiser, Phase, Recipe

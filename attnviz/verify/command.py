@@ -8,10 +8,16 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from attnviz.cli.complete import complete_model
 from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import Loading, OwnShape, Text, Truncation, load_options
-from attnviz.cli.output import Output
+from attnviz.cli.options import (
+    Loading,
+    Output,
+    OwnShape,
+    Text,
+    Truncation,
+    complete_model,
+    load_options,
+)
 from attnviz.errors import AttnvizError, UsageError
 
 if TYPE_CHECKING:
@@ -239,9 +245,9 @@ def _verify_model(
     name: str, options: LoadOptions, text: ModelText, truncate: bool, output: Output
 ) -> None:
     """Prove a model's properties. Raises AttnvizError, once all is shown, on a FAIL."""
+    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading
-    from attnviz.cli.text_input import read_text
     from attnviz.models.resolve import load
 
     outlet = open_outlet(output)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.cli.texts_input import BUILT_IN_TEXT
+from attnviz.cli.inputs import BUILT_IN_TEXT
 from attnviz.models.bundled import Bundled
 
 SENTENCE = "When Mary and John went out, John gave a book to Mary."

@@ -73,6 +73,7 @@ def _naive_attention(
     kv_heads: int,
     visible: Callable[[int, int, int, int], bool] = lambda text, head, i, j: True,
     theta: float | None = None,
+    score: str = "scaled-dot",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Output and weights of a batch; ``visible`` is asked of (text, head, query, key)."""
     layers = {
@@ -100,7 +101,7 @@ def _naive_attention(
             rows = []
             for i, wanted in enumerate(q):
                 powers = [
-                    math.exp(_dot(wanted, offered) / math.sqrt(len(wanted)))
+                    math.exp(_score(score, wanted, offered, state, head))
                     if visible(text, head, i, j)
                     else 0.0
                     for j, offered in enumerate(k)
@@ -112,6 +113,15 @@ def _naive_attention(
         outputs.append([_linear(layers["output"], token) for token in merged])
         weights.append(maps)
     return np.array(outputs), np.array(weights)
+
+
+def _score(
+    score: str, query: Sequence[float], key: Sequence[float], state: Mapping[str, Any], head: int
+) -> float:
+    if score == "additive":
+        felt = [math.tanh(q + k) for q, k in zip(query, key, strict=True)]
+        return _dot(state["score_weight"][head].tolist(), felt)
+    return _dot(query, key) / (math.sqrt(len(query)) if score == "scaled-dot" else 1)
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:

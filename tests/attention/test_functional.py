@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch.nn import functional as reference
 
-from attnviz.attention import functional
 from attnviz.attention.functional import (
-    attention_output,
     attention_scores,
     attention_weights,
     merge_heads,
@@ -70,40 +68,26 @@ def test_attention_by_hand(convert, close):
     close(unscaled, [[[9 / 10, 1 / 10]]])
 
 
-@pytest.fixture
-def masks(normal):
-    """Masks over (2, 3, 5, 7) as a caller may give them; in the random ones no row is empty."""
-    visible = normal(2, 3, 5, 7) > 0
-    visible[..., 2] = True
-    return {
-        "none": None,
-        "full": visible,
-        "of texts": visible[:, :1],
-        "of heads": visible[0],
-        "of queries": visible[0, 0],
-        "of keys": visible[0, 0, :1],
-        "additive": normal(2, 3, 5, 7),
-        "additive with hidden": np.where(visible, normal(2, 3, 5, 7), np.float32(-np.inf)),
-    }
-
-
-MASKS = [
-    "none",
-    "full",
-    "of texts",
-    "of heads",
-    "of queries",
-    "of keys",
-    "additive",
-    "additive with hidden",
-]
+# Masks over (2, 3, 5, 7) as a caller may give them, of what is visible and of numbers to add.
+MASKS = {
+    "none": lambda visible, added: None,
+    "full": lambda visible, added: visible,
+    "of texts": lambda visible, added: visible[:, :1],
+    "of heads": lambda visible, added: visible[0],
+    "of queries": lambda visible, added: visible[0, 0],
+    "of keys": lambda visible, added: visible[0, 0, :1],
+    "additive": lambda visible, added: added,
+    "additive with hidden": lambda visible, added: np.where(visible, added, np.float32(-np.inf)),
+}
 
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("scale", [None, 0.3])
-def test_equals_torchs_own_function(convert, close, normal, masks, name, scale):
+def test_equals_torchs_own_function(convert, close, normal, name, scale):
     inputs = normal(2, 3, 5, 4), normal(2, 3, 7, 4), normal(2, 3, 7, 11)
-    mask = masks[name]
+    visible = normal(2, 3, 5, 7) > 0
+    visible[..., 2] = True  # no row is empty
+    mask = MASKS[name](visible, normal(2, 3, 5, 7))
     output, weights = scaled_dot_product_attention(
         *map(convert, inputs), None if mask is None else convert(mask), scale
     )
@@ -204,11 +188,6 @@ def test_key_value_heads_repeat_in_groups(convert):
     assert np.asarray(repeat_kv_heads(convert(x), 3)).ravel().tolist() == [10, 10, 10, 20, 20, 20]
 
 
-def test_the_values_are_mixed_by_the_weights(convert, close):
-    weights = convert(np.array([[[0.25, 0.75]]]))
-    close(attention_output(weights, convert(np.array([[[4.0, 0.0], [8.0, 4.0]]]))), [[[7, 3]]])
-
-
 def test_arrays_of_two_libraries_are_refused(normal):
     with pytest.raises(TypeError, match="Multiple namespaces"):
         namespace(normal(1), torch.ones(1))
@@ -220,7 +199,3 @@ def test_gradients_of_a_hidden_row_are_zero(normal):
     attention_weights(query, query, visible).square().sum().backward()
     assert torch.isfinite(query.grad).all()
     assert (query.grad[0, 1] == 0).all()
-
-
-def test_what_is_public():
-    assert all(hasattr(functional, name) for name in functional.__all__)

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.growth import grown
-from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 
 SMALL = DecoderConfig(

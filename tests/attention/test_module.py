@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
-from attnviz.attention.module import MultiHeadAttention
+from attnviz.attention.module import MultiHeadAttention, fused_attention
 from attnviz.attention.numpy_attention import NumpyAttention
 
 SHAPES = {
@@ -22,6 +23,10 @@ SHAPES = {
     },
     "causal": {"causal": True},
     "rotary": {"rotary": 100.0, "head_dim": 6, "causal": True, "kv_heads": 2},
+    "unscaled": {"score": "dot", "kv_heads": 2},
+    "unscaled causal": {"score": "dot", "causal": True},
+    "additive": {"score": "additive", "kv_heads": 2},
+    "additive causal": {"score": "additive", "causal": True},
 }
 
 
@@ -79,6 +84,7 @@ def test_equals_the_naive_loop(build, inputs, naive_attention, close, name, padd
         kv_heads=options.get("kv_heads", 4),
         visible=visible,
         theta=options.get("rotary"),
+        score=attention.score,
     )
     given = (
         [torch.from_numpy(query)] * 3
@@ -96,6 +102,7 @@ def test_equals_the_naive_loop(build, inputs, naive_attention, close, name, padd
         options.get("kv_heads"),
         causal=attention.causal,
         rotary=attention.rotary,
+        score=attention.score,
     )
     assert in_numpy.shape == attention.shape
     output, weights = in_numpy(query, key, value, mask if padded else None)
@@ -332,3 +339,34 @@ def test_rotary_cross_attention_is_refused(build, normal):
         attention(torch.from_numpy(text), torch.from_numpy(other))
     with pytest.raises(ValueError, match="positions are those of one text"):
         NumpyAttention.from_state(attention.state_dict(), 4, rotary=1e4)(text, other)
+
+
+# The way that learns in bfloat16 on a CPU, against torch's kernel in float32.
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_attention_learns_in_bfloat16_what_it_learns_in_float32(scale):
+    torch.manual_seed(0)
+    parts = [torch.randn(2, 3, 7, 5) for _ in range(3)]
+    narrow = [part.to(torch.bfloat16).requires_grad_() for part in parts]
+    wide = [part.detach().float().requires_grad_() for part in narrow]
+    output = fused_attention(*narrow, causal=True, scale=scale)
+    expected = functional.scaled_dot_product_attention(*wide, is_causal=True, scale=scale)
+    direction = torch.randn(expected.shape)
+    output.backward(direction.to(torch.bfloat16))
+    expected.backward(direction)
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), expected, atol=0.03, rtol=0.03)
+    for ours, theirs in zip(narrow, wide, strict=True):
+        torch.testing.assert_close(ours.grad.float(), theirs.grad, atol=0.05, rtol=0.05)
+
+
+def test_no_later_token_is_seen_while_learning():
+    torch.manual_seed(0)
+    query, key, value = (
+        torch.randn(2, 3, 7, 5, dtype=torch.bfloat16).requires_grad_() for _ in range(3)
+    )
+    before = fused_attention(query, key, value, causal=True)
+    changed = value.detach().clone()
+    changed[..., -1, :] += 100
+    after = fused_attention(query, key, changed, causal=True)
+    assert torch.equal(before[..., :-1, :], after[..., :-1, :])
+    assert not torch.equal(before[..., -1, :], after[..., -1, :])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from attnviz.attention.functional import Score
 from attnviz.attention.numpy_attention import NumpyAttention
 
 
@@ -53,11 +57,6 @@ def test_causal_by_hand():
     np.testing.assert_allclose(output, [[6, 0], [3, 3], [3, 3]])
 
 
-def test_it_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        NumpyAttention.random(12, 4).heads = 2
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -85,8 +84,9 @@ def test_heads_that_do_not_divide_are_refused():
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 100])
 @pytest.mark.parametrize("causal", [True, False])
-def test_blocks_of_rows_equal_the_whole(rows: int, causal: bool) -> None:
-    attention = NumpyAttention.random(12, 3, seed=2, causal=causal, rotary=100.0)
+@pytest.mark.parametrize("score", get_args(Score))
+def test_blocks_of_rows_equal_the_whole(rows: int, causal: bool, score: Score) -> None:
+    attention = NumpyAttention.random(12, 3, seed=2, causal=causal, rotary=100.0, score=score)
     x = np.random.default_rng(0).standard_normal((2, 7, 12)).astype(np.float32)
     output, weights = attention(x)
     seen = np.zeros_like(weights)
@@ -107,3 +107,20 @@ def test_moved_norms_by_a_loop_over_heads() -> None:
         own = value[:, (head // 3) * 2 : (head // 3) * 2 + 2]
         moved = own @ attention.output_weight[:, head * 2 : head * 2 + 2].T
         assert norms[head] == pytest.approx(np.linalg.norm(moved, axis=-1), rel=1e-5)
+
+
+def test_the_numpy_path_needs_neither_torch_nor_the_compatibility_layer():
+    program = """
+import sys
+import numpy as np
+from attnviz.attention import functional
+from attnviz.attention.numpy_attention import NumpyAttention
+attention = NumpyAttention.random(8, 2, causal=True, rotary=1e4)
+attention(np.ones((3, 8), np.float32), mask=functional.padding_mask(np.ones((1, 3), bool))[0])
+loaded = {name.partition(".")[0] for name in sys.modules}
+print(sorted(loaded & {"torch", "transformers", "array_api_compat", "keras"}))
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"

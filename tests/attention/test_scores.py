@@ -110,54 +110,6 @@ def test_a_whole_layer_equals_keras_head_by_head(keras, close, normal, score, ca
     close(output, np.concatenate(mixed, -1) @ ours.output_weight.T)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("score", SCORES)
-def test_the_module_and_its_twin_equal_a_loop(normal, close, score, causal):
-    """Cross-attention over grouped heads, one query and key at a time."""
-    torch.manual_seed(2)
-    module = MultiHeadAttention(12, 4, 2, key_width=5, causal=causal, score=score).eval()
-    query, key = normal(2, 3, 12), normal(2, 5, 5)
-    output, weights = module(*map(torch.from_numpy, (query, key)), return_weights=True)
-    state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
-    twin = NumpyAttention.from_state(state, 4, 2, causal=causal, score=score)
-    in_numpy, numpy_weights = twin(query, key)
-    close(in_numpy, output)
-    close(numpy_weights, weights)
-    close(module(*map(torch.from_numpy, (query, key))), output)  # fused where it can be
-
-    asks = query @ state["query_projection.weight"].T
-    answers = key @ state["key_projection.weight"].T
-    for text, head, i in np.ndindex(2, 4, 3):
-        asked = asks[text, i, 3 * head : 3 * head + 3].tolist()
-        powers = []
-        for j in range(5):
-            offered = answers[text, j, 3 * (head // 2) : 3 * (head // 2) + 3].tolist()
-            pairs = list(zip(asked, offered, strict=True))
-            if score == "additive":
-                vector = state["score_weight"][head].tolist()
-                value = sum(v * math.tanh(q + k) for v, (q, k) in zip(vector, pairs, strict=True))
-            else:
-                value = sum(q * k for q, k in pairs)
-                value /= math.sqrt(3) if score == "scaled-dot" else 1
-            powers.append(math.exp(value) if not causal or j <= i + 2 else 0)
-        close(weights[text, head, i], np.array(powers, np.float32) / sum(powers))
-
-
-@pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("causal", [False, True])
-def test_blocks_of_rows_equal_the_whole(normal, close, score, causal):
-    attention = NumpyAttention.random(12, 3, seed=2, causal=causal, score=score)
-    text = normal(2, 7, 12)
-    output, weights = attention(text)
-    rows = np.zeros_like(weights)
-
-    def keep(start, block):
-        rows[..., start : start + block.shape[-2], : block.shape[-1]] = block
-
-    close(attention.in_rows(text, 3, keep), output)
-    close(rows, weights)
-
-
 @pytest.mark.parametrize("mask", [False, True])
 def test_unscaled_fused_output_equals_the_open_one(normal, close, mask):
     torch.manual_seed(2)

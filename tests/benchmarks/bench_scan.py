@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import attnviz
-from attnviz.cli.texts_input import BUILT_IN_TEXT
+from attnviz.cli.inputs import BUILT_IN_TEXT
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.gradient import gradient_importance
 from attnviz.engine.patchable import PatchableModel, open_patchable, patchable_transformers

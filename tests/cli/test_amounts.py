@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.cli.amounts import Budget, read_budget, read_bytes
-from attnviz.cli.scan_progress import spoken_time
+from attnviz.cli.options import Budget, read_budget, read_bytes
+from attnviz.cli.progress import spoken_time
 from attnviz.errors import UsageError
 
 

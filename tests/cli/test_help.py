@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.cli.complete import complete_model
+from attnviz.cli.options import complete_model
 from attnviz.heads.command import EXAMPLES
 from attnviz.models.shapes import shape_names
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from attnviz.cli.signals import as_interrupt
+from attnviz.cli.terminal import as_interrupt
 
 
 def test_a_request_to_end_interrupts_as_ctrl_c_does() -> None:

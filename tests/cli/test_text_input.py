@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.text_input import as_utf8, read_text
+from attnviz.cli.inputs import as_utf8, read_text
 from attnviz.errors import LoadError, UsageError
 
 

@@ -15,8 +15,8 @@ from attnviz.engine.capture import capture, observe
 from attnviz.engine.effects import Variant
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
-from attnviz.models.foreign import foreign
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
+from attnviz.models.third_party import third_party
 from attnviz.records import Input, Tokens
 
 from .causal_oracle import loss_of, removed, reported, runs
@@ -60,7 +60,7 @@ def outcome(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with foreign("cannot be made"):
+            with third_party("cannot be made"):
                 plain, eager = small_causal(kind), small_causal(kind, "eager")
                 runs(plain, IDS)
         except LoadError as error:
@@ -68,7 +68,7 @@ def outcome(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
         refusals = []
         for check in (heads, patterns, ablate):
             try:
-                opened = made_ready(kind, plain, None, torch.device("cpu"), seed=0)
+                opened = prepared(kind, plain, None, torch.device("cpu"), seed=0)
                 check(opened, eager, monkeypatch)
             except UnsupportedError as error:
                 refusals.append(f"{check.__name__} refused: {error}")

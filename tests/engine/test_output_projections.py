@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnviz.engine.projections import find_output_projections
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.prune.store import difference_from_masked
 
@@ -40,7 +40,7 @@ _NAMES = {
 
 
 def _model(name: str) -> TransformersModel:
-    return made_ready(name, small_model(name), None, torch.device("cpu"))
+    return prepared(name, small_model(name), None, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("name", _NAMES)

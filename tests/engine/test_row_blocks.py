@@ -12,7 +12,7 @@ from attnviz.engine.observer import rows_of_a_block
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
@@ -52,7 +52,7 @@ class Gathered:
 
 
 def opened(name: str) -> TransformersModel:
-    return made_ready(name, small_model(name), None, torch.device("cpu"))
+    return prepared(name, small_model(name), None, torch.device("cpu"))
 
 
 def texts_of(name: str) -> list[Input]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from attnviz.errors import LoadError
-from attnviz.models.foreign import foreign, running, tokenizing
+from attnviz.models.third_party import running, third_party, tokenizing
 
 SLOW = {
     "pre_tokenizer": {
@@ -141,7 +141,7 @@ def test_more_than_a_pipe_holds_blocks_nobody(capfd: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_the_end_of_a_process_passes(stop: type[BaseException]) -> None:
-    with pytest.raises(stop), foreign("a failure"), tokenizing("m"):
+    with pytest.raises(stop), third_party("a failure"), tokenizing("m"):
         raise stop
 
 
@@ -154,7 +154,7 @@ def test_the_end_of_a_process_passes(stop: type[BaseException]) -> None:
     ],
 )
 def test_each_failure_is_a_line(error: Exception, says: str) -> None:
-    with pytest.raises(LoadError) as caught, foreign("a failure"):
+    with pytest.raises(LoadError) as caught, third_party("a failure"):
         raise error
     assert str(caught.value) == says
 

@@ -12,7 +12,7 @@ import transformers
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.huggingface import load_transformers
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.records import Tokens
 
 Checkpoint = Callable[..., Path]
@@ -135,7 +135,7 @@ def test_a_decoder_deeper_than_its_encoder_writes_a_target() -> None:
         num_layers=1, num_decoder_layers=3, decoder_start_token_id=0, **sizes
     )
     t5 = transformers.T5ForConditionalGeneration(config)
-    model = made_ready("t5", t5, None, torch.device("cpu"), seed=0)
+    model = prepared("t5", t5, None, torch.device("cpu"), seed=0)
     target = model.greedy_target(Tokens((3, 4), ("a", "b"), (False, False)), limit=5)
     assert 1 <= len(target) <= 5
 

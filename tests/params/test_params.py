@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.cli.complete import complete_shape
+from attnviz.cli.options import complete_shape
 from attnviz.models.shapes import shape_names
 from attnviz.params.command import EXAMPLES
 

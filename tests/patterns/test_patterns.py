@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.cli.complete import complete_label
+from attnviz.cli.options import complete_label
 from attnviz.measures.registry import LABELS
 from attnviz.models.bundled import Bundled
 from attnviz.patterns.command import EXAMPLES

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.cut_tensors import OutputProjection
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.prune.store import plan_pruned, write_pruned
 
@@ -99,7 +99,7 @@ def _model(name: str, fields: Mapping[str, Any]) -> TransformersModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
-    return made_ready(name, model, None, torch.device("cpu"))
+    return prepared(name, model, None, torch.device("cpu"))
 
 
 def _masked(model: TransformersModel, module: str, removed: Mapping[int, Collection[int]]) -> Any:

@@ -6,8 +6,7 @@ import csv
 import json
 import re
 import shlex
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -268,33 +267,6 @@ def test_a_wrong_count_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.code == 1
     assert "FAIL  parameter count" in result.out
     assert "5 in the loaded model, 16,640 by attnviz params" in result.out
-
-
-def test_saving(run: Any, tmp_path: Path) -> None:
-    endings = ("json", "csv", "svg", "html", "png", "txt")
-    options = [word for ending in endings for word in ("--save", f"a.{ending}")]
-    result = run("verify", "--no-keras", "--steps", "--explain", *options)
-    assert result.code == 0
-    assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
-
-
-@pytest.mark.parametrize("width", ["20", "47", "80", "200"])
-def test_every_width(run: Any, width: str) -> None:
-    for options in (["--steps", "--no-keras"], ["--model", "mha"]):
-        result = run("verify", *options, "--width", width, "--explain")
-        assert result.code == 0
-        assert max(map(len, result.lines)) <= int(width)
-        plain = run("verify", *options, "--width", width, "--ascii", "--explain")
-        assert plain.out.isascii()
-
-
-def test_a_process_in_a_pipe(program: Sequence[str], environment: Mapping[str, str]) -> None:
-    done = subprocess.run(
-        [*program, "verify", "--no-keras"], env=environment, capture_output=True, check=True
-    )
-    assert b"\x1b" not in done.stdout
-    assert done.stderr == b""
 
 
 def test_every_example_of_the_help_runs(run: Any) -> None:

@@ -11,7 +11,7 @@ import transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.heads.rollout import rollout
 from attnviz.measures.registry import RELATIONS
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.patterns.score import score_patterns
 
@@ -36,7 +36,7 @@ def bart() -> TransformersModel:
         forced_eos_token_id=None,
     )
     model = transformers.BartForConditionalGeneration(config)
-    return made_ready("bart", model, None, torch.device("cpu"))
+    return prepared("bart", model, None, torch.device("cpu"))
 
 
 def test_an_encoder_sees_the_future(bart: TransformersModel) -> None:

@@ -11,7 +11,7 @@ import transformers
 
 from attnviz.engine import observe_torch
 from attnviz.models.own import OwnAttention
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.patterns.score import score_patterns
 
@@ -60,7 +60,7 @@ def llama() -> TransformersModel:
         initializer_range=1.0,
     )
     model = transformers.LlamaForCausalLM(config)
-    return made_ready("made", model, None, torch.device("cpu"))
+    return prepared("made", model, None, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("view", ["raw", "without-first", "norm-weighted"])

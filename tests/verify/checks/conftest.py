@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from attnviz.models.ready import made_ready
+from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
 from attnviz.verify.examinee import Examinee
@@ -101,7 +101,7 @@ def small(name: str, dtype: torch.dtype = torch.float32) -> TransformersModel:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
-    return made_ready(name, model.to(dtype), None, torch.device("cpu"), seed=11)
+    return prepared(name, model.to(dtype), None, torch.device("cpu"), seed=11)
 
 
 def tokens(count: int, seed: int = 3) -> Tokens:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from attnviz.errors import UsageError
+from attnviz.models.shapes import nearest
 
-__all__ = ["check_options", "nearest", "option"]
+__all__ = ["check_options", "option"]
 
 _CHOICES = {
     "ffn": ("relu", "gelu", "swiglu", "geglu"),
@@ -44,14 +45,6 @@ _LARGEST_TRIED = 4096
 def option(name: str) -> str:
     """How a person writes an option: ``--kv-heads`` for ``kv_heads``."""
     return f"--{name.replace('_', '-')}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'heads'?"`` for the most similar known name, or nothing."""
-    import difflib  # for slips alone
-
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def check_options(given: Mapping[str, object], known: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Runs other libraries on files of strangers: in silence, and with each failure as one line."""
+"""Calls third-party loaders on files of strangers: quietly, any failure as one LoadError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from attnviz.errors import AttnvizError, LoadError
 
-__all__ = ["foreign", "one_line", "quietly", "running", "tokenizing"]
+__all__ = ["one_line", "quietly", "running", "third_party", "tokenizing"]
 
 _TALKATIVE = ("transformers", "huggingface_hub")
 _LONGEST = 300
@@ -43,7 +43,7 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def foreign(failure: str) -> Iterator[None]:
+def third_party(failure: str) -> Iterator[None]:
     """Run library code quietly; whatever it raises becomes ``LoadError("<failure>: <why>")``."""
     try:
         with quietly():
@@ -60,12 +60,12 @@ def foreign(failure: str) -> Iterator[None]:
 
 @contextmanager
 def tokenizing(name: str) -> Iterator[None]:
-    """``foreign`` for the tokenizer of ``name``, whose Rust panics would print lines of their own.
+    """``third_party`` for the tokenizer of ``name``, whose Rust panics would print their own lines.
 
     The process's standard error is held back meanwhile and passed on at the end, so that nothing
     that another thread says is lost, unless there was a panic.
     """
-    with foreign(f"the tokenizer of {name!r} cannot be used"), _without_panic_lines():
+    with third_party(f"the tokenizer of {name!r} cannot be used"), _without_panic_lines():
         yield
 
 
@@ -108,7 +108,7 @@ def _standard_error() -> int | None:
 
 @contextmanager
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
-    """``foreign`` for the forward pass of a model, which its config.json may make impossible.
+    """``third_party`` for the forward pass of a model, which its config.json may make impossible.
 
     Exceptions of our own go through, those of others who observe the pass, and what is ``passing``.
     """

@@ -1,3 +1,5 @@
+"""With the weights of torch's layer, or of Keras's, ours gives the output and weights of theirs."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,30 +11,77 @@ from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 
-from .converted import from_keras_weights, from_torch
+NAMES = ("query", "key", "value", "output")
 
 
-def in_numpy(attention: MultiHeadAttention) -> NumpyAttention:
-    shape = attention.shape
-    return NumpyAttention.from_state(
-        attention.state_dict(), shape.heads, shape.kv_heads, causal=attention.causal
+def filled(weights, biases, *sizes, **options) -> MultiHeadAttention:
+    """Ours with these weights (out, in) and these biases, or None, in the order of the names."""
+    has = {f"{name}_bias": bias is not None for name, bias in zip(NAMES, biases, strict=True)}
+    ours = MultiHeadAttention(*sizes, **options, **has).eval()
+    state = {f"{name}_projection.weight": one for name, one in zip(NAMES, weights, strict=True)}
+    for name, bias in zip(NAMES, biases, strict=True):
+        state |= {} if bias is None else {f"{name}_projection.bias": bias}
+    ours.load_state_dict(state)
+    return ours
+
+
+def from_torch(layer: nn.MultiheadAttention) -> MultiHeadAttention:
+    """Of a layer that keeps its weights together or, for other widths, each by itself."""
+    together = layer.in_proj_weight
+    each = (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
+    weights = each if together is None else together.chunk(3)
+    biases = (None,) * 3 if layer.in_proj_bias is None else layer.in_proj_bias.chunk(3)
+    return filled(
+        (*weights, layer.out_proj.weight),
+        (*biases, layer.out_proj.bias),
+        layer.embed_dim,
+        layer.num_heads,
+        key_width=layer.kdim,
+        value_width=layer.vdim,
+    )
+
+
+def from_keras(arrays: list[np.ndarray], causal: bool = False) -> MultiHeadAttention:
+    """Of ``get_weights()``: kernels of query, key and value (width, heads, dim) and of the output
+    (heads, dim, width), each followed by its bias where there are eight."""
+    kernels = arrays[::2] if len(arrays) == 8 else arrays
+    biases = arrays[1::2] if len(arrays) == 8 else [None] * 4
+    query, key, value, output = kernels
+    flat = [kernel.reshape(kernel.shape[0], -1).T for kernel in (query, key, value)]
+    flat.append(output.reshape(-1, output.shape[2]).T)
+    return filled(
+        [torch.tensor(weight) for weight in flat],
+        [None if bias is None else torch.tensor(bias.reshape(-1)) for bias in biases],
+        query.shape[0],
+        query.shape[1],
+        key.shape[1],
+        query.shape[2],
+        value_dim=value.shape[2],
+        key_width=key.shape[0],
+        value_width=value.shape[0],
+        output_width=output.shape[2],
+        causal=causal,
     )
 
 
 @pytest.fixture
 def check_both(close):
-    """Asserts that the module, by either way, and its NumPy twin give output and weights."""
+    """Asserts that the module, by either way, and NumPy's give this output and these weights."""
 
     def check(attention, arrays, mask, output, weights) -> None:
+        shape, state = attention.shape, attention.state_dict()
+        in_numpy = NumpyAttention.from_state(
+            state, shape.heads, shape.kv_heads, causal=attention.causal
+        )
         tensors = [torch.from_numpy(x) for x in arrays]
         given = None if mask is None else torch.from_numpy(mask)
-        ours, our_weights = attention(*tensors, mask=given, return_weights=True)
-        close(ours, output)
-        close(our_weights, weights)
+        for found in (
+            attention(*tensors, mask=given, return_weights=True),
+            in_numpy(*arrays, mask=mask),
+        ):
+            close(found[0], output)
+            close(found[1], weights)
         close(attention(*tensors, mask=given), output)
-        ours, our_weights = in_numpy(attention)(*arrays, mask=mask)
-        close(ours, output)
-        close(our_weights, weights)
 
     return check
 
@@ -89,35 +138,21 @@ def test_causal_of_ours_equals_torchs_causal_mask(normal, close):
     close(ours(text), expected)
 
 
-def test_the_copy_takes_type_dropout_and_mode_but_shares_nothing():
-    theirs = nn.MultiheadAttention(12, 3, dropout=0.25, dtype=torch.float64)
-    ours = from_torch(theirs)
-    assert ours.training
-    assert ours.dropout == 0.25
-    assert {parameter.dtype for parameter in ours.parameters()} == {torch.float64}
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.zero_()
-    assert all((w.weight != 0).any() for w in ours.children() if isinstance(w, nn.Linear))
-    assert not from_torch(theirs.eval()).training
-
-
-@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
-def test_keys_that_are_no_tokens_are_refused(option):
-    with pytest.raises(ValueError, match="keys that are no tokens"):
-        from_torch(nn.MultiheadAttention(12, 3, **{option: True}))
-
-
 # Keras's own get_weights calls NumPy 2 in a way that NumPy 2 warns of.
 keras_copies = pytest.mark.filterwarnings(
     "ignore:__array__ implementation doesn't accept a copy:DeprecationWarning"
 )
 
 
-def randomise(layer, normal) -> None:
+def answered(layer, normal, query, key, value, **options):
+    """Output and weights of a layer of Keras, once it is built and has random weights."""
+    layer(query, value, key=key)
     layer.set_weights([normal(*weight.shape) / 2 for weight in layer.get_weights()])
+    with torch.no_grad():
+        return layer(query, value, key=key, return_attention_scores=True, **options)
 
 
+# Keras aligns a longer text's causal mask at the start, ours at the end.
 @keras_copies
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("value_dim", [None, 7])
@@ -129,55 +164,17 @@ def test_equals_keras(keras, normal, check_both, kind, value_dim, use_bias):
     arrays = (query, query, query) if kind in ("self", "causal") else (query, key, value)
     mask = normal(2, 5, 7) > 0 if kind == "masked" else None
     options = {"use_causal_mask": kind == "causal", "attention_mask": mask}
-    layer(arrays[0], arrays[2], key=arrays[1])
-    randomise(layer, normal)
-    with torch.no_grad():
-        output, weights = layer(
-            arrays[0], arrays[2], key=arrays[1], return_attention_scores=True, **options
-        )
-    ours = from_keras_weights(layer.get_weights(), causal=kind == "causal")
+    output, weights = answered(layer, normal, *arrays, **options)
+    ours = from_keras(layer.get_weights(), causal=kind == "causal")
     check_both(ours, arrays, None if mask is None else mask[:, None], output, weights)
 
 
 @keras_copies
 def test_equals_keras_with_grouped_heads_and_another_output_width(keras, normal, check_both):
-    layer = keras.layers.GroupQueryAttention(5, 6, 2)
     text = normal(2, 5, 11)
-    layer(text, text)
-    randomise(layer, normal)
-    with torch.no_grad():
-        output, weights = layer(text, text, return_attention_scores=True)
-    ours = from_keras_weights(layer.get_weights())
-    assert (ours.shape.heads, ours.shape.kv_heads) == (6, 2)
-    check_both(ours, (text, text, text), None, output, weights)
-
-    layer = keras.layers.MultiHeadAttention(3, 5, output_shape=4)
-    layer(text, text)
-    randomise(layer, normal)
-    with torch.no_grad():
-        output, weights = layer(text, text, return_attention_scores=True)
-    check_both(from_keras_weights(layer.get_weights()), (text,) * 3, None, output, weights)
-
-
-def test_the_keras_copy_evaluates_until_it_is_to_train(normal):
-    kernels = [normal(11, 3, 5), normal(11, 3, 5), normal(11, 3, 5), normal(3, 5, 11)]
-    ours = from_keras_weights(kernels, dropout=0.25)
-    assert not ours.training
-    assert ours.dropout == 0.25
-    before = ours.query_projection.weight.clone()
-    kernels[0][:] = 0
-    assert torch.equal(ours.query_projection.weight, before)
-
-
-@pytest.mark.parametrize(
-    ("shapes", "message"),
-    [
-        ([(11, 3, 5)] * 3, "expected the 4 kernels .* got 3 arrays"),
-        ([(11, 15)] * 4, "expected kernels of three axes"),
-        ([(11, 3, 5), (11, 3, 4), (11, 3, 5), (3, 5, 11)], "expected a weight"),
-        ([(11, 3, 5), (11, 3, 5), (11, 3, 5), (3, 4, 11)], "expected a weight"),
-    ],
-)
-def test_other_arrays_are_refused(shapes, message):
-    with pytest.raises(ValueError, match=message):
-        from_keras_weights([np.zeros(shape, np.float32) for shape in shapes])
+    grouped = keras.layers.GroupQueryAttention(5, 6, 2)
+    for layer in (grouped, keras.layers.MultiHeadAttention(3, 5, output_shape=4)):
+        output, weights = answered(layer, normal, text, text, text)
+        ours = from_keras(layer.get_weights())
+        assert (ours.shape.heads, ours.shape.kv_heads) == ((6, 2) if layer is grouped else (3, 3))
+        check_both(ours, (text,) * 3, None, output, weights)

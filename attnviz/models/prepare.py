@@ -13,19 +13,19 @@ import torch
 from attnviz.errors import UsageError
 from attnviz.models.architecture import context_length, read_shape
 from attnviz.models.attention_interface import PreTrainedModel
-from attnviz.models.foreign import foreign
 from attnviz.models.memory import require_memory
 from attnviz.models.placement import drawing
+from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind, ModelInfo
 
-__all__ = ["handed_over", "made_ready", "redrawn"]
+__all__ = ["handed_over", "prepared", "redrawn"]
 
 _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NAMED = 3
 
 
-def made_ready(
+def prepared(
     name: str,
     model: Any,
     tokenizer: Any,
@@ -37,7 +37,7 @@ def made_ready(
     trained_tokens: int | None = None,
 ) -> TransformersModel:
     """A model moved to its device and described; ``seed`` is given where its weights are random."""
-    with foreign(f"{name!r} cannot be moved to {device}"):
+    with third_party(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
     weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
     described = _described(name, model, tokenizer, revision, weights, seed, notes)
@@ -78,9 +78,9 @@ def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
     name = model.info.name
     size = sum(weight.numel() * weight.element_size() for weight in whole.parameters())
     require_memory(name, size, whole.device)
-    with foreign(f"{name!r} cannot be built anew"), drawing(whole.dtype, seed):
+    with third_party(f"{name!r} cannot be built anew"), drawing(whole.dtype, seed):
         twin = type(whole)(copy.deepcopy(whole.config))
-    return made_ready(name, twin, model.tokenizer, whole.device, seed=seed)
+    return prepared(name, twin, model.tokenizer, whole.device, seed=seed)
 
 
 def _described(

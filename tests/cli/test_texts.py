@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.texts_input import BUILT_IN_TEXT, read_texts, read_texts_file
+from attnviz.cli.inputs import BUILT_IN_TEXT, read_texts, read_texts_file
 from attnviz.errors import LoadError, UsageError
 
 
