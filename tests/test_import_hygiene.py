@@ -88,7 +88,7 @@ def test_help_and_slips_need_no_numpy(arguments: list[str], code: int) -> None:
 
 def test_a_view_without_saving_imports_no_exporter() -> None:
     _, modules = imported("heads", SENTENCE)
-    exporters = {"draw.files", "draw.svg", "heads.page", "heads.csv"}
+    exporters = {"draw.files", "draw.svg", "draw.html", "draw.figure", "heads.data"}
     assert not modules & {f"attnviz.{name}" for name in exporters}
 
 

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import DIM, Block, Line, trimmed, without_trailing_blanks
-from attnviz.draw.document import Curve, Mark, Plot, Tint
+from attnviz.draw.document import Curve, Plot, Tint
 from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
@@ -21,7 +21,6 @@ __all__ = [
     "DOTS_DOWN",
     "Canvas",
     "Curve",
-    "Mark",
     "Points",
     "plot_block",
     "value_range",
