@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "AttentionRecord",
+    "HeadLabel",
     "HeadScores",
     "HeadsReport",
     "Input",
@@ -20,7 +21,6 @@ __all__ = [
     "ModelInfo",
     "Score",
     "Tokens",
-    "Trait",
 ]
 
 Kind = Literal["self", "encoder", "decoder", "cross"]
@@ -214,7 +214,7 @@ class AttentionRecord:
                 yield layer.layer, head, layer.weights[index]
 
 
-class Trait(NamedTuple):
+class HeadLabel(NamedTuple):
     """What a head does most clearly, in one word.
 
     A head that rests on the first token wherever nothing repeats is named ``induction`` where that
@@ -232,7 +232,7 @@ class Trait(NamedTuple):
     base_rate: float
 
 
-NO_TRAIT = Trait("no numbers", "?", math.nan, math.nan)
+NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan)
 """Of a head whose weights are not all numbers."""
 
 
@@ -245,7 +245,7 @@ class HeadScores(NamedTuple):
     layer: int
     head: int
     scores: Mapping[str, float | None]
-    trait: Trait
+    label: HeadLabel
 
 
 @dataclass(frozen=True)

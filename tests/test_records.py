@@ -10,12 +10,12 @@ import pytest
 
 from attnviz.records import (
     AttentionRecord,
+    HeadLabel,
     HeadScores,
     HeadsReport,
     LayerWeights,
     ModelInfo,
     Tokens,
-    Trait,
 )
 
 INFO = ModelInfo("m", None, "None", "float32", 3, 4, 2, 8)
@@ -31,7 +31,7 @@ def layer(index: int, heads: tuple[int, ...], queries: int = 3, keys: int = 3) -
 @pytest.fixture
 def report() -> HeadsReport:
     record = AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (1, 3)), layer(2, (0,))))
-    trait = Trait("first", "F", 0.5, 0.2)
+    trait = HeadLabel("first", "F", 0.5, 0.2)
     scores = tuple(HeadScores(at, head, {}, trait) for at, head, _ in record)
     return HeadsReport(record, scores, ((2, 0),), selected=True)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.ablate.records import AblationReport, Effect, Head
 from attnviz.draw.values import json_number, model_facts
 from attnviz.engine.effects import METRICS
-from attnviz.records import Tokens, Trait
+from attnviz.records import HeadLabel, Tokens
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -89,7 +89,7 @@ def _metrics(effect: Effect) -> dict[str, float | None]:
     return {name: json_number(effect.values.get(name)) for name in METRICS}
 
 
-def _label(trait: Trait) -> dict[str, Any]:
+def _label(trait: HeadLabel) -> dict[str, Any]:
     return {"name": trait.name, "score": trait.score, "base_rate": trait.base_rate}
 
 

@@ -41,7 +41,7 @@ from attnviz.draw.document import (
 from attnviz.draw.palette import DIVERGING, diverging_steps
 from attnviz.draw.panels import maps_block
 from attnviz.draw.prose import wrapped
-from attnviz.draw.provenance import trait_text, trait_words
+from attnviz.draw.provenance import label_text, label_words
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
@@ -271,7 +271,7 @@ def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[
     """What single heads look at, where any of them has a label."""
     labels = report.labels
     found = [labels.get(head) if head is not None else None for head in heads]
-    cells = ["" if label is None else trait_text(label, _LABEL_ROOM) for label in found]
+    cells = ["" if label is None else label_text(label, _LABEL_ROOM) for label in found]
     return [(Column("pattern", right=False), cells)] if any(cells) else []
 
 
@@ -345,8 +345,8 @@ def _patterns(report: AblationReport) -> list[Part]:
             record.keys,
             causal=record.causal,
         )
-        small.append(each(below=[(trait_text(scores.trait, _SMALL_COLUMNS), False)]))
-        full.append(each(below=[(word, False) for word in trait_words(scores)]))
+        small.append(each(below=[(label_text(scores.label, _SMALL_COLUMNS), False)]))
+        full.append(each(below=[(word, False) for word in label_words(scores)]))
     title = [("Where they look" + (", first text" if len(report.texts) > 1 else ""), True)]
     overview = Maps(small, title, (_SMALL_LINES, _SMALL_COLUMNS), rows=1)
     base = report.index_base

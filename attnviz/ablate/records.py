@@ -22,7 +22,7 @@ from attnviz.engine.effects import (
     Unit,
     Variant,
 )
-from attnviz.records import NO_TRAIT, HeadsReport, Kind, ModelInfo, Tokens, Trait
+from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Tokens
 
 __all__ = ["AblationReport", "Effect", "Head", "Ranking", "scale_of"]
 
@@ -158,13 +158,13 @@ class AblationReport:
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
 
     @cached_property  # asked for by every ablation
-    def labels(self) -> Mapping[Head, Trait]:
+    def labels(self) -> Mapping[Head, HeadLabel]:
         """The label of each head whose attention was observed, and that has one."""
         heads = self.patterns.heads if self.patterns is not None else ()
         return {
-            (scores.layer, scores.head): scores.trait
+            (scores.layer, scores.head): scores.label
             for scores in heads
-            if scores.trait is not NO_TRAIT
+            if scores.label is not NO_LABEL
         }
 
     @property

@@ -105,7 +105,7 @@ class HeadMaps:
         return stacked if dtype is None else stacked.astype(dtype)
 
     def scores(self, head: HeadChoice) -> HeadScores:
-        """One head's trait and every score. UsageError where ``head`` is not exactly one."""
+        """One head's label and every score. UsageError where ``head`` is not exactly one."""
         return self.report.scores(*one_head(self.report, head))
 
     def heads(self, *head: HeadChoice, layer: str | int | None = None) -> HeadMaps:

@@ -162,7 +162,7 @@ def heatmap(
     scale: the weight that gets the last colour; by default 1 where rows sum to one, else the
         largest weight, and a note says so.
 
-    Each head's trait and entropy are those of ``attnviz heads``; where rows do not sum to one they
+    Each head's label and entropy are those of ``attnviz heads``; where rows do not sum to one they
     are of rows divided by their sums.
 
     Raises UsageError (also a ValueError) where these do not fit together.

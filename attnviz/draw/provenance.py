@@ -1,17 +1,17 @@
-"""What is said of a run and of a head in words: provenance, titles, traits, scores."""
+"""What is said of a run and of a head in words: provenance, titles, labels, scores."""
 
 from __future__ import annotations
 
-from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, ModelInfo, Trait
+from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, ModelInfo
 
 __all__ = [
     "counted",
+    "label_text",
+    "label_words",
     "model_words",
     "share",
     "sinks",
     "size_words",
-    "trait_text",
-    "trait_words",
 ]
 
 
@@ -25,27 +25,27 @@ def share(value: float) -> str:
     return "1.0" if value >= 0.995 else f"{max(value, 0.0):.2f}"[1:]
 
 
-def trait_text(trait: Trait, room: int) -> str:
-    """A trait and its score, the trait by its letter where the name does not fit."""
-    if trait is NO_TRAIT:
-        return trait.name if len(trait.name) <= room else trait.letter
-    full = f"{trait.name} {share(trait.score)}"
-    return full if len(full) <= room else f"{trait.letter} {share(trait.score)}"
+def label_text(label: HeadLabel, room: int) -> str:
+    """A label and its score, the label by its letter where the name does not fit."""
+    if label is NO_LABEL:
+        return label.name if len(label.name) <= room else label.letter
+    full = f"{label.name} {share(label.score)}"
+    return full if len(full) <= room else f"{label.letter} {share(label.score)}"
 
 
 def sinks(scores: HeadScores) -> bool:
     """Whether an induction head looks more at the first token than at what it is named for."""
     first = scores.scores.get("first") or 0.0
-    return scores.trait.name == "induction" and first > scores.trait.score
+    return scores.label.name == "induction" and first > scores.label.score
 
 
-def trait_words(scores: HeadScores) -> list[str]:
+def label_words(scores: HeadScores) -> list[str]:
     """A head's label, what it compares with, where else it looks, and its entropy."""
-    trait, entropy = scores.trait, scores.scores.get("entropy")
-    if trait is NO_TRAIT:
-        return [trait.name]
-    words = [f"{trait.name} {share(trait.score)}"]
-    words += [f"even spread {share(trait.base_rate)}"] * (trait.name != "spread")
+    label, entropy = scores.label, scores.scores.get("entropy")
+    if label is NO_LABEL:
+        return [label.name]
+    words = [f"{label.name} {share(label.score)}"]
+    words += [f"even spread {share(label.base_rate)}"] * (label.name != "spread")
     if sinks(scores):
         words.append(f"rests on the first token {share(scores.scores['first'] or 0.0)}")
     return [*words, *([] if entropy is None else [f"entropy {entropy:.2f} nats"])]

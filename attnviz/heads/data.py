@@ -112,9 +112,9 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
         "entropy": scores.scores.get("entropy"),
         **{name: value for name, value in scores.scores.items() if name != "entropy"},
         "trait": {
-            "name": scores.trait.name,
-            "score": json_number(scores.trait.score),
-            "base_rate": json_number(scores.trait.base_rate),
+            "name": scores.label.name,
+            "score": json_number(scores.label.score),
+            "base_rate": json_number(scores.label.base_rate),
         },
     }
 

@@ -22,7 +22,7 @@ from attnviz.draw.document import (
 )
 from attnviz.draw.heatmap import values_fit
 from attnviz.draw.panels import legend, map_axes
-from attnviz.draw.provenance import model_words, share, size_words, trait_text
+from attnviz.draw.provenance import label_text, model_words, share, size_words
 from attnviz.draw.values import json_number
 from attnviz.heads.overview import overview
 from attnviz.heads.report import HeadsComparison, View
@@ -171,7 +171,7 @@ def _overview(report: HeadsReport, height: int | None) -> Maps:
     """
     maps = []
     for scores in report.heads:
-        caption = trait_text(scores.trait, _CAPTION)
+        caption = label_text(scores.label, _CAPTION)
         if report.sorted_by is not None:
             value = scores.scores[report.sorted_by]
             caption = "not measured" if value is None else f"{value:.3f}"
@@ -264,7 +264,7 @@ def _scores(found: HeadsComparison, names: list[list[str]]) -> Table:
         for index in found.kept_by(*place):
             report, moved = found.reports[index], found.moved[index]
             scores, group = report.scores(*place), report.record.model.group(first.head)
-            trait = scores.trait
+            trait = scores.label
             numbers = [trait.score, trait.base_rate, *scores.scores.values()]
             numbers += [None if moved is None else moved[place]] if several else []
             cells = [report.name(*place)]

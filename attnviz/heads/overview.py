@@ -10,7 +10,7 @@ from rich.segment import Segment
 from attnviz.draw.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
 from attnviz.draw.maps import pooling, small_map, small_map_cells
 from attnviz.draw.prose import wrapped
-from attnviz.draw.provenance import trait_text
+from attnviz.draw.provenance import label_text
 from attnviz.draw.theme import Theme
 from attnviz.records import HeadScores, HeadsReport
 
@@ -76,7 +76,7 @@ def _named(report: HeadsReport, entry: HeadScores, lines: int, columns: int, the
     if group is not None:
         name.append(Segment(f" kv{group + report.index_base}", DIM))
     if report.sorted_by is None:
-        caption = trait_text(entry.trait, columns)
+        caption = label_text(entry.label, columns)
     else:
         value = entry.scores[report.sorted_by]
         caption = "not measured" if value is None else f"{value:.3f}"
@@ -138,13 +138,13 @@ def _lettered(
     """A map with the letter of its trait at the upper right corner."""
     weights = report.weights(entry.layer, entry.head)
     drawn = small_map(weights, lines, columns, report.record.causal, theme)
-    mark = Block((text_line((entry.trait.letter, BOLD)),), _GAP)
+    mark = Block((text_line((entry.label.letter, BOLD)),), _GAP)
     return beside([Block(drawn.lines, columns), mark], 0)
 
 
 def _labels(report: HeadsReport, room: int, theme: Theme) -> Block:
     """Each label on the screen: its letter, its name, how many heads have it."""
-    counts = Counter((entry.trait.letter, entry.trait.name) for entry in report.heads)
+    counts = Counter((entry.label.letter, entry.label.name) for entry in report.heads)
     ranked = sorted(counts.items(), key=lambda item: -item[1])
     parts = [(f"{letter} {name} in {count}", False) for (letter, name), count in ranked]
     return Block(tuple(wrapped([("traits", False), *parts], room, theme)), room)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import Words
-from attnviz.draw.provenance import share, sinks, trait_words
+from attnviz.draw.provenance import label_words, share, sinks
 from attnviz.heads.report import HeadsComparison
 from attnviz.measures.registry import label_named
 from attnviz.records import (
-    NO_TRAIT,
+    NO_LABEL,
     AttentionRecord,
+    HeadLabel,
     HeadScores,
     HeadsReport,
     Score,
-    Trait,
 )
 
 __all__ = [
@@ -117,8 +117,8 @@ def name_words(report: HeadsReport, scores: HeadScores) -> Words:
 
 def score_words(report: HeadsReport, scores: HeadScores) -> list[str]:
     """A head's label, what it compares with, its entropy, and the measure it is sorted by."""
-    words, measure = trait_words(scores), report.sorted_by
-    if measure and measure not in ("entropy", scores.trait.name):
+    words, measure = label_words(scores), report.sorted_by
+    if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
         shown = "not measured" if value is None else f"{value:.2f}"
         words.append(f"{measure.replace('_', ' ')} {shown}")
@@ -145,11 +145,11 @@ def explanation(found: HeadsComparison) -> list[str]:
         "attention spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
     ]
     entries = [(each, entry) for each in reports for entry in each.heads]
-    clearest: dict[str, tuple[Trait, str]] = {}
+    clearest: dict[str, tuple[HeadLabel, str]] = {}
     for report, entry in entries:
-        known = clearest.get(entry.trait.name)
-        if entry.trait is not NO_TRAIT and (known is None or entry.trait.score > known[0].score):
-            clearest[entry.trait.name] = entry.trait, report.name(entry.layer, entry.head)
+        known = clearest.get(entry.label.name)
+        if entry.label is not NO_LABEL and (known is None or entry.label.score > known[0].score):
+            clearest[entry.label.name] = entry.label, report.name(entry.layer, entry.head)
     paragraphs += [
         f"{trait.name} ({trait.letter}): {label_named(name).meaning}; clearest of those named so: "
         f"{where}, {share(trait.score)}."

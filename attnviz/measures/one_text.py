@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from attnviz.measures.labels import ONE_TEXT, best_label, strength, strengths
 from attnviz.measures.registry import OF_ONE_TEXT, UNLABELLED, label_named, of_family
 from attnviz.measures.rows import Conditions, TextFacts, uniform_weights, whole_scores
-from attnviz.records import NO_TRAIT, AttentionRecord, HeadScores, Trait
+from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores
 
 __all__ = ["head_scores", "notable_heads"]
 
@@ -51,14 +51,14 @@ def _repeats(ids: Sequence[int]) -> int:
     return found
 
 
-def _label(scores: Scores, base: Scores, repeats: int) -> Trait:
+def _label(scores: Scores, base: Scores, repeats: int) -> HeadLabel:
     """What names a head.
 
-    ``NO_TRAIT`` where its weights are not all numbers. Where nothing else does: ``spread`` with its
+    ``NO_LABEL`` where its weights are not all numbers. Where nothing else does: ``spread`` with its
     normalised entropy if attention is nearly even, else ``peaked`` with its mean largest weight.
     """
     if scores["entropy"] is None:
-        return NO_TRAIT
+        return NO_LABEL
     found = strengths(of_family("position", "identity"), scores, base)
     name = best_label(found, scores, base, {"induction": repeats}, ONE_TEXT)
     if name is not None:
@@ -70,9 +70,9 @@ def _label(scores: Scores, base: Scores, repeats: int) -> Trait:
     return _named("peaked", peak, even)
 
 
-def _named(name: str, score: float | None, base: float | None) -> Trait:
+def _named(name: str, score: float | None, base: float | None) -> HeadLabel:
     known = math.nan if score is None else score, math.nan if base is None else base
-    return Trait(name, label_named(name).letter, *known)
+    return HeadLabel(name, label_named(name).letter, *known)
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
@@ -83,8 +83,8 @@ def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
     """
 
     def clarity(entry: HeadScores) -> float:
-        label = entry.trait
-        if label is NO_TRAIT:
+        label = entry.label
+        if label is NO_LABEL:
             return -math.inf
         if label.name in UNLABELLED:
             return label.score - 1 if label.name == "peaked" else -1 - label.score
@@ -93,7 +93,7 @@ def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
     ranked = sorted(heads, key=clarity, reverse=True)
     leaders: dict[str, HeadScores] = {}
     for entry in ranked:
-        leaders.setdefault(entry.trait.name, entry)
+        leaders.setdefault(entry.label.name, entry)
     elsewhere = leaders.keys() - {"self", *UNLABELLED}
     first = [entry for name, entry in leaders.items() if name in elsewhere]
     ordered = dict.fromkeys(

@@ -13,9 +13,9 @@ from attnviz.draw.blocks import Block
 from attnviz.draw.palette import weight_steps
 from attnviz.draw.panels import legend
 from attnviz.draw.prose import wrapped
-from attnviz.draw.provenance import share, trait_text
+from attnviz.draw.provenance import label_text, share
 from attnviz.draw.theme import Theme
-from attnviz.records import Trait
+from attnviz.records import HeadLabel
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
@@ -48,9 +48,9 @@ def test_a_share_takes_three_characters(value: float, shown: str) -> None:
 
 
 def test_a_trait_is_a_letter_where_its_name_does_not_fit() -> None:
-    trait = Trait("duplicate", "D", 0.98, 0.1)
-    assert trait_text(trait, 13) == "duplicate .98"
-    assert trait_text(trait, 12) == "D .98"
+    trait = HeadLabel("duplicate", "D", 0.98, 0.1)
+    assert label_text(trait, 13) == "duplicate .98"
+    assert label_text(trait, 12) == "D .98"
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII])

@@ -107,9 +107,9 @@ def test_the_documented_fields(reports: Reports) -> None:
     assert first["entropy"] == scores.scores["entropy"]
     assert first["next"] is None
     assert first["trait"] == {
-        "name": scores.trait.name,
-        "score": scores.trait.score,
-        "base_rate": scores.trait.base_rate,
+        "name": scores.label.name,
+        "score": scores.label.score,
+        "base_rate": scores.label.base_rate,
     }
 
 

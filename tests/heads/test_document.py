@@ -95,7 +95,7 @@ def test_the_table_has_every_score(reports: Reports) -> None:
     assert titles[:5] == ["head", "key/value head", "trait", "score", "even spread"]
     assert len(table.rows) == 8
     scores, cells = report.heads[5], table.rows[5].cells
-    assert cells[:3] == ["L1H1", "0", scores.trait.name]
+    assert cells[:3] == ["L1H1", "0", scores.label.name]
     assert cells[titles.index("entropy")] == f"{scores.scores['entropy']:.3f}"
     assert cells[titles.index("next")] == "–"
     nan = np.full((1, 3, 3), np.nan, np.float32)

@@ -64,7 +64,7 @@ def test_pooled_cells_are_those_of_the_weights(
                     continue
                 share = np.mean([sum(weights[i, j] for j in keys) for i in queries])
                 assert min(abs(step - step_of(share)) for step in steps) <= 1
-        assert screen.rows[y][x + 7].data == twelve.scores(layer, head).trait.letter
+        assert screen.rows[y][x + 7].data == twelve.scores(layer, head).label.letter
     y, _ = screen.find("small maps pooled")
     assert "2.5 queries by 2.1 keys a cell" in screen.text(y)
 
@@ -87,7 +87,7 @@ def test_with_room_each_map_is_named_and_has_its_trait(reports: Reports, theme: 
     plain = overview(report, theme, 80, 40).plain
     assert re.findall(r"L\dH\d", plain) == [f"L{at}H{head}" for at, head, _ in report.record]
     for entry in report.heads:
-        assert re.search(rf"{entry.trait.name} (1\.0|\.\d\d)", plain)
+        assert re.search(rf"{entry.label.name} (1\.0|\.\d\d)", plain)
     assert "pooled" not in plain
 
 

@@ -73,7 +73,7 @@ def test_titles_say_group_trait_and_what_is_sorted_by(reports: Reports) -> None:
     name = report.name(entry.layer, entry.head)
     assert name_words(report, entry) == [(name, True), ("key/value head 1", False)]
     words = score_words(report, entry)
-    assert words[0] == f"{entry.trait.name} {share(entry.trait.score)}"
+    assert words[0] == f"{entry.label.name} {share(entry.label.score)}"
     assert f"entropy {entry.scores['entropy']:.2f} nats" in words
     assert f"distance {entry.scores['distance']:.2f}" in words
     assert "-0.00" not in " ".join(words)
@@ -91,11 +91,11 @@ def test_the_reading_explains_what_is_shown(reports: Reports) -> None:
     report = reports(heads=(4, 4))
     said = " ".join(explanation(compare_heads([report])))
     assert "that half is blank" in said
-    for name in {entry.trait.name for entry in report.heads}:
+    for name in {entry.label.name for entry in report.heads}:
         strongest = max(
-            (e for e in report.heads if e.trait.name == name), key=lambda e: e.trait.score
+            (e for e in report.heads if e.label.name == name), key=lambda e: e.label.score
         )
-        where = f"{report.name(strongest.layer, strongest.head)}, {share(strongest.trait.score)}."
+        where = f"{report.name(strongest.layer, strongest.head)}, {share(strongest.label.score)}."
         label = label_named(name)
         opening = f"{name} ({label.letter}): {label.meaning}"
         assert f"{opening}; clearest of those named so: {where}" in said

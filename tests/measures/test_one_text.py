@@ -10,7 +10,7 @@ import pytest
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.registry import OF_ONE_TEXT, label_named
 from attnviz.measures.rows import uniform_weights
-from attnviz.records import AttentionRecord, HeadScores, Trait
+from attnviz.records import AttentionRecord, HeadLabel, HeadScores
 
 MakeRecord = Callable[..., AttentionRecord]
 
@@ -37,7 +37,7 @@ PERFECT = {
 
 @pytest.mark.parametrize("name", PERFECT)
 def test_a_perfect_head_has_its_trait(name: str, make_record: MakeRecord) -> None:
-    trait = head_scores(make_record([PERFECT[name]], IDS))[0].trait
+    trait = head_scores(make_record([PERFECT[name]], IDS))[0].label
     assert (trait.name, trait.letter) == (name, label_named(name).letter)
     assert trait.score == pytest.approx(1)
 
@@ -45,8 +45,8 @@ def test_a_perfect_head_has_its_trait(name: str, make_record: MakeRecord) -> Non
 def test_a_next_token_head_needs_to_see_the_future(make_record: MakeRecord) -> None:
     ahead = looking_at(1, 2, 3, 4, 5, 6, 6)
     scores = head_scores(make_record([ahead], IDS, causal=False))[0]
-    assert (scores.trait.name, scores.trait.score) == ("next", 1)
-    assert scores.trait.base_rate == pytest.approx(1 / N)
+    assert (scores.label.name, scores.label.score) == ("next", 1)
+    assert scores.label.base_rate == pytest.approx(1 / N)
     causal = head_scores(make_record([PERFECT["first"]], IDS))[0]
     assert causal.scores["next"] is None
 
@@ -54,7 +54,7 @@ def test_a_next_token_head_needs_to_see_the_future(make_record: MakeRecord) -> N
 def test_a_head_on_scattered_single_keys_is_peaked(make_record: MakeRecord) -> None:
     scattered = looking_at(0, 0, 1, 1, 2, 1, 2)
     scattered[3:] = looking_at(1, 2, 1, 2)
-    trait = head_scores(make_record([scattered], range(N)))[0].trait
+    trait = head_scores(make_record([scattered], range(N)))[0].label
     assert trait.name == "peaked"
     assert trait.score == 1
 
@@ -64,7 +64,7 @@ def test_a_trait_needs_a_tenth_of_what_it_could_gain(
     share: float, name: str, make_record: MakeRecord
 ) -> None:
     mixed = share * PERFECT["previous"] + (1 - share) * PERFECT["spread"]
-    assert head_scores(make_record([mixed], range(N)))[0].trait.name == name
+    assert head_scores(make_record([mixed], range(N)))[0].label.name == name
 
 
 @pytest.mark.parametrize(("found", "name"), [(0.2, "first"), (0.4, "induction")])
@@ -75,8 +75,8 @@ def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_seeks(
     weights = PERFECT["first"].copy()
     weights[4:] = found * PERFECT["induction"][4:] + (1 - found) * PERFECT["first"][4:]
     entry = head_scores(make_record([weights], IDS))[0]
-    assert entry.trait.name == name
-    assert entry.trait.score == pytest.approx({"first": 1 - found / 2, "induction": found}[name])
+    assert entry.label.name == name
+    assert entry.label.score == pytest.approx({"first": 1 - found / 2, "induction": found}[name])
     assert entry.scores["first"] > entry.scores["induction"]
 
 
@@ -87,7 +87,7 @@ def test_one_token_that_comes_again_does_not_name_a_head_that_rests(
     weights = PERFECT["first"].copy()
     weights[4] = (looking_at(0, size=N)[0] + looking_at(2, size=N)[0]) / 2
     entry = head_scores(make_record([weights], ids))[0]
-    assert (entry.trait.name, entry.scores["induction"]) == ("first", 0.5)
+    assert (entry.label.name, entry.scores["induction"]) == ("first", 0.5)
 
 
 def test_resting_on_a_first_token_that_comes_again_is_no_duplicate(
@@ -95,7 +95,7 @@ def test_resting_on_a_first_token_that_comes_again_is_no_duplicate(
 ) -> None:
     entry = head_scores(make_record([PERFECT["first"]], (4, 5, 6, 4, 7, 4, 8)))[0]
     assert entry.scores["duplicate"] == pytest.approx(1)
-    assert entry.trait.name == "first"
+    assert entry.label.name == "first"
 
 
 def test_a_head_that_looks_back_stays_what_it_is_where_it_also_finds(
@@ -103,13 +103,13 @@ def test_a_head_that_looks_back_stays_what_it_is_where_it_also_finds(
 ) -> None:
     weights = PERFECT["previous"].copy()
     weights[4:] = 0.5 * (PERFECT["previous"] + PERFECT["induction"])[4:]
-    assert head_scores(make_record([weights], IDS))[0].trait.name == "previous"
+    assert head_scores(make_record([weights], IDS))[0].label.name == "previous"
 
 
 def test_the_base_rate_is_attention_spread_evenly(make_record: MakeRecord) -> None:
-    trait = head_scores(make_record([PERFECT["previous"]], IDS))[0].trait
+    trait = head_scores(make_record([PERFECT["previous"]], IDS))[0].label
     assert trait.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(1, N)]))
-    trait = head_scores(make_record([PERFECT["duplicate"]], IDS))[0].trait
+    trait = head_scores(make_record([PERFECT["duplicate"]], IDS))[0].label
     assert trait.base_rate == pytest.approx(np.mean([1 / 5, 1 / 6, 1 / 7]))
 
 
@@ -139,7 +139,7 @@ def test_cross_attention_has_no_diagonal(make_record: MakeRecord) -> None:
 def test_one_token_is_scored_without_a_warning(make_record: MakeRecord) -> None:
     for causal in (True, False):
         entry = head_scores(make_record([np.ones((1, 1))], causal=causal))[0]
-        assert entry.trait.name in ("spread", "peaked")
+        assert entry.label.name in ("spread", "peaked")
         assert entry.scores["previous"] is None
 
 
@@ -149,7 +149,7 @@ def test_weights_that_are_no_numbers_have_no_scores(make_record: MakeRecord) -> 
 
 
 def _entry(head: int, name: str, score: float, base: float = 0.2) -> HeadScores:
-    return HeadScores(0, head, {}, Trait(name, label_named(name).letter, score, base))
+    return HeadScores(0, head, {}, HeadLabel(name, label_named(name).letter, score, base))
 
 
 def test_notable_heads_show_each_trait_before_a_second_of_one() -> None:
