@@ -55,6 +55,12 @@ def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     assert "rich.progress" not in modules
 
 
+def test_the_bundled_model_is_ablated_without_transformers() -> None:
+    packages, _ = imported("ablate", "The cat sat.", "--json")
+    assert "torch" in packages
+    assert not packages & (HEAVY - {"torch"})
+
+
 def test_saving_arrays_and_drawings_needs_no_matplotlib(tmp_path) -> None:
     files = [f"{tmp_path}/map{ending}" for ending in (".json", ".csv", ".npz", ".svg", ".html")]
     options = [word for file in files for word in ("--save", file)]
@@ -82,7 +88,7 @@ def test_help_and_slips_need_no_numpy(arguments: list[str], code: int) -> None:
 
 def test_a_view_without_saving_imports_no_exporter() -> None:
     _, modules = imported("heads", SENTENCE)
-    exporters = {"draw.files", "draw.svg", "heads.page", "heads.csv"}
+    exporters = {"draw.files", "draw.svg", "draw.html", "draw.figure", "heads.data"}
     assert not modules & {f"attnviz.{name}" for name in exporters}
 
 

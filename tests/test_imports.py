@@ -36,7 +36,6 @@ MAY_IMPORT = {
     "draw": GROUND,
     "cli": {"draw", "engine", "models", "measures"} | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
-    "prune": {"ablate"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": {"heads"} | SHARED,

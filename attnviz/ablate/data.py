@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attnviz.ablate.records import AblationReport, Effect, Head
-from attnviz.draw.decimals import json_number
-from attnviz.draw.model_facts import model_facts
+from attnviz.draw.values import json_number, model_facts
 from attnviz.engine.effects import METRICS
 from attnviz.records import HeadLabel, Tokens
 

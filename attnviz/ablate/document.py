@@ -20,7 +20,6 @@ from attnviz.ablate.terminal import (
 )
 from attnviz.ablate.words import about, caveats, explanation, map_title, ranking_titles
 from attnviz.draw.blocks import Block, stack
-from attnviz.draw.diverging import diverging_steps
 from attnviz.draw.document import (
     Beside,
     Cell,
@@ -39,7 +38,7 @@ from attnviz.draw.document import (
     Table,
     Tint,
 )
-from attnviz.draw.palette import DIVERGING
+from attnviz.draw.palette import DIVERGING, diverging_steps
 from attnviz.draw.panels import maps_block
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import label_text, label_words

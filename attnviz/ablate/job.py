@@ -14,12 +14,12 @@ from attnviz.ablate.records import Head
 from attnviz.ablate.resume import digest, texts_digest
 from attnviz.cli.inputs import Texts, encode_texts, single_token
 from attnviz.cli.progress import Advance
-from attnviz.engine.capture import Choice, attention_kind, target_tokens
+from attnviz.engine.capture import Choice, attention_kind, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.models.model import Model, NumpyModel, TwoStackModel, weights_fingerprint
+from attnviz.models.model import Model, NumpyModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, ModelInfo, Tokens
 
@@ -80,8 +80,8 @@ class Job:
         least = 1 if two_stacks or isinstance(model, OwnAttention) else 2
         tokens = encode_texts(model, texts, truncate, least)
         references, words = _references(model, texts, tokens, reference, request)
-        targets = _targets(model, tokens, choice)
-        reference_targets = _targets(model, references, choice)
+        targets = written_targets(model, tokens, choice)
+        reference_targets = written_targets(model, references, choice)
         kept: Sequence[int] = range(len(tokens))
         notes = model.notes_for(max(tokens, key=len))
         if ablation.mode == "resample":
@@ -251,13 +251,6 @@ def _with_partners(
         f"{left} of {len(tokens)} texts {verb} left out: no other text is as long, so that none "
         "can stand in",
     )
-
-
-def _targets(model: Model, tokens: Sequence[Tokens], choice: Choice) -> tuple[Tokens, ...]:
-    """What a decoder writes for each text; empty for models without one."""
-    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
-        return ()
-    return tuple(target_tokens(model, one, choice) for one in tokens)
 
 
 def choose_ablations(

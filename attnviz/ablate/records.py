@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -156,7 +157,7 @@ class AblationReport:
         """Those of heads together that no cell of the map stands for."""
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
 
-    @property
+    @cached_property  # asked for by every ablation
     def labels(self) -> Mapping[Head, HeadLabel]:
         """The label of each head whose attention was observed, and that has one."""
         heads = self.patterns.heads if self.patterns is not None else ()

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.draw.labels import visible
-from attnviz.draw.lock import lock
-from attnviz.draw.whole_file import check_writable, whole_file
+from attnviz.draw.whole_file import check_writable, lock, whole_file
 from attnviz.engine.effects import Scores
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import CORPUS_BYTES, read_bytes

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from attnviz.draw.document import Document
-    from attnviz.draw.page import Page
 
 __all__ = [
     "TextWriter",
     "Writer",
     "check_path",
     "document_files",
-    "page_files",
     "save",
     "table_file",
     "text_file",
@@ -48,7 +46,7 @@ def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
     """A CSV file; the first row is the header."""
 
     def write(stream: SupportsWrite[str]) -> None:
-        from attnviz.draw.csv_cells import CsvTable
+        from attnviz.draw.values import CsvTable
 
         CsvTable(stream).writerows(rows())
 
@@ -90,26 +88,6 @@ def document_files(document: Callable[[], Document], palette: str) -> dict[str, 
         ".svg": text_file(svg),
         **{ending: partial(plot, form=ending.removeprefix(".")) for ending in _PLOTTED},
     }
-
-
-def page_files(page: Callable[[], Page], palette: str) -> dict[str, Writer]:
-    """What writes a page, by the ending of the name; it is made when one of them is asked for."""
-    from attnviz.draw.drawing_plot import write_drawing  # NumPy is for pictures alone
-    from attnviz.draw.page import page_drawing, page_html
-    from attnviz.draw.svg import svg_document
-
-    def html(stream: SupportsWrite[str]) -> None:
-        for piece in page_html(page(), palette):
-            stream.write(f"{piece}\n")
-
-    def svg(stream: SupportsWrite[str]) -> None:
-        stream.write(svg_document(page_drawing(page()), palette))
-
-    def plot(stream: BinaryIO, ending: str) -> None:
-        write_drawing(page_drawing(page()), palette, stream, ending.removeprefix("."))
-
-    plots = {ending: partial(plot, ending=ending) for ending in _PLOTTED}
-    return {".html": text_file(html), ".svg": text_file(svg), **plots}
 
 
 def check_path(path: Path, endings: Collection[str]) -> None:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-if TYPE_CHECKING:  # records bring NumPy, which a line about a mistake does not need
+if TYPE_CHECKING:
     from attnviz.records import Tokens
 
 __all__ = [
     "at_blanks",
     "cut",
     "fit",
+    "spelled",
     "token_label",
     "token_labels",
     "visible",
@@ -23,6 +24,38 @@ __all__ = [
     "word_label",
     "wrap",
 ]
+
+_ROOT = re.compile(r"√(\w[\w,]*\w|\w)")
+_VECTORS = re.compile(r"(?<=[a-z])·(?=[a-z])")
+_SPELLED = {
+    "√": "sqrt",
+    "−∞": "-inf",
+    "±": "+-",
+    "→": "->",
+    "≤": "<=",
+    "≥": ">=",
+    "ε": " eps",
+    "Σ": "sum",
+    "ᵀ": "^T",
+    "‖": "||",
+    "²": "^2",
+    "…": "...",
+}
+_LETTERS = str.maketrans("×÷·–−“”", 'x/*--""')
+
+
+def spelled(text: str) -> str:
+    """``text`` in signs that every console can write; it may grow longer.
+
+    A text of a stranger is not for this: what it says is escaped, not spelled.
+    """
+    if text.isascii():
+        return text
+    text = _VECTORS.sub(".", _ROOT.sub(r"sqrt(\1)", text))
+    for sign, words in _SPELLED.items():
+        text = text.replace(sign, words)
+    return text.translate(_LETTERS)
+
 
 _LONGEST_SPECIAL = 8
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")

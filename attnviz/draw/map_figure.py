@@ -8,19 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.diverging import diverging_steps
 from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
 from attnviz.draw.labels import cut, token_label, token_labels, width
-from attnviz.draw.maps import cell_steps
-from attnviz.draw.palette import DIVERGING
-from attnviz.draw.pool import pooling
+from attnviz.draw.maps import cell_steps, pooling
+from attnviz.draw.palette import DIVERGING, diverging_steps
 from attnviz.draw.provenance import share
 from attnviz.records import Tokens
 
 __all__ = [
     "map_figure",
-    "matrix_drawing",
     "pooling_words",
     "scale_figure",
     "small_map_figure",
@@ -120,55 +117,6 @@ def _tips(
             yield Tip(x, top, seen * cell, cell, f"{query}\n{text}")
 
 
-def matrix_drawing(
-    titles: tuple[str, str],
-    weights: NDArray[np.floating],
-    axes: tuple[Tokens, Tokens],
-    causal: bool,
-    palette: str,
-    index_base: int = 0,
-    limit: float = 0.0,
-) -> Drawing:
-    """Weights (query, key), a cell each, under a title and a line of words.
-
-    axes: the tokens of queries and keys. causal: leave later keys blank. palette: unused, for
-    callers that go. limit: of values of either sign, where colours are full; 0 for weights.
-
-    Short texts have every value in its cell; where labels would touch, every second one, or every
-    third … is left, and a line below says so.
-    """
-    queries, keys = axes
-    finite = np.nan_to_num(weights)
-    rows, columns = weights.shape
-    steps = cell_steps(finite, rows, columns, causal)
-    if limit:
-        steps = diverging_steps(weights, limit)
-    steps[~np.isfinite(weights)] = -1
-    cell = _cell(max(rows, columns))
-    left = _longest(queries) + 10
-    slanted = cell >= _LEAST_SLANTED
-    top = _TITLE + _longest(keys) * (_SLANT if slanted else 1) + 16
-    name, words = titles
-    items: list[Item] = [
-        Label(0, 14, name, "title"),
-        Label(0, 31, words, "faint"),
-        Cells(left, top, columns * cell, rows * cell, steps, DIVERGING if limit else None),
-        *_row_labels(queries, left, top, cell),
-        *_column_labels(keys, left, top, cell),
-    ]
-    if max(rows, columns) <= _VALUES:
-        items += _values(finite, steps, left, top, cell, limit)
-    named = _numbered(queries, index_base), _numbered(keys, index_base)
-    items += _tips(finite, named, causal, (left, top), cell)
-    overhang = top - _TITLE if slanted else 8
-    across = max(left + columns * cell + overhang, width(words) * 6.2)
-    down = top + rows * cell + 2
-    if _every(cell) > 1:
-        down += 16
-        items.append(Label(left, down - 4, f"1 token in {_every(cell)} is named", "faint"))
-    return Drawing(name, across, down, tuple(items))
-
-
 def _numbered(tokens: Tokens, index_base: int) -> list[str]:
     """Each token with its place, for a tip."""
     return [
@@ -178,17 +126,41 @@ def _numbered(tokens: Tokens, index_base: int) -> list[str]:
 
 
 def map_figure(shown: Map, index_base: int) -> Drawing:
-    """One map in full under its name and its scores."""
-    words = [text for text, _ in (*shown.words, *shown.below) if text not in shown.name]
-    return matrix_drawing(
-        (shown.name, " · ".join(words)),
-        shown.weights,
-        (shown.queries, shown.keys),
-        shown.causal,
-        "",
-        index_base,
-        shown.limit,
-    )
+    """One map in full under its name and its scores, a cell a weight.
+
+    Short texts have every value in its cell; where labels would touch, every second one, or every
+    third … is left, and a line below says so.
+    """
+    words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
+    queries, keys, weights, limit = shown.queries, shown.keys, shown.weights, shown.limit
+    finite = np.nan_to_num(weights)
+    rows, columns = weights.shape
+    steps = cell_steps(finite, rows, columns, shown.causal)
+    if limit:
+        steps = diverging_steps(weights, limit)
+    steps[~np.isfinite(weights)] = -1
+    cell = _cell(max(rows, columns))
+    left = _longest(queries) + 10
+    slanted = cell >= _LEAST_SLANTED
+    top = _TITLE + _longest(keys) * (_SLANT if slanted else 1) + 16
+    items: list[Item] = [
+        Label(0, 14, shown.name, "title"),
+        Label(0, 31, words, "faint"),
+        Cells(left, top, columns * cell, rows * cell, steps, DIVERGING if limit else None),
+        *_row_labels(queries, left, top, cell),
+        *_column_labels(keys, left, top, cell),
+    ]
+    if max(rows, columns) <= _VALUES:
+        items += _values(finite, steps, left, top, cell, limit)
+    named = _numbered(queries, index_base), _numbered(keys, index_base)
+    items += _tips(finite, named, shown.causal, (left, top), cell)
+    overhang = top - _TITLE if slanted else 8
+    across = max(left + columns * cell + overhang, width(words) * 6.2)
+    down = top + rows * cell + 2
+    if _every(cell) > 1:
+        down += 16
+        items.append(Label(left, down - 4, f"1 token in {_every(cell)} is named", "faint"))
+    return Drawing(shown.name, across, down, tuple(items))
 
 
 _SIDE, _SMALL_GAP = 72.0, 14

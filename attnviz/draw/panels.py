@@ -1,21 +1,55 @@
-"""Attention maps on a terminal: in full under their titles, or small under their names."""
+"""Attention maps on a terminal, in full or small under their names, and what colours mean."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.draw.axes import Axes
-from attnviz.draw.blocks import Block, Line, flow, stack
+import numpy as np
+from rich.segment import Segment
+
+from attnviz.draw.blocks import DIM, Block, Line, flow, stack, text_line
 from attnviz.draw.document import Map, Maps, Words
-from attnviz.draw.heatmap import heatmap, heatmap_width, values_fit
+from attnviz.draw.heatmap import Axes, heatmap, heatmap_width, values_fit
 from attnviz.draw.labels import token_labels
-from attnviz.draw.legend import legend
-from attnviz.draw.maps import small_map, small_map_cells
-from attnviz.draw.pool import pooling
+from attnviz.draw.maps import pooling, small_map, small_map_cells
+from attnviz.draw.palette import STEPS, weight_steps
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
-__all__ = ["map_axes", "maps_block"]
+__all__ = ["legend", "map_axes", "maps_block"]
+
+_WEIGHTS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+def _number(weight: float) -> str:
+    return f"{weight:.2f}".rstrip("0").rstrip(".").removeprefix("0") or "0"
+
+
+def legend(theme: Theme, room: int, values: bool = False) -> Block:
+    """Sample cells and the weights they stand for; the scale is the square root of the weight.
+
+    values: say what stands in a cell for a weight that rounds to zero.
+    """
+    samples: list[Line] = [text_line(("weight", DIM))]
+    if theme.colour:
+        for weight, step in zip(_WEIGHTS, weight_steps(np.array(_WEIGHTS)), strict=True):
+            samples.append([Segment(f"{_number(weight)} ", DIM), theme.cells(int(step), 2)])
+        root = "sqrt(weight)" if theme.ascii else "√weight"
+        samples.append(text_line((f"colour: {root}", DIM)))
+    else:
+        starts = [
+            (max(step - 0.5, 0) / (STEPS - 1)) ** 2  # a weight takes the nearest step
+            for glyph in theme.ramp
+            for step in range(STEPS)
+            if theme.glyph(step) == glyph and (step == 0 or theme.glyph(step - 1) != glyph)
+        ]
+        for glyph, start in zip(theme.ramp, starts, strict=True):
+            samples.append(text_line(f"{glyph * 2} ", (f"from {_number(start)}", DIM)))
+    if values:
+        samples.append(text_line(f"{theme.trace} ", ("below .005", DIM)))
+    blocks = [Block((sample,), Segment.get_line_length(sample)) for sample in samples]
+    return flow(blocks, room, gap=2, between=0)
+
 
 _GAP, _SMALL_GAP = 3, 2
 _LEAST_TITLE = 30

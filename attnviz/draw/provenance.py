@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from attnviz.draw.prose import quoted_line
-from attnviz.draw.theme import Theme
 from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, ModelInfo
 
 __all__ = [
     "counted",
     "label_text",
     "label_words",
-    "model_parts",
     "model_words",
-    "quoted_line",
     "share",
     "sinks",
     "size_words",
@@ -64,11 +60,6 @@ def size_words(record: AttentionRecord) -> str:
     """How much text there is on the axes."""
     queries, keys = len(record.queries), len(record.keys)
     return f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
-
-
-def model_parts(info: ModelInfo, theme: Theme) -> list[tuple[str, bool]]:
-    """``model_words`` in signs that the console has."""
-    return [(theme.spell(text), bold) for text, bold in model_words(info)]
 
 
 def model_words(info: ModelInfo) -> list[tuple[str, bool]]:

@@ -6,7 +6,7 @@ The first column always stands; names are cut where nothing else helps.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.color import Color
 from rich.segment import Segment
@@ -19,7 +19,7 @@ from attnviz.draw.palette import DIVERGING, colour_table
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
-__all__ = ["Column", "bar", "ranked_block", "table"]
+__all__ = ["ranked_block"]
 
 _GAP = 2
 _LEAST_BAR, _WIDEST_BAR = 6, 24
@@ -29,8 +29,7 @@ _SHADES = {1: 215, -1: 40}
 """The steps of the diverging palette that bars have, by sign."""
 
 
-@dataclass(frozen=True)
-class Column:
+class _Column(NamedTuple):
     """A column of a table.
 
     title: dim, above.
@@ -47,7 +46,7 @@ class Column:
         return max(map(width, (self.title, *self.cells)))
 
 
-def bar(
+def _bar(
     value: float, limit: float, cells: int, theme: Theme, style: Style | None = None
 ) -> Segment:
     """A bar of a value's size in ``cells`` columns, half a column fine.
@@ -63,36 +62,12 @@ def bar(
     return Segment(drawn.ljust(cells), style if theme.colour else None)
 
 
-def table(
-    names: Sequence[str],
-    values: Sequence[float],
-    limit: float,
-    columns: Sequence[Column],
-    theme: Theme,
-    room: int,
-    style: Style | None = None,
-) -> Block:
-    """A row a name: its bar, then as many of ``columns`` as ``room`` has space for.
-
-    style: of the bars; see ``bar``.
-    """
-
-    def drawn(row: int, cells: int) -> Segment:
-        return bar(values[row], limit, cells, theme, style)
-
-    lead, kept, bar_room, longest = _layout(names, columns, theme, room)
-    lines: list[Line] = [[Segment(" " * lead), *_cells(kept, None, DIM)]]
-    for row, name in enumerate(names):
-        lines.append(_row(row, name, longest, bar_room, kept, drawn, theme))
-    return Block(tuple(lines), room)
-
-
 def ranked_block(table: Table, theme: Theme, room: int) -> Block:
     """The table in ``room`` columns, under its title."""
     rows = [row for row in table.rows if len(row.cells) > 1]
     names = ["  " * row.depth + theme.spell(row.cells[0]) for row in rows]
     columns = [
-        Column(
+        _Column(
             theme.spell(column.title),
             [theme.spell(row.cells[place]) for row in rows],
             left=not column.right,
@@ -104,7 +79,7 @@ def ranked_block(table: Table, theme: Theme, room: int) -> Block:
         value, limit = rows[row].bar or (0.0, 0.0)
         value = max(value, 0.0) if table.rising and not theme.colour else value
         tint = rows[row].tint
-        return bar(value, limit, cells, theme, None if tint is None else theme.ink(tint))
+        return _bar(value, limit, cells, theme, None if tint is None else theme.ink(tint))
 
     barred = any(row.bar is not None for row in rows)
     lead, kept, bar_room, longest = _layout(names, columns, theme, room, barred)
@@ -140,8 +115,8 @@ def _tone(row: Tone, column: Tone) -> Tone:
 
 
 def _layout(
-    names: Sequence[str], columns: Sequence[Column], theme: Theme, room: int, barred: bool = True
-) -> tuple[int, list[Column], int, int]:
+    names: Sequence[str], columns: Sequence[_Column], theme: Theme, room: int, barred: bool = True
+) -> tuple[int, list[_Column], int, int]:
     """Where the cells begin, the columns that are kept, and how long bars and names are."""
     longest = min(max(map(width, names)), _LONGEST_NAME)
     first = _narrowed(columns[0], max(room - min(longest, _SHORTEST_NAME) - _GAP, 1), theme)
@@ -165,7 +140,7 @@ def _row(
     name: str,
     longest: int,
     bar_room: int,
-    kept: Sequence[Column],
+    kept: Sequence[_Column],
     drawn: Callable[[int, int], Segment],
     theme: Theme,
 ) -> Line:
@@ -175,7 +150,7 @@ def _row(
     return [*line, *_cells(kept, row, None)]
 
 
-def _narrowed(column: Column, room: int, theme: Theme) -> Column:
+def _narrowed(column: _Column, room: int, theme: Theme) -> _Column:
     """A column whose title and cells are cut to ``room`` columns."""
     if column.width <= room:
         return column
@@ -183,10 +158,10 @@ def _narrowed(column: Column, room: int, theme: Theme) -> Column:
         fit(text, room, theme.ellipsis) if width(text) > room else text
         for text in (column.title, *column.cells)
     ]
-    return Column(texts[0], texts[1:], column.left)
+    return _Column(texts[0], texts[1:], column.left)
 
 
-def _cells(columns: Sequence[Column], row: int | None, style: Style | None) -> Line:
+def _cells(columns: Sequence[_Column], row: int | None, style: Style | None) -> Line:
     """The cells of one row, or the titles."""
     line: Line = []
     for column in columns:

@@ -12,9 +12,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM
-from attnviz.draw.labels import visible
+from attnviz.draw.labels import spelled, visible
 from attnviz.draw.palette import STEPS, Tint, colour_table, contrasting
-from attnviz.draw.signs import spelled
 
 __all__ = ["VERDICTS", "Theme", "Tone", "Words"]
 

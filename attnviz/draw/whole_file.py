@@ -1,4 +1,4 @@
-"""Files and directories are written whole or not at all.
+"""Files and directories are written whole or not at all, by one process at a time.
 
 An old file is replaced only by a finished new one; under the name of a directory stands nothing
 until it is done.
@@ -11,14 +11,43 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 
-__all__ = ["check_new_directory", "check_writable", "whole_directory", "whole_file"]
+__all__ = ["check_new_directory", "check_writable", "held", "lock", "whole_directory", "whole_file"]
+
+
+def lock(descriptor: int, name: str) -> None:
+    """Keep other runs off an open file while this process has it open, where the system can.
+
+    name: as it is shown. UsageError where another run has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(f"another run is writing {name}: wait for it, or name another") from error
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Keep other runs out of a directory that is there; UsageError where one is in it."""
+    if os.name == "nt":  # opens no directories
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        lock(descriptor, visible(repr(str(directory))))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _failure(path: Path, error: OSError | RuntimeError) -> LoadError:
@@ -59,14 +88,13 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """
     try:
         final = path.resolve()
-        beside = final.with_name(f".attnviz-{secrets.token_hex(8)}.part")
-        # Not tempfile: its files are private, these get the rights any new file gets.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(beside, flags, 0o666)
     except OSError as error:
         raise _failure(path, error) from error
-    try:
-        with open(descriptor, "wb") as stream:
+    beside = final.with_name(f".attnviz-{secrets.token_hex(8)}.part")
+    # Not tempfile: its files are private, these get the rights any new file gets.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:  # a signal may come as soon as it is there
+        with open(os.open(beside, flags, 0o666), "wb") as stream:
             yield stream
         if final.exists():
             os.chmod(beside, stat.S_IMODE(final.stat().st_mode))
@@ -74,7 +102,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise _failure(path, error) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # moved into place, or never made, which is told already
+            beside.unlink()
 
 
 def check_new_directory(path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -25,11 +25,9 @@ from attnviz.records import Input, Kind
 __all__ = [
     "HeadAblation",
     "Replacements",
-    "Resampled",
     "ablating",
     "check_heads",
     "mean_outputs",
-    "outputs_of",
     "resampled",
 ]
 
@@ -160,20 +158,7 @@ class HeadAblation:
             rows -= (norm * direction).to(rows.dtype)
 
 
-@dataclass(frozen=True)
-class Resampled:
-    """Outputs of other texts of the same length.
-
-    draws: one set of outputs a draw. cut: how many of them were cut to the length.
-    shorter: how many of the texts to draw from were too short.
-    """
-
-    draws: tuple[Replacements, ...]
-    cut: int
-    shorter: int
-
-
-def outputs_of(model: PatchableModel, given: Input) -> Replacements:
+def _outputs_of(model: PatchableModel, given: Input) -> Replacements:
     """By layer what its heads put out over one text: (token, head, dim)."""
     keep = _Keep(model)
     run_pass(model, given, keep)
@@ -202,7 +187,7 @@ def mean_outputs(
     for given in inputs:
         length = _length(model.kind, given)
         counts[:length] += length if tokens is None else 1
-        for layer, outputs in outputs_of(model, given).items():
+        for layer, outputs in _outputs_of(model, given).items():
             part = outputs.double()
             part = part.sum(0, keepdim=True) if tokens is None else part[:tokens]
             total = sums.setdefault(layer, part.new_zeros(tokens or 1, *part.shape[1:]))
@@ -212,10 +197,11 @@ def mean_outputs(
 
 def resampled(
     model: PatchableModel, given: Input, others: Sequence[Input], draws: int, seed: int
-) -> Resampled:
+) -> tuple[list[Replacements], bool]:
     """The outputs of up to ``draws`` of the other texts, drawn without repetition.
 
-    A longer text is cut to the length of ``given``. Raises UsageError where all are shorter, or
+    Also whether a longer text was cut to the length of ``given``, or a shorter one left out.
+    Raises UsageError where all are shorter, or
     none is another.
     """
     length = _length(model.kind, given)
@@ -233,11 +219,10 @@ def resampled(
     generator = np.random.default_rng((seed, length))
     order = generator.permutation(len(long_enough))[:draws]
     chosen = [long_enough[at] for at in order]
-    return Resampled(
-        tuple(outputs_of(model, _cut(model.kind, other, length)) for other in chosen),
-        sum(_length(model.kind, other) > length for other in chosen),
-        sum(_length(model.kind, other) < length for other in others),
+    fitted = any(_length(model.kind, other) > length for other in chosen) or any(
+        _length(model.kind, other) < length for other in others
     )
+    return [_outputs_of(model, _cut(model.kind, other, length)) for other in chosen], fitted
 
 
 def _length(kind: Kind, given: Input) -> int:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     KeepWeights,
+    ObserveHeads,
     Observer,
+    QueriesKeys,
     hand_over,
     no_numbers,
     rows_of_a_block,
 )
-from attnviz.engine.queries_keys import ObserveHeads, QueriesKeys
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import require_room
@@ -42,6 +43,7 @@ __all__ = [
     "observe_queries_keys",
     "require_maps",
     "target_tokens",
+    "written_targets",
 ]
 
 _ROUNDING = 0.02
@@ -148,6 +150,15 @@ def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Token
         f"the target has {len(target):,} tokens, the decoder of {model.info.name!r} takes at most "
         f"{limit:,}: shorten it, or add --truncate to cut it there"
     )
+
+
+def written_targets(
+    model: Model, texts: Sequence[Tokens], choice: Choice | None = None
+) -> tuple[Tokens, ...]:
+    """The decoder's tokens for each text; empty for models without a decoder."""
+    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
+        return ()
+    return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
 def _looking_tokens(model: PairModel, tokens: Tokens, choice: Choice) -> Tokens:

@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 Unit = Literal["head", "kv-head", "layer"]
-"""What one removal takes: a query head, all that share a key/value head, or a layer's heads."""
+"""What one ablation takes: a query head, all that share a key/value head, or a layer's heads."""
 
 Mode = Literal["zero", "mean", "resample"]
-"""What stands in a removed head's place: nothing, its mean, or its output over another text."""
+"""What takes an ablated head's place: nothing, its mean, or its output over another text."""
 
 Method = Literal["exact", "gradient", "budget"]
 """Measured; estimated to first order; or estimated first and the top of it measured."""
@@ -113,9 +113,9 @@ class ScanOptions:
         last token.
     pair: token ids of answer and foil for ``logit_diff``, or None.
     per_position: with ``mean``, a mean for each position apart instead of one over all.
-    draws: with ``resample``, how many other texts takes the place of each text.
+    draws: with ``resample``, from how many other texts values are taken for each text.
     seed: of draws and of the control's directions.
-    control: instead of each removal, take off a random direction of equal norm.
+    control: instead of each ablation, take off a random direction of equal norm.
     token_losses: whether the loss of each token is kept.
     max_memory: bytes that a scan may hold; None for a share of what is free.
     Raises UsageError for numbers that make no sense.
@@ -142,7 +142,7 @@ class ScanOptions:
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """One removal: heads that are taken out together.
+    """One ablation: heads that are taken out together.
 
     heads: (layer, head) pairs without repetition, in ascending order, of any number of layers.
     name: what to call it where the heads alone do not say it, such as ``head 3 of every layer``.
@@ -157,30 +157,30 @@ class Variant:
 
     @property
     def layer(self) -> int:
-        """The first layer in which a head is removed."""
+        """The first layer in which a head is ablated."""
         return self.heads[0][0]
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Every layer in which a head is removed."""
+        """Every layer in which a head is ablated."""
         return tuple(dict.fromkeys(layer for layer, _ in self.heads))
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
-        """The heads removed in one layer."""
+        """The heads ablated in one layer."""
         return tuple(head for at, head in self.heads if at == layer)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What some removals cost over one text: one piece of a scan, complete by itself.
+    """What some ablations cost over one text: one piece of a scan, complete by itself.
 
     text: index of the text.
-    variants: index of each removal among those of the scan.
-    metrics: (removals,) float64 for each metric that the model and the text have.
+    variants: index of each ablation among those of the scan.
+    metrics: (ablations,) float64 for each metric that the model and the text have.
     baseline: the clean model's own numbers on this text; ``loss`` in nats per token, where the
         model has one, and ``logit_diff`` where it was asked for.
-    errors: where other texts stand in, the standard error over their draws, as ``metrics``.
-    token_losses: (removals, tokens) or None: how much worse each token is predicted, in nats;
+    errors: where values come from other texts, the standard error over their draws, as ``metrics``.
+    token_losses: (ablations, tokens) or None: how much worse each token is predicted, in nats;
         NaN for a token that is not predicted, such as the first.
     """
 

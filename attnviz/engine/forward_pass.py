@@ -13,6 +13,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
+from attnviz.engine.hook_points import hooked
 from attnviz.engine.observer import Observer
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.third_party import running
@@ -185,8 +186,5 @@ def _short_vocabulary(module: Any) -> Iterator[None]:
             return None
         return (args[0][:, -1:],)
 
-    hook = head.register_forward_pre_hook(last_token)
-    try:
+    with hooked(head.register_forward_pre_hook(last_token)):
         yield
-    finally:
-        hook.remove()

@@ -7,8 +7,7 @@ pass for all heads. First order only: a hint which heads to measure, never the a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -22,10 +21,7 @@ from attnviz.engine.scan.plan import is_causal, require_own
 from attnviz.errors import UsageError
 from attnviz.records import Input
 
-__all__ = ["Reduction", "gradient_importance"]
-
-Reduction = Literal["text", "batch"]
-"""Take the absolute value for each text and then the mean, or of the mean over the texts."""
+__all__ = ["gradient_importance"]
 
 _IGNORED = -100
 """In place of the word at a position that predicts none."""
@@ -36,17 +32,14 @@ def gradient_importance(
     inputs: Sequence[Input],
     *,
     replacements: Replacements | None = None,
-    reduction: Reduction = "text",
-    removed: Collection[tuple[int, int]] = (),
-    normalise: bool = False,
+    ablated: Collection[tuple[int, int]] = (),
     on_progress: Callable[[int, int], None] | None = None,
     enough: Callable[[], bool] = lambda: False,
 ) -> dict[tuple[int, int], float]:
     """|∂loss/∂ξ| of each (layer, head), nats per token.
 
     replacements: what a gate of zero would put in the head's place; None is zero.
-    removed: (layer, head) pairs whose gates are zero already; their own slope is there as well.
-    normalise: divide by the layer's L2 norm, as Molchanov et al. 2017 do.
+    ablated: (layer, head) pairs whose gates are zero already; their own slope is there as well.
     on_progress: called as (done, total) in texts.
     enough: asked after each text; True leaves out those that follow.
 
@@ -61,9 +54,7 @@ def gradient_importance(
         if not model.ours:
             with torch.inference_mode(), model.hook_points.borrowed():
                 require_own(model, given)
-        gradient = _gradient(model, given, replacements, removed)
-        if reduction == "text":
-            gradient = gradient.abs()
+        gradient = _gradient(model, given, replacements, ablated).abs()
         total = gradient if total is None else total + gradient
         if on_progress is not None:
             on_progress(done, len(inputs))
@@ -71,32 +62,21 @@ def gradient_importance(
             break
     if total is None:
         raise UsageError("no text to take a gradient over: expected at least one")
-    scores = dict(zip(_places(model), (total.abs() / done).tolist(), strict=True))
-    return _normalised(scores) if normalise else scores
+    return dict(zip(_places(model), (total / done).tolist(), strict=True))
 
 
 def _places(model: PatchableModel) -> list[tuple[int, int]]:
     return [(layer, head) for layer, heads in model.heads.items() for head in range(heads)]
 
 
-def _normalised(scores: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
-    squares: dict[int, float] = {}
-    for (layer, _), score in scores.items():
-        squares[layer] = squares.get(layer, 0.0) + score * score
-    return {
-        (layer, head): score / squares[layer] ** 0.5 if squares[layer] else 0.0
-        for (layer, head), score in scores.items()
-    }
-
-
 def _gradient(
     model: PatchableModel,
     given: Input,
     replacements: Replacements | None,
-    removed: Collection[tuple[int, int]],
+    ablated: Collection[tuple[int, int]],
 ) -> Tensor:
     """∂loss/∂ξ of every head over one text, in the order of ``_places``."""
-    gates = _Gates(model, replacements, removed)
+    gates = _Gates(model, replacements, ablated)
     runs = _runs(model, given)
     total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
     with (
@@ -149,13 +129,13 @@ class _Gates:
         self,
         model: PatchableModel,
         replacements: Replacements | None,
-        removed: Collection[tuple[int, int]],
+        ablated: Collection[tuple[int, int]],
     ) -> None:
         self._kind = model.kind
         self._replacements = replacements
         self._gates = {
             layer: torch.tensor(
-                [float((layer, head) not in removed) for head in range(heads)],
+                [float((layer, head) not in ablated) for head in range(heads)],
                 device=model.device,
                 requires_grad=True,
             )

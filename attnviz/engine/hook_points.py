@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.observer import Observer, hand_over
@@ -25,6 +26,7 @@ __all__ = [
     "LostTrackError",
     "OwnHookPoints",
     "enclosing_block",
+    "hooked",
     "is_linear",
     "linear_maps",
     "observe_hook_points",
@@ -85,6 +87,15 @@ class HookPoints(Protocol):
         ...
 
 
+@contextmanager
+def hooked(handle: RemovableHandle) -> Iterator[None]:
+    """Take a hook away again."""
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 class CallCounter:
     """Tells which point a call belongs to by counting the calls of a pass.
 
@@ -112,11 +123,8 @@ class CallCounter:
         def restart(module: nn.Module, args: tuple[Any, ...]) -> None:
             self._next = 0
 
-        hook = self._root.register_forward_pre_hook(restart)
-        try:
+        with hooked(self._root.register_forward_pre_hook(restart)):
             yield
-        finally:
-            hook.remove()
 
     def edit(self, module: nn.Module, outputs: Tensor) -> Tensor:
         """Hand over the outputs (batch, token, head, dim) of the next call, made in ``module``.

@@ -92,10 +92,10 @@ def observe_torch(
     if cells is not None and not in_blocks:
         _require_room(model, len(inputs), tokens)
     forward = plan_pass(whole, wanted_kinds(observer, whole), ids, decoder_input_ids=target_ids)
-    if cells is None or (norms is None and not in_blocks):
-        observe_pass(forward, observer, cells=cells)
+    if cells is not None and in_blocks:
+        _observe_blocks(forward, observer, cells, norms)
     else:
-        _observe_values(forward, observer, cells, norms, in_blocks=in_blocks)
+        observe_pass(forward, observer, cells=cells, norms=norms)
 
 
 def transformers_of(model: Model) -> TransformersModel:
@@ -137,19 +137,29 @@ def observe_transformers(
 
 
 @torch.inference_mode()
-def observe_pass(forward: ForwardPass, observer: Observer, *, cells: int | None = None) -> None:
-    """The same for a pass that is planned already."""
+def observe_pass(
+    forward: ForwardPass,
+    observer: Observer,
+    *,
+    cells: int | None = None,
+    norms: ValueNorms | None = None,
+) -> None:
+    """The same for a pass that is planned already.
+
+    norms: those of the values are handed over as well; they are seen where attention is looked up.
+    """
     seen: set[tuple[Kind, int]] = set()
 
     def answer(watch: WatchedCall) -> Attended:
         wanted = observer.wants(watch.kind, watch.layer)
-        if not wanted and _prefers_own(watch.call):
+        if not wanted and norms is None and _prefers_own(watch.call):
             return watch.call.own()
+        norm = _norms_of(watch, norms) if wanted else None
         output, weights = watch.eager()
         if wanted:
             forward.check(watch.kind, weights)
             assert weights is not None
-            hand_over(observer, watch.kind, watch.layer, weights, cells=cells)
+            hand_over(observer, watch.kind, watch.layer, weights, norm, cells=cells)
             seen.add((watch.kind, watch.layer))
         return output, weights
 
@@ -157,6 +167,8 @@ def observe_pass(forward: ForwardPass, observer: Observer, *, cells: int | None 
         with suppress(IncompleteError):
             watched(forward, answer)
             return
+    if norms is not None:
+        raise _values_unseen(forward)
     # From the beginning, by what the model reports; but nothing is told twice.
     _observe_reported(forward, observer, cells, seen)
 
@@ -225,57 +237,45 @@ def _check_rows(name: str, weights: Tensor) -> None:
         )
 
 
-def _observe_values(
-    forward: ForwardPass,
-    observer: Observer,
-    cells: int,
-    norms: ValueNorms | None,
-    *,
-    in_blocks: bool,
+def _observe_blocks(
+    forward: ForwardPass, observer: Observer, cells: int, norms: ValueNorms | None
 ) -> None:
-    """One pass that sees the values as well: in blocks, or eagerly for their norms.
+    """One pass that recomputes the weights of each call in blocks.
 
-    UnsupportedError where attention is not looked up, or not of all layers.
+    UnsupportedError where attention is not looked up, or is no plain softmax.
     """
-    name = type(forward.model).__name__
-    if not uses_interface(forward.model):
-        raise UnsupportedError(f"{name} computes attention by itself: its values cannot be seen.")
 
-    def norms_of(watch: WatchedCall) -> Tensor | None:
-        call = watch.call
-        if norms is None:
-            return None
-        return norms.of(watch.kind, watch.layer, call.query.shape[1], call.value)
-
-    def eagerly(watch: WatchedCall) -> Attended:
-        wanted = observer.wants(watch.kind, watch.layer)
-        norm = norms_of(watch) if wanted else None
-        output, weights = watch.eager()
-        if wanted:
-            forward.check(watch.kind, weights)
-            assert weights is not None
-            hand_over(observer, watch.kind, watch.layer, weights, norm, cells=cells)
-        return output, weights
-
-    def by_blocks(watch: WatchedCall) -> Attended:
+    def answer(watch: WatchedCall) -> Attended:
         call, last = watch.call, None
         if observer.wants(watch.kind, watch.layer):
-            norm = norms_of(watch)
-            norm_of_text = None if norm is None else to_numpy(norm)
+            norm = _norms_of(watch, norms)
+            of_texts = [None] * len(call.query) if norm is None else to_numpy(norm)
             for last in _plain_blocks(call, cells):
                 start, weights = last
                 for text, block in enumerate(weights):
-                    moved = None if norm_of_text is None else norm_of_text[text]
-                    observer.observe(text, watch.kind, watch.layer, start, to_numpy(block), moved)
+                    rows = to_numpy(block)
+                    observer.observe(text, watch.kind, watch.layer, start, rows, of_texts[text])
         output, _ = call.own()
         if last is not None:
             watch.check.weights(call, *last, output)
         return output, None
 
     try:
-        watched(forward, by_blocks if in_blocks else eagerly, in_blocks=in_blocks)
+        watched(forward, answer, in_blocks=True)
     except IncompleteError as error:
-        raise UnsupportedError(f"{name} has attention that cannot be observed.") from error
+        raise _values_unseen(forward) from error
+
+
+def _norms_of(watch: WatchedCall, norms: ValueNorms | None) -> Tensor | None:
+    call = watch.call
+    if norms is None:
+        return None
+    return norms.of(watch.kind, watch.layer, call.query.shape[1], call.value)
+
+
+def _values_unseen(forward: ForwardPass) -> UnsupportedError:
+    name = type(forward.model).__name__
+    return UnsupportedError(f"{name} computes attention by itself: its values cannot be seen.")
 
 
 def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor]]:
@@ -336,7 +336,7 @@ def _agree(
     forward = plan_pass(model, kinds, ids, decoder_input_ids=targets)
     observe_pass(forward, eager, cells=_TRIAL_CELLS)
     try:
-        _observe_values(forward, blocks, _TRIAL_CELLS, None, in_blocks=True)
+        _observe_blocks(forward, blocks, _TRIAL_CELLS, None)
     except UnsupportedError:
         return False
     return eager.equal(blocks, _TOLERANCE.get(model.dtype, _HALF_TOLERANCE))

@@ -1,27 +1,36 @@
 """How every kind of model hands over its attention: some queries of one text at a time.
 
-A whole matrix is one block.
+A whole matrix is one block. What its weights are made of is handed over apart: queries, keys, a
+scale, what is hidden, and the softmax.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import attention_scores, softmax
 from attnviz.records import Kind, LayerWeights, ModelInfo
 
 __all__ = [
     "BLOCK_CELLS",
     "KeepWeights",
+    "ObserveHeads",
     "Observer",
+    "QueriesKeys",
     "hand_over",
     "no_numbers",
+    "products",
     "rows_of_a_block",
+    "softmaxed",
     "to_numpy",
 ]
+
+Floats = NDArray[np.floating]
 
 BLOCK_CELLS = 2**20
 """Weights of a block, all heads and texts together: 4 MB as float32."""
@@ -84,14 +93,14 @@ def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS)
     return max(1, cells // (texts * heads * keys))
 
 
-def to_numpy(weights: Any) -> NDArray[np.floating]:
+def to_numpy(weights: Any) -> Floats:
     """A torch tensor or NumPy array as NumPy, float64 kept and everything narrower as float32."""
     if hasattr(weights, "detach"):
         weights = weights.detach()
         if weights.element_size() < 4:  # NumPy has no bfloat16
             weights = weights.float()
         weights = weights.cpu().numpy()
-    array: NDArray[np.floating] = np.asarray(weights)
+    array: Floats = np.asarray(weights)
     return array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
 
 
@@ -135,8 +144,49 @@ class KeepWeights:
         return tuple(self._layers[layer] for layer in sorted(self._layers))
 
 
-def no_numbers(info: ModelInfo, arrays: Iterable[NDArray[np.floating]]) -> tuple[str, ...]:
+def no_numbers(info: ModelInfo, arrays: Iterable[Floats]) -> tuple[str, ...]:
     """A note where a model has overflowed, or was broken from the start."""
     if not any(np.isnan(array).any() for array in arrays):
         return ()
     return (f"some weights are not numbers: their cells stay blank{info.overflow_advice}",)
+
+
+@dataclass(frozen=True, eq=False)
+class QueriesKeys:
+    """The queries and keys of one layer over one text.
+
+    layer: from 0.
+    query, key: (heads, token, head_dim), one key head a query head, as they are multiplied.
+    scale: what the model multiplies their products with.
+    bias: (1 or heads, query, key), what it adds to the scaled products, -inf where a query does not
+        see a key; None where nothing is added.
+    """
+
+    layer: int
+    query: Floats
+    key: Floats
+    scale: float
+    bias: Floats | None = None
+
+    def head(self, head: int) -> tuple[Floats, Floats, Floats | None]:
+        """Query and key (token, head_dim) and bias (query, key) of one head."""
+        bias = self.bias
+        if bias is not None:
+            bias = bias[head if len(bias) > 1 else 0]
+        return self.query[head], self.key[head], bias
+
+
+ObserveHeads = Callable[[QueriesKeys], None]
+
+
+def products(query: Floats, key: Floats) -> Floats:
+    """The bare scores q·k: (..., query, head_dim) and (..., key, head_dim) to (..., query, key)."""
+    scores: Floats = attention_scores(query, key, 1.0)
+    return scores
+
+
+def softmaxed(scores: Floats, scale: float, bias: Floats | None = None) -> Floats:
+    """The weights (..., query, key) of bare scores: softmax(scores · scale + bias) over keys."""
+    scaled = scores * scale
+    weights: Floats = softmax(scaled if bias is None else scaled + bias)
+    return weights

@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass, require_token_ids
-from attnviz.engine.hook_points import HookPoints, Intervention, LostTrackError, OwnHookPoints
+from attnviz.engine.hook_points import (
+    HookPoints,
+    Intervention,
+    LostTrackError,
+    OwnHookPoints,
+    hooked,
+)
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
@@ -31,7 +37,6 @@ __all__ = [
     "PatchableModel",
     "Untouched",
     "open_patchable",
-    "patchable_decoder",
     "patchable_transformers",
     "probe_of",
     "require_two",
@@ -199,7 +204,18 @@ def open_patchable(model: Model, kind: Kind, given: Input) -> PatchableModel:
         checkpoint = model.checkpoint
         decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors)
         dtype = torch.float64 if model.info.dtype == "float64" else torch.float32
-        return patchable_decoder(decoder.to(dtype).eval().requires_grad_(False))
+        decoder = decoder.to(dtype).eval().requires_grad_(False)
+        device = decoder.norm.weight.device
+        return PatchableModel(
+            root=decoder,
+            stack=decoder.norm,
+            head=decoder.lm_head,
+            kind="self",
+            hook_points=OwnHookPoints(decoder),
+            inputs=lambda given: {"ids": torch.tensor([given.ids], device=device)},
+            options={},
+            ours=True,
+        )
     if isinstance(model, TransformersModel):
         return patchable_transformers(model.model, kind, given, _mask_id(model))
     raise UnsupportedError(f"no way to remove heads from a {type(model).__name__}")
@@ -211,21 +227,6 @@ def _mask_id(model: TransformersModel) -> int | None:
         if isinstance(number, int):
             return number
     return None
-
-
-def patchable_decoder(decoder: TorchDecoder) -> PatchableModel:
-    """The library's own decoder."""
-    device = decoder.norm.weight.device
-    return PatchableModel(
-        root=decoder,
-        stack=decoder.norm,
-        head=decoder.lm_head,
-        kind="self",
-        hook_points=OwnHookPoints(decoder),
-        inputs=lambda given: {"ids": torch.tensor([given.ids], device=device)},
-        options={},
-        ours=True,
-    )
 
 
 def patchable_transformers(
@@ -295,11 +296,8 @@ def _stack(model: PreTrainedModel, probe: ForwardPass) -> nn.Module:
 def _noting_call(module: nn.Module) -> Iterator[list[nn.Module]]:
     """Yields a list that holds the module once it was called."""
     called: list[nn.Module] = []
-    hook = module.register_forward_pre_hook(lambda module, args: called.append(module))
-    try:
+    with hooked(module.register_forward_pre_hook(lambda module, args: called.append(module))):
         yield called
-    finally:
-        hook.remove()
 
 
 def _holds(module: nn.Module, part: nn.Module | None) -> bool:

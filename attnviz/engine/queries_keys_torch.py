@@ -13,9 +13,15 @@ from torch import Tensor
 from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError
 from attnviz.engine.forward_pass import plan_pass
 from attnviz.engine.observe_torch import transformers_of
-from attnviz.engine.observer import no_numbers, to_numpy
+from attnviz.engine.observer import (
+    ObserveHeads,
+    QueriesKeys,
+    no_numbers,
+    products,
+    softmaxed,
+    to_numpy,
+)
 from attnviz.engine.passes import WatchedCall, watched
-from attnviz.engine.queries_keys import ObserveHeads, QueriesKeys, products, softmaxed
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.model import Model

@@ -66,20 +66,24 @@ def _find_registered(probe: ForwardPass) -> _Registered | None:
         watched(probe, answer)
     except IncompleteError:
         return None
-    return _Registered(probe, tuple(found)) if found else None
+    return _Registered(probe, found) if found else None
 
 
-class _Registered:
-    """Every call of an attention function in a pass of ``probe``'s module."""
+class _Points:
+    """Hook points of a pass of ``probe``'s module."""
 
-    def __init__(self, probe: ForwardPass, found: tuple[HookPoint, ...]) -> None:
+    def __init__(self, probe: ForwardPass, found: Sequence[HookPoint]) -> None:
         self._probe = probe
-        self.found = found
+        self.found = tuple(found)
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
         with borrowed(self._probe.model):
             yield
+
+
+class _Registered(_Points):
+    """Every call of an attention function."""
 
     @contextmanager
     def intervening(
@@ -112,24 +116,18 @@ def _find_projections(probe: ForwardPass) -> _Projections:
             f"{name} has {layers} layers, attention was found in {len(run.found)}: "
             f"which layers these are cannot be told"
         )
-    return _Projections(probe, tuple(run.found), run.token_axis)
+    return _Projections(probe, run.found, run.token_axis)
 
 
-class _Projections:
-    """The output projections of a pass of ``probe``'s module.
+class _Projections(_Points):
+    """The output projections.
 
     token_axis: the axis of a projection's input (1, or 0 in models that put the batch second).
     """
 
-    def __init__(self, probe: ForwardPass, found: tuple[HookPoint, ...], token_axis: int) -> None:
-        self._probe = probe
+    def __init__(self, probe: ForwardPass, found: Sequence[HookPoint], token_axis: int) -> None:
+        super().__init__(probe, found)
         self._token_axis = token_axis
-        self.found = found
-
-    @contextmanager
-    def borrowed(self) -> Iterator[None]:
-        with borrowed(self._probe.model):
-            yield
 
     @contextmanager
     def intervening(

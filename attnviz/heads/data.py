@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.csv_cells import CsvTable, csv_text
-from attnviz.draw.decimals import json_number, shortest
 from attnviz.draw.files import Writer, text_file
-from attnviz.draw.model_facts import model_facts
-from attnviz.draw.scale import visible_cells
+from attnviz.draw.palette import visible_cells
+from attnviz.draw.values import CsvTable, csv_text, json_number, model_facts, shortest
 from attnviz.heads.report import HeadsComparison
 from attnviz.records import HeadScores, HeadsReport
 

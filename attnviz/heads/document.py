@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnviz.draw.decimals import json_number
 from attnviz.draw.document import (
     WEIGHTS,
     Beside,
@@ -22,9 +21,9 @@ from attnviz.draw.document import (
     Table,
 )
 from attnviz.draw.heatmap import values_fit
-from attnviz.draw.legend import legend
-from attnviz.draw.panels import map_axes
+from attnviz.draw.panels import legend, map_axes
 from attnviz.draw.provenance import label_text, model_words, share, size_words
+from attnviz.draw.values import json_number
 from attnviz.heads.overview import overview
 from attnviz.heads.report import HeadsComparison, View
 from attnviz.heads.token_pairs import pairs_table, token_maps

@@ -8,8 +8,7 @@ from itertools import groupby
 from rich.segment import Segment
 
 from attnviz.draw.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
-from attnviz.draw.maps import small_map, small_map_cells
-from attnviz.draw.pool import pooling
+from attnviz.draw.maps import pooling, small_map, small_map_cells
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import label_text
 from attnviz.draw.theme import Theme

@@ -142,7 +142,7 @@ class RolloutReport:
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         """Everything as one JSON object, ASCII only."""
-        from attnviz.draw.model_facts import model_facts
+        from attnviz.draw.values import model_facts
         from attnviz.heads.data import weight_rows
 
         found = self.found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from attnviz.measures.registry import LABELS, label_named
 
@@ -95,6 +94,8 @@ def clear_deviations(trials: int) -> float:
 
     The more are tried, the further one of them strays by chance (Bonferroni's correction).
     """
+    from statistics import NormalDist  # brings fractions and decimals, which one text does not need
+
     return max(NormalDist().inv_cdf(1 - _FALSE_LABELS / max(trials, 1)), _DEVIATIONS)
 
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.decimals import json_number
-from attnviz.draw.model_facts import model_facts
+from attnviz.draw.values import json_number, model_facts
 from attnviz.measures.registry import STATISTICS, label_named
 from attnviz.patterns.records import PatternReport, PatternScores, Probe
 

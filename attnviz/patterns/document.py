@@ -22,9 +22,8 @@ from attnviz.draw.document import (
     Tint,
     Words,
 )
-from attnviz.draw.legend import legend
 from attnviz.draw.maps import small_map
-from attnviz.draw.panels import maps_block
+from attnviz.draw.panels import legend, maps_block
 from attnviz.draw.prose import paragraph, wrapped
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.table import ranked_block

@@ -11,16 +11,15 @@ import numpy as np
 
 from attnviz.cli.inputs import Texts, encode_texts
 from attnviz.cli.progress import Advance
-from attnviz.engine.capture import Choice, target_tokens
+from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions, Scores, Variant
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.model import Model
 from attnviz.prune.options import Measure, Removal
 from attnviz.prune.order import Bounds, Goal, goal_of, prune, random_losses
 from attnviz.prune.records import Head, PruneReport, PruneStep
 from attnviz.prune.store import PruneStore
-from attnviz.records import Tokens
 
 __all__ = ["ScanMeter", "Scanner", "prune_model"]
 
@@ -61,7 +60,7 @@ def prune_model(
     if not removal.until_loss:
         goal_of(removal, bounds, info, 0.0, index_base)  # refused before anything is measured
     work = _Work(advance)
-    targets = _targets(model, tokens)
+    targets = written_targets(model, tokens)
     scan = open_scan(model, inputs_of(tokens, targets), ScanOptions(max_memory=measure.memory))
     meter = ScanMeter(scan, len(tokens), bounds.all_heads()[0], work.add)
     if not math.isfinite(meter.baseline):
@@ -106,13 +105,6 @@ def prune_model(
         index_base=index_base,
         notes=(*scan.notes, *_notes(model, removal, steps, texts)),
     )
-
-
-def _targets(model: Model, tokens: tuple[Tokens, ...]) -> tuple[Tokens, ...]:
-    """What the decoder of an encoder–decoder writes for each text; empty for other models."""
-    if not isinstance(model, TwoStackModel) or len(model.kinds) == 1:
-        return ()
-    return tuple(target_tokens(model, text, Choice()) for text in tokens)
 
 
 def _none(removal: Removal) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.model_facts import model_facts
+from attnviz.draw.values import model_facts
 from attnviz.scaling.records import (
     BIN_EDGES,
     HIGH_WEIGHT,

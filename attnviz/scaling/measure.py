@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.capture import observe_queries_keys
-from attnviz.engine.queries_keys import QueriesKeys, products, softmaxed
+from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model
 from attnviz.records import Tokens

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.model_facts import model_facts
+from attnviz.draw.values import model_facts
 from attnviz.train.records import CorpusFacts, CurvePoint, Estimate, ModelScores, TrainedModel
 
 if TYPE_CHECKING:

@@ -113,11 +113,11 @@ _ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
 def _scored(
     decoder: NumpyDecoder, sequences: Ids, scores: Mapping[str, Formula], probe: str
 ) -> tuple[ScoredHeads, ...]:
-    """Each score of every head, and of even attention, averaged over the sequences."""
+    """Each score of every head, and of uniform attention, averaged over the sequences."""
     config, tokens = decoder.config, sequences.shape[1]
     shape = (config.layers + 1, config.heads, len(sequences))
     found = {name: np.full(shape, np.nan) for name in scores}
-    even = uniform_weights(tokens, tokens, causal=True)[None]
+    uniform = uniform_weights(tokens, tokens, causal=True)[None]
     texts = [_facts(ids) for ids in sequences]
 
     def add(layer: int, sequence: int, weights: Floats) -> None:
@@ -137,7 +137,7 @@ def _scored(
 
         decoder.run(batch, lambda layer: True, observe)
         for number in range(len(batch)):
-            add(config.layers, start + number, even)
+            add(config.layers, start + number, uniform)
     return tuple(
         ScoredHeads(
             name,

@@ -20,7 +20,7 @@ from attnviz.cli.outlet import Outlet
 from attnviz.cli.progress import spoken_time
 from attnviz.cli.terminal import as_interrupt, between_steps, messages
 from attnviz.draw.labels import visible, width
-from attnviz.draw.lock import held
+from attnviz.draw.whole_file import held
 from attnviz.train.directory import clean_directory
 from attnviz.train.recipe import Recipe
 from attnviz.train.records import CurvePoint, TrainedModel

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.decimals import json_number
-from attnviz.draw.model_facts import model_facts
+from attnviz.draw.values import json_number, model_facts
 from attnviz.verify.records import Check, Matrix, Measure, Step, Verification
 
 if TYPE_CHECKING:

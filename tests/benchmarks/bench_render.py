@@ -16,10 +16,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from attnviz.draw.axes import Axes
-from attnviz.draw.heatmap import dense_map
+from attnviz.draw.heatmap import Axes, dense_map
+from attnviz.draw.maps import pool
 from attnviz.draw.palette import colour_table, to_hex
-from attnviz.draw.pool import pool
 from attnviz.draw.theme import Theme
 from attnviz.heads.overview import overview
 from attnviz.measures.one_text import head_scores

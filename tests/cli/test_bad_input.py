@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from attnviz import errors
-from attnviz.models import resolve
 from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat."
@@ -132,7 +131,7 @@ def test_an_architecture_that_cannot_be_observed_ends_with_5(
     def load(*_: Any) -> None:
         raise errors.UnsupportedError("the attention of 'odd' cannot be observed")
 
-    monkeypatch.setattr(resolve, "load", load)
+    monkeypatch.setattr("attnviz.models.resolve.load", load)
     assert refused(5, "heads", SENTENCE) == "the attention of 'odd' cannot be observed"
 
 
@@ -142,7 +141,7 @@ def test_the_unexpected_ends_with_1_and_shows_where_on_demand(
     def load(*_: Any) -> None:
         raise RuntimeError("first line\nsecond \x1b line")
 
-    monkeypatch.setattr(resolve, "load", load)
+    monkeypatch.setattr("attnviz.models.resolve.load", load)
     line = refused(1, "heads", SENTENCE)
     assert line == (
         "unexpected RuntimeError: first line second ␛ line (ATTNVIZ_TRACEBACK=1 shows where)"
@@ -176,6 +175,7 @@ def test_messages_fit_the_stream(refused: Refused, encoding: str) -> None:
     ("arguments", "line"),
     [
         (["head", "a"], "No such command 'head'. Did you mean 'heads'?; see 'attnviz --help'"),
+        (["heds", "a"], "No such command 'heds'. Did you mean 'heads'?"),
         (["nothing"], "No such command 'nothing'; see 'attnviz --help'"),
         (["heads", "a", "--modle", "tiny"], "No such option: --modle"),
         (["heads", "a", "--modle", "tiny"], "--model"),

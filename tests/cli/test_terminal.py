@@ -1,13 +1,14 @@
-"""The console's width and colours, from the options, the environment and the stream."""
+"""The console's width and colours, from options, environment and stream; and its signals."""
 
 from __future__ import annotations
 
 import io
+import signal
 import sys
 
 import pytest
 
-from attnviz.cli.terminal import ColourChoice, messages, open_console
+from attnviz.cli.terminal import ColourChoice, as_interrupt, messages, open_console
 from attnviz.errors import UsageError
 
 
@@ -95,3 +96,10 @@ def test_messages_are_no_terminal_in_a_pipe(surroundings: pytest.MonkeyPatch) ->
     surroundings.setattr(sys, "stderr", Stream(terminal=True))
     assert messages(quiet=False).is_terminal
     assert messages(quiet=True).quiet
+
+
+def test_a_request_to_end_interrupts_as_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), as_interrupt():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before

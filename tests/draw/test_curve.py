@@ -10,8 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.canvas import DOTS_ACROSS, DOTS_DOWN
-from attnviz.draw.curve import plot_block
+from attnviz.draw.curve import DOTS_ACROSS, DOTS_DOWN, plot_block
 from attnviz.draw.document import Curve, Mark, Plot
 from attnviz.draw.theme import Theme
 

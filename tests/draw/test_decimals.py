@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.decimals import shortest
+from attnviz.draw.values import shortest
 
 
 @given(st.lists(st.floats(-999999, 999999, width=32), min_size=1, max_size=13))

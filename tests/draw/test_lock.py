@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from attnviz.draw.lock import held
+from attnviz.draw.whole_file import held
 from attnviz.errors import UsageError
 
 TRY = """
 import sys
 from pathlib import Path
-from attnviz.draw.lock import held
+from attnviz.draw.whole_file import held
 with held(Path(sys.argv[1])):
     print("got it")
 """

@@ -15,14 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnviz.draw import plot_fonts
+from attnviz.draw import drawing_plot
 from attnviz.draw.document import Document, Group, Map, Maps
 from attnviz.draw.drawing import Cells, Drawing
-from attnviz.draw.drawing_plot import write_drawing
+from attnviz.draw.drawing_plot import Pen, write_drawing
 from attnviz.draw.figure import document_drawing
-from attnviz.draw.palette import colour_table, to_hex
-from attnviz.draw.plot_fonts import Pen
-from attnviz.draw.scale import weight_steps
+from attnviz.draw.palette import colour_table, to_hex, weight_steps
 from attnviz.draw.svg import svg_document
 from attnviz.errors import UsageError
 from attnviz.records import Tokens
@@ -159,7 +157,7 @@ def test_tokens_of_all_kinds(form: str) -> None:
 
 
 def test_a_character_without_a_font_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plot_fonts, "_upright_fonts", lambda: iter(()))
+    monkeypatch.setattr(drawing_plot, "_upright_fonts", lambda: iter(()))
     pen = Pen.for_texts(["나\x1b"])
     assert pen.text("a나\x1b") == "a<U+B098><U+001B>"
     assert pen.families == ["DejaVu Sans"]
@@ -169,7 +167,7 @@ def test_no_other_font_is_looked_for_without_need(monkeypatch: pytest.MonkeyPatc
     def refuse() -> None:
         raise AssertionError("plain text needs no other font")
 
-    monkeypatch.setattr(plot_fonts, "_upright_fonts", refuse)
+    monkeypatch.setattr(drawing_plot, "_upright_fonts", refuse)
     assert Pen.for_texts(["Grüße, мир"]).missing == frozenset()
 
 
@@ -183,9 +181,9 @@ def test_a_readers_own_settings_change_nothing() -> None:
 
 def test_pyplot_is_not_imported() -> None:
     code = (
-        "import io, sys; from attnviz.draw import drawing_plot, plot_fonts; "
+        "import io, sys; from attnviz.draw import drawing_plot; "
         "from matplotlib.backends.backend_agg import FigureCanvasAgg; "
-        "plot_fonts.Pen.for_texts(['x']); print('matplotlib.pyplot' in sys.modules)"
+        "drawing_plot.Pen.for_texts(['x']); print('matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

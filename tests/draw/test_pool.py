@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.pool import block_starts, pool, pooling
+from attnviz.draw.maps import block_starts, pool, pooling
 
 sizes = st.integers(1, 23)
 

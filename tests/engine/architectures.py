@@ -251,6 +251,20 @@ def small_model(name: str, attention: str | None = None, seed: int = 0) -> PreTr
     return model
 
 
+def state_of(model: PreTrainedModel) -> list[Any]:
+    """All that observing and ablating must leave as it was, module by module."""
+    return [
+        (
+            module.training,
+            set(vars(module)),
+            len(module._forward_hooks) + len(module._forward_pre_hooks),
+            [parameter.requires_grad for parameter in module.parameters(recurse=False)],
+            getattr(getattr(module, "config", None), "_attn_implementation", None),
+        )
+        for module in model.modules()
+    ]
+
+
 def inputs_of(name: str, source: int = 11, target: int = 7) -> dict[str, torch.Tensor]:
     """Random token ids, without special ones, for one text."""
     generator = torch.Generator().manual_seed(3)

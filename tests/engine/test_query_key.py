@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnviz.engine.capture import observe_queries_keys
-from attnviz.engine.queries_keys import QueriesKeys, products, softmaxed
+from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention

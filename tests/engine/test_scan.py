@@ -18,7 +18,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Tokens
 
 from .ablation_loop import loop_metrics, outputs_without
-from .architectures import small_model
+from .architectures import small_model, state_of
 from .scans import IDS, every, measured, torch_scan
 
 OTHER = tuple(reversed(IDS))
@@ -309,9 +309,7 @@ def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
     model = small_model(name)
     model.train()
     next(model.children()).eval()
-    training = [module.training for module in model.modules()]
-    before = [set(vars(module)) for module in model.modules()]
-    implementation = model.config._attn_implementation
+    before = state_of(model)
     scan = torch_scan(model, mask=96)
 
     def stop(*args, **kwargs):
@@ -320,22 +318,19 @@ def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
     monkeypatch.setattr("attnviz.engine.scan.unembedding.Unembedding.compare", stop)
     with pytest.raises(StopError):
         measured(scan, every(scan))
-    assert [module.training for module in model.modules()] == training
-    assert [set(vars(module)) for module in model.modules()] == before
-    assert model.config._attn_implementation == implementation
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert state_of(model) == before
     assert not torch.is_inference_mode_enabled()
 
 
 def test_between_two_pieces_the_model_is_as_it_was(monkeypatch):
     monkeypatch.setattr(scan_torch, "_TOKENS_ON_CPU", 1)
     model = small_model("gpt2")
+    before = state_of(model)
     scan = torch_scan(model)
     pieces = scan.scan(0, every(scan), range(9))
     next(pieces)
-    assert model.config._attn_implementation == "sdpa"
+    assert state_of(model) == before
     assert not torch.is_inference_mode_enabled()
-    assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_a_text_that_does_not_fit_is_refused_with_the_figure():

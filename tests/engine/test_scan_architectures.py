@@ -10,7 +10,7 @@ from attnviz.engine.effects import METRICS, Variant
 from attnviz.engine.patchable import patchable_transformers
 
 from .ablation_loop import MASK, PROJECTIONS, heads_of, loop_metrics, outputs_without
-from .architectures import ARCHITECTURES, inputs_of, small_model
+from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
 from .scans import input_of, torch_scan
 
 CASES = [(name, kind) for name, kinds in PROJECTIONS.items() for kind in kinds]
@@ -24,19 +24,6 @@ def layers_of(name, kind):
     return ARCHITECTURES[name].layers
 
 
-def settings(model):
-    return (
-        [module.training for module in model.modules()],
-        [set(vars(module)) for module in model.modules()],
-        [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()],
-        [
-            module.config._attn_implementation
-            for module in model.modules()
-            if hasattr(getattr(module, "config", None), "_attn_implementation")
-        ],
-    )
-
-
 def short_inputs(name):
     # The loop over masked models runs once for each word.
     masked = ARCHITECTURES[name].stack == "encoder"
@@ -46,7 +33,7 @@ def short_inputs(name):
 @everywhere
 def test_every_metric_of_every_head_equals_the_loop(name, kind):
     model, (inputs, masked) = small_model(name), short_inputs(name)
-    before = settings(model)
+    before = state_of(model)
     scan = torch_scan(model, [input_of(inputs)], kind=kind, mask=MASK, pair=(5, 7))
     pairs = heads_of(name, kind, layers_of(name, kind))
     assert [(layer, head) for layer, some in scan.heads.items() for head in range(some)] == pairs
@@ -60,7 +47,7 @@ def test_every_metric_of_every_head_equals_the_loop(name, kind):
         expected = loop_metrics(model, name, kind, heads, variants[index].heads, inputs, masked)
         found = {metric: float(values[place]) for metric, values in piece.metrics.items()}
         assert found == pytest.approx(expected, rel=0, abs=TOLERANCE), variants[index]
-    assert settings(model) == before
+    assert state_of(model) == before
 
 
 @everywhere

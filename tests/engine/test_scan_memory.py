@@ -35,8 +35,8 @@ def test_views_and_parameters_are_not_counted():
 def test_how_many_removals_fit():
     cpu = torch.device("cpu")
     room = room_for(1000, 500, cpu, 20_000, 7)
-    assert room.removals == (20_000 - 500) // 1250 - 1
-    assert room.needed(room.removals) <= 20_000 < room.needed(room.removals + 1)
+    assert room.ablations == (20_000 - 500) // 1250 - 1
+    assert room.needed(room.ablations) <= 20_000 < room.needed(room.ablations + 1)
     with pytest.raises(UsageError, match=r"7 tokens takes 3\.00 kB"):
         room_for(1000, 500, cpu, 2999, 7)
 

@@ -7,17 +7,9 @@ import torch
 
 from attnviz.engine.observe_torch import observe_transformers
 
-from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
+from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
 
 everywhere = pytest.mark.parametrize("name", ARCHITECTURES)
-
-
-def implementations(model):
-    return [module.config._attn_implementation for module in model.modules() if has_config(module)]
-
-
-def has_config(module):
-    return hasattr(getattr(module, "config", None), "_attn_implementation")
 
 
 @torch.inference_mode()
@@ -30,18 +22,14 @@ def test_every_kind_and_layer_is_equal_and_the_model_is_as_before(name, recorder
     if ARCHITECTURES[name].registered:
         monkeypatch.delattr("attnviz.engine.observe_torch._observe_reported")
     model, inputs = small_model(name), inputs_of(name)
-    before, named = logits(model, inputs), implementations(model)
-    attributes = [set(module.__dict__) for module in model.modules()]
-    hooks = [len(module._forward_hooks) for module in model.modules()]
+    before, state = logits(model, inputs), state_of(model)
     observer = recorder()
     observe_transformers(model, observer, **inputs)
     expected = eager_attentions(name, **inputs)
     assert observer.seen.keys() == expected.keys()
     for place, weights in expected.items():
         assert torch.equal(observer.seen[place], weights), place
-    assert implementations(model) == named
-    assert [set(module.__dict__) for module in model.modules()] == attributes
-    assert [len(module._forward_hooks) for module in model.modules()] == hooks
+    assert state_of(model) == state
     assert torch.equal(logits(model, inputs), before)
 
 

@@ -28,7 +28,7 @@ from attnviz.engine.observe_torch import observe_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models import attention_interface
 
-from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
+from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
 
 LOOK_UP = AttentionInterface.get_interface
 
@@ -50,16 +50,11 @@ def test_a_raising_observer_leaves_the_model_as_it_was(name):
     model, inputs = small_model(name), inputs_of(name)
     model.train()
     next(model.children()).eval()
-    training = [module.training for module in model.modules()]
-    assert set(training) == {True, False}
-    gradients = [parameter.requires_grad for parameter in model.parameters()]
-    named = model.config._attn_implementation
+    before = state_of(model)
+    assert {module.training for module in model.modules()} == {True, False}
     with pytest.raises(StopError):
         observe_transformers(model, Raises(), **inputs)
-    assert [module.training for module in model.modules()] == training
-    assert [parameter.requires_grad for parameter in model.parameters()] == gradients
-    assert model.config._attn_implementation == named
-    assert not any(module._forward_hooks for module in model.modules())
+    assert state_of(model) == before
     assert attention_interface._answer.get() is None
     assert AttentionInterface.get_interface is LOOK_UP
 

@@ -43,12 +43,10 @@ def test_files_are_written_though_nobody_reads(
 def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnviz.heads import data
-
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(data, "write_heads_csv", fail)
+    monkeypatch.setattr("attnviz.heads.data.write_heads_csv", fail)
     done = run("heads", "the cat", "--save", "a.csv", "--save", "b.json")
     assert done.code == 3
     assert done.out.startswith("tiny")
@@ -127,7 +125,7 @@ def test_memory_that_runs_out_on_the_way(refused: Refused, monkeypatch: pytest.M
     def full(*arguments: Any) -> None:
         raise MemoryError("Unable to allocate 107. GiB")
 
-    monkeypatch.setattr("attnviz.heads.command._reports", full)
+    monkeypatch.setattr("attnviz.models.resolve.load", full)
     line = refused(2, "heads", "abc")
     assert line == ("out of memory: Unable to allocate 107. GiB; ask for less, or shorten the text")
 
@@ -140,7 +138,7 @@ def test_a_device_that_runs_out_of_memory(
     def full(*arguments: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. " * 50)
 
-    monkeypatch.setattr("attnviz.heads.command._reports", full)
+    monkeypatch.setattr("attnviz.models.resolve.load", full)
     line = refused(2, "heads", "abc")
     assert line.startswith("the device is out of memory: CUDA out of memory. Tried to allocate 9")
     assert line.endswith("ask for less, shorten the text, or take --device cpu")

@@ -17,11 +17,6 @@ NO_SIZES = (0, -1, 10**30, 1.5, math.nan, math.inf, True, "x", [], {"a": 1})
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        (
-            {"model_type": ["llama"]},
-            "['llama']: expected the name of a model type",
-        ),
-        ({"architectures": {"a": 1}}, "expected a list of class names"),
         ({"num_hidden_layers": 0}, "num_hidden_layers = 0: expected a whole number of 1"),
         ({"num_hidden_layers": -1}, "num_hidden_layers = -1: expected a whole number of 1"),
         ({"model_type": "mistral", "sliding_window": -1}, "sliding_window = -1"),

@@ -188,7 +188,7 @@ def test_a_full_disk_takes_no_help(
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals as POSIX has them")
-@pytest.mark.parametrize("ending", ["npz", "png", "pdf"])
+@pytest.mark.parametrize("ending", ["npz", "png"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_file_that_was_begun_is_thrown_away(
     program: Sequence[str],
@@ -197,11 +197,10 @@ def test_a_file_that_was_begun_is_thrown_away(
     number: signal.Signals,
     ending: str,
 ) -> None:
-    slow = (  # a disk that takes its time over the first bytes
-        "import time; from attnviz.heads import data;"
-        "plain, write = data.array_files, lambda stream: time.sleep(60);"
-        "data.array_files = lambda *a: {**plain(*a), '.ENDING': write};"
-    ).replace("ENDING", ending)
+    slow = (  # a disk that takes its time over what it is given
+        "import os, time; plain = os.replace;"
+        "os.replace = lambda *names: time.sleep(60) or plain(*names);"
+    )
     with subprocess.Popen(
         [*program[:-1], slow + program[-1], "heads", SENTENCE, "-q", "--save", f"a.{ending}"],
         env=environment,

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.measures import scores as measures
 from attnviz.sweep.tasks import (
     BEGINNING,
     DUPLICATE,
@@ -26,6 +25,8 @@ from attnviz.sweep.tasks import (
     named_task,
 )
 from attnviz.sweep.training import weight_on
+
+from ..conftest import measured
 
 TOKENS = 11
 
@@ -186,13 +187,13 @@ def weights() -> np.ndarray:
     return np.asarray(raw / raw.sum(-1, keepdims=True))
 
 
-def test_they_are_the_measures_of_analysis(samples: Samples, weights: np.ndarray) -> None:
+def test_they_are_the_measures_of_heads(samples: Samples, weights: np.ndarray) -> None:
     ids = samples.ids[0, :-1].tolist()
     for pattern, expected in (
-        (back(1), measures.previous(weights[0])),
-        (FIRST, measures.first(weights[0])),
-        (DUPLICATE, measures.duplicate(weights[0], ids)),
-        (INDUCTION, measures.induction(weights[0], ids)),
+        (back(1), measured("previous", weights[0])),
+        (FIRST, measured("first", weights[0])),
+        (DUPLICATE, measured("duplicate", weights[0], ids)),
+        (INDUCTION, measured("induction", weights[0], ids)),
     ):
         found = weight_on(pattern.keys(samples), weights)
         assert found == pytest.approx(expected), pattern.name

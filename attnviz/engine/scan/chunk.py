@@ -41,7 +41,7 @@ class Request:
 
     given: the text.
     pair: the answer's and the foil's token ids, or None.
-    directions: seed of the control, None to remove.
+    directions: seed of the control, None to ablate.
     plain: the final hidden states (1, token, width) of a run that nobody watches, to hold the clean
         row against; None where a text of this length class was compared before.
     """
@@ -55,9 +55,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What some removals cost over one text.
+    """What some ablations cost over one text.
 
-    metrics: (removal,) each. token_losses: (removal, token), NaN where none is predicted.
+    metrics: (ablation,) each. token_losses: (ablation, token), NaN where none is predicted.
     """
 
     metrics: dict[Metric, NDArray[np.float64]]
@@ -82,7 +82,7 @@ class _Run:
 def score_chunk(
     plan: ScanPlan, request: Request, variants: Sequence[Variant], replacements: Replacements | None
 ) -> Chunk:
-    """Measure removals that are ``ordered``, all in one pass where the model allows it.
+    """Measure ablations that are ``ordered``, all in one pass where the model allows it.
 
     Raises UsageError for a text that is too short for a loss, LostTrackError where the batch does
     not end as the model does that nobody watches, UnsupportedError where a single run does not.
@@ -147,13 +147,13 @@ def _check_clean_row(plan: ScanPlan, request: Request, row: Tensor) -> None:
 
 
 def _no_ops(plan: ScanPlan, hidden: Tensor, variants: Sequence[Variant]) -> list[int]:
-    """The removals that change nothing at all, of which rounding may have made something."""
+    """The ablations that change nothing at all, of which rounding may have made something."""
     rounding = _ALMOST_NOTHING.get(hidden.dtype, _ALMOST_NOTHING_HALF)
     largest = hidden[0].abs().max() * rounding
     candidates = [
         index
-        for index, removed in enumerate(hidden[1:])
-        if bool((removed - hidden[0]).abs().max() <= largest)
+        for index, ablated in enumerate(hidden[1:])
+        if bool((ablated - hidden[0]).abs().max() <= largest)
     ]
     return [index for index in candidates if is_no_op(plan, variants[index])]
 
@@ -188,7 +188,7 @@ def _ends(
     request: Request,
     mask: int | None,
 ) -> list[Tensor]:
-    """The rows (1 + removal, width) from which answer and foil are read: at the text's end.
+    """The rows (1 + ablation, width) from which answer and foil are read: at the text's end.
 
     A masked model answers where the text itself holds its mask token, otherwise in place of the
     last word.
@@ -210,7 +210,7 @@ def _answers(
     variants: Sequence[Variant],
     replacements: Replacements | None,
 ) -> ForwardOutput:
-    """The clean run in row 0 and each removal in a row of its own."""
+    """The clean run in row 0 and each ablation in a row of its own."""
 
     def intervention(rows: Mapping[int | None, Variant]) -> HeadAblation:
         return HeadAblation(plan.model.kind, rows, replacements, request.directions)
@@ -231,7 +231,7 @@ def _answers(
 
 
 def _output_metrics(hidden: Tensor, positions: Positions) -> dict[Metric, NDArray[np.float64]]:
-    """Mean squared difference and 1 − cosine of hidden states (1 + removal, token, width)."""
+    """Mean squared difference and 1 − cosine of hidden states (1 + ablation, token, width)."""
     if positions == "last":
         hidden = hidden[:, -1:]
     clean = hidden[0].float()
@@ -239,10 +239,10 @@ def _output_metrics(hidden: Tensor, positions: Positions) -> dict[Metric, NDArra
     size = max(1, _CHUNK // (4 * clean.numel()))
     squares: list[Tensor] = []
     cosines: list[Tensor] = []
-    for removed in (part.float() for part in torch.split(hidden[1:], size)):
-        squares.append((removed - clean).square().mean((1, 2)))
+    for ablated in (part.float() for part in torch.split(hidden[1:], size)):
+        squares.append((ablated - clean).square().mean((1, 2)))
         # Half the squared distance of unit vectors is one minus their cosine, without cancelling.
-        apart = torch.nn.functional.normalize(removed, dim=-1) - unit
+        apart = torch.nn.functional.normalize(ablated, dim=-1) - unit
         cosines.append(apart.square().sum(-1).mean(1) / 2)
     return {"output_mse": _numpy(torch.cat(squares)), "output_cosine": _numpy(torch.cat(cosines))}
 

@@ -1,4 +1,4 @@
-"""How much memory a pass holds at most, and so how many removals fit into one.
+"""How much memory a pass holds at most, and so how many ablations fit into one.
 
 The peak is measured on one text without ablations: everything that grows does so by the row.
 Elementwise work on a large batch is bound by memory: transformers' own spelling of the tanh
@@ -56,13 +56,13 @@ class Room:
     fixed: int
 
     @property
-    def removals(self) -> int | None:
-        """How many removals fit beside the clean row; None for any number."""
+    def ablations(self) -> int | None:
+        """How many ablations fit beside the clean row; None for any number."""
         return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
 
-    def needed(self, removals: int) -> int:
-        """Bytes of a pass with so many removals."""
-        return self.fixed + self.row * (1 + removals)
+    def needed(self, ablations: int) -> int:
+        """Bytes of a pass with so many ablations."""
+        return self.fixed + self.row * (1 + ablations)
 
 
 def room_for(
@@ -72,12 +72,12 @@ def room_for(
 
     unembedding: bytes that comparing may hold.
     tokens: of the text, to be named where it does not fit.
-    Raises UsageError where not even one removal fits.
+    Raises UsageError where not even one ablation fits.
     """
     free = free_memory(device)
     limit = max_memory if max_memory is not None else free and int(free * _SHARE)
     room = Room(limit, max(1, int(row * _MARGIN)), unembedding)
-    if room.removals is not None and room.removals < 1:
+    if room.ablations is not None and room.ablations < 1:
         where = "--max-memory allows" if max_memory is not None else f"{device} can spare"
         raise UsageError(
             f"one removal over {tokens:,} tokens takes {byte_text(room.needed(1))}, "

@@ -72,7 +72,7 @@ class TorchScan:
     ) -> Iterator[Scores]:
         """Measure the ``wanted`` ones of ``variants`` over one text, a chunk at a time.
 
-        on_progress: told after each chunk how many removals it had.
+        on_progress: told after each chunk how many ablations it had.
         """
         for variant in variants:
             check_heads(self._model, variant.heads)
@@ -103,11 +103,11 @@ class TorchScan:
 
     def gradients(
         self,
-        removed: Collection[tuple[int, int]] = (),
+        ablated: Collection[tuple[int, int]] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, int], float]:
         """First-order importance of each (layer, head) over all texts; ``gradient_importance``."""
-        check_heads(self._model, removed)
+        check_heads(self._model, ablated)
         replacements = None
         if self._options.mode == "mean":
             with self._open():
@@ -116,7 +116,7 @@ class TorchScan:
             self._model,
             self._inputs,
             replacements=replacements,
-            removed=removed,
+            ablated=ablated,
             on_progress=on_progress,
         )
 
@@ -144,7 +144,7 @@ class TorchScan:
         tokens = len(given.ids), len(given.target or ())
         if tokens not in self._rooms:
             self._rooms[tokens] = self._room(plan, given, wanted)
-        fits = self._rooms[tokens].removals
+        fits = self._rooms[tokens].ablations
         device = self._model.device.type
         wished = max(1, _TOKENS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
         return wished if fits is None else min(wished, fits)
@@ -172,15 +172,15 @@ class TorchScan:
         if self._options.mode == "zero":
             return [None]
         if self._options.mode == "resample":
-            found = resampled(
+            draws, fitted = resampled(
                 self._model, given, self._references, self._options.draws, self._options.seed
             )
-            if found.cut or found.shorter:
+            if fitted:
                 self._note(
                     "reference texts that were longer than a text were cut to its length, "
                     "shorter ones were left out"
                 )
-            return found.draws
+            return draws
         if self._options.per_position:
             # The text's own length decides which positions are needed.
             by_decoder = self._model.kind in ("decoder", "cross")

@@ -73,7 +73,7 @@ class OwnScan:
 
     def gradients(
         self,
-        removed: Collection[tuple[int, int]] = (),
+        ablated: Collection[tuple[int, int]] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, int], float]:
         """Refused: without words there is no loss."""
@@ -142,10 +142,10 @@ class OwnScan:
         return self._model.head_outputs(text.cut(length))
 
 
-def _differences(clean: Floats, removed: Floats) -> tuple[Floats, Floats]:
+def _differences(clean: Floats, ablated: Floats) -> tuple[Floats, Floats]:
     """Of each token the mean squared difference, and 1 − cosine."""
-    square = np.square(removed - clean).mean(-1)
-    apart = _unit(removed) - _unit(clean)
+    square = np.square(ablated - clean).mean(-1)
+    apart = _unit(ablated) - _unit(clean)
     return square, np.square(apart).sum(-1) / 2
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.ablation import HeadAblation, Replacements
 from attnviz.engine.effects import Positions, Variant
-from attnviz.engine.hook_points import LostTrackError
+from attnviz.engine.hook_points import LostTrackError, hooked
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
 from attnviz.engine.plain_pass import ends_alike, length_class, not_its_own
 from attnviz.engine.scan.expansion import (
@@ -50,7 +50,7 @@ ENDING = 2
 """Tokens at a text's end that predict: its last token, and what follows it."""
 
 _UNLIKE = 8.0
-"""What takes the place of a removed head in a trial: far from anything that a head puts out."""
+"""What takes the place of an ablated head in a trial: far from anything that a head puts out."""
 
 _FAR = 1_000.0
 """A logit beyond every soft cap that could be felt."""
@@ -64,13 +64,13 @@ class ScanPlan:
     """What a scan makes use of.
 
     model: what is scanned.
-    strategy: how to grow the batch; None where it cannot grow and removals run one at a time.
+    strategy: how to grow the batch; None where it cannot grow and ablations run one at a time.
     calls: the block calls of a pass. entries: the one around each point of the pass.
     unembedding: how logits come from hidden states; None without a language model's head.
     causal: whether a token's hidden state sees no later token.
     probe: the few tokens it was tried on. hidden: the final hidden states of these.
     ends_short: whether the last block can go on with the ``ENDING`` alone; False if not tried.
-    no_op: which removals were found to change nothing, or something.
+    no_op: which ablations were found to change nothing, or something.
     """
 
     model: PatchableModel
@@ -138,7 +138,7 @@ def class_of(given: Input) -> int:
 
 
 def ordered(model: PatchableModel, variants: Sequence[Variant]) -> list[int]:
-    """The variants' indices in the order in which their first removals happen in a pass."""
+    """The variants' indices in the order in which their first ablations happen in a pass."""
     first = [_first_point(model, variant) for variant in variants]
     return sorted(range(len(variants)), key=first.__getitem__)
 
@@ -168,7 +168,7 @@ def run_expanded(
 
 
 def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
-    """Whether nothing of the removed heads is read: whatever they put out, not a bit changes.
+    """Whether nothing of the ablated heads is read: whatever they put out, not a bit changes.
 
     Rows of a batch round differently, so that a scan alone cannot tell nothing from rounding.
     """
@@ -220,11 +220,8 @@ def _replaced_input(head: nn.Linear, rows: Tensor) -> Iterator[None]:
     def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (rows[None].to(args[0].dtype), *args[1:])
 
-    hook = head.register_forward_pre_hook(enter)
-    try:
+    with hooked(head.register_forward_pre_hook(enter)):
         yield
-    finally:
-        hook.remove()
 
 
 def is_causal(model: PatchableModel, probe: Input) -> bool:
@@ -244,7 +241,7 @@ def _other_end(probe: Input) -> Input:
 
 
 def _trials(model: PatchableModel) -> list[Variant]:
-    """A removal in the first layer, one in the last, and both together, as they are ``ordered``."""
+    """An ablation in the first layer, one in the last, and both together, ``ordered``."""
     layers = list(model.heads)
     trials = [Variant(((layer, model.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))

@@ -1,7 +1,7 @@
-"""The exact scan: what each removal costs over each text, for every kind of model.
+"""The exact scan: what each ablation costs over each text, for every kind of model.
 
-Removing head h of layer L changes nothing before layer L, so one forward pass carries many
-removals and the answer is that of ablating them one at a time.
+Ablating head h of layer L changes nothing before layer L, so one forward pass carries many
+ablations and the answer is that of ablating them one at a time.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Scan(Protocol):
 
     def gradients(
         self,
-        removed: Collection[tuple[int, int]] = (),
+        ablated: Collection[tuple[int, int]] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, int], float]:
-        """First-order importance of each (layer, head) over all texts, some heads removed already.
+        """First-order importance of each (layer, head) over all texts, some heads ablated already.
 
         See ``gradient_importance``; UsageError where the model has no loss.
         """

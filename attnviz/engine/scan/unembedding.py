@@ -2,7 +2,7 @@
 
 With p the clean probabilities and δ the differences of the logits, both over the vocabulary:
 
-    μ = Σ p·δ = (p W)·(hidden′ − hidden),     KL(clean ‖ removed) = log(1 + Σ p·(exp(δ − μ) − 1))
+    μ = Σ p·δ = (p W)·(hidden′ − hidden),     KL(clean ‖ ablated) = log(1 + Σ p·(exp(δ − μ) − 1))
 
 and the loss changes by KL + μ − δ of the token that came. Differences do not cancel: what changes
 nothing costs exactly zero.
@@ -33,12 +33,12 @@ _CLEAN_BYTES = 48_000_000
 
 @dataclass(frozen=True)
 class Comparison:
-    """Removals against the clean run, in float32.
+    """Ablations against the clean run, in float32.
 
     loss: (position,) clean cross-entropy in nats; NaN where no token is wanted.
-    loss_delta: (removal, position), removed minus clean; NaN where no token is wanted.
-    kl: (removal, position), KL(clean ‖ removed) in nats.
-    flips: (removal, position), whether the likeliest token is another.
+    loss_delta: (ablation, position), ablated minus clean; NaN where no token is wanted.
+    kl: (ablation, position), KL(clean ‖ ablated) in nats.
+    flips: (ablation, position), whether the likeliest token is another.
     """
 
     loss: Tensor
@@ -79,28 +79,28 @@ class Unembedding:
         return torch.cat(parts, -1)
 
     def logit_difference(
-        self, clean: Tensor, removed: Tensor, answer: int, foil: int
+        self, clean: Tensor, ablated: Tensor, answer: int, foil: int
     ) -> tuple[float, Tensor]:
-        """logit(answer) − logit(foil) of a clean row (width,); its change in (removal, width)."""
+        """logit(answer) − logit(foil) of a clean row (width,); its change in (ablation, width)."""
         logits = self.logits(clean[None])[0]
         before = float(logits[answer] - logits[foil])
-        change = _wide(removed) - _wide(clean)
+        change = _wide(ablated) - _wide(clean)
         if self.own is None:
             weight = _wide(self.weight[[answer, foil]])
             return before, change @ (weight[0] - weight[1])
-        after = self.logits(removed)
+        after = self.logits(ablated)
         moved = after[:, answer] - after[:, foil] - before
         return before, moved.masked_fill((change == 0).all(-1), 0)
 
-    def compare(self, clean: Tensor, removed: Tensor, wanted: Tensor) -> Comparison:
-        """Hold removals (removal, position, width) against the clean run (position, width).
+    def compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> Comparison:
+        """Hold ablations (ablation, position, width) against the clean run (position, width).
 
         wanted: (position,) the token that came next, -1 where none is known.
         """
         vocabulary = self.weight.shape[0]
         at_once = max(1, min(len(clean), _CLEAN_BYTES // (12 * vocabulary)))
         parts = [
-            self._compare(clean[some], removed[:, some], wanted[some])
+            self._compare(clean[some], ablated[:, some], wanted[some])
             for some in _slices(len(clean), at_once)
         ]
         return Comparison(
@@ -111,23 +111,23 @@ class Unembedding:
             ),
         )
 
-    def _compare(self, clean: Tensor, removed: Tensor, wanted: Tensor) -> Comparison:
+    def _compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> Comparison:
         state = _Clean.of(self.logits(clean), wanted)
         mean_weight = None if self.own else self._weight_mean(state.chances)
         rows = self._tile(clean.device)[0]
         if self.own is not None:
             rows = max(1, min(rows, _CLEAN_BYTES // (8 * self.weight.shape[0])))
         parts = []
-        for some in _slices(len(removed), max(1, rows // len(clean))):
-            change = _wide(removed[some]) - _wide(clean)
+        for some in _slices(len(ablated), max(1, rows // len(clean))):
+            change = _wide(ablated[some]) - _wide(clean)
             if mean_weight is None:
-                tile = self._own_changes(removed[some], change, state)
+                tile = self._own_changes(ablated[some], change, state)
                 mean = (tile * state.chances).sum(-1)
                 found = _against(state, iter([(slice(0, tile.shape[-1]), tile)]), mean)
             else:
                 mean = (change * mean_weight).sum(-1)
                 found = _against(state, self._changes(change), mean)
-            parts.append(self._repaired(found, state, clean, removed[some]))
+            parts.append(self._repaired(found, state, clean, ablated[some]))
         loss_delta, kl, flips = (torch.cat(each) for each in zip(*parts, strict=True))
         loss_delta = loss_delta.masked_fill(~state.known, torch.nan)
         return Comparison(state.loss, loss_delta, kl, flips)
@@ -142,30 +142,30 @@ class Unembedding:
         return mean
 
     def _changes(self, change: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """δ of (removal, position, width), vocabulary slice by slice, each in the same buffer."""
-        removals, positions, width = change.shape
+        """δ of (ablation, position, width), vocabulary slice by slice, each in the same buffer."""
+        ablations, positions, width = change.shape
         flat, buffer = change.reshape(-1, width), None
         for words in self._words(change.device):
             weight = _wide(self.weight[words]).T
             if buffer is None or buffer.shape[1] != weight.shape[1]:
                 buffer = flat.new_empty(len(flat), weight.shape[1])
             torch.mm(flat, weight, out=buffer)
-            yield words, buffer.view(removals, positions, -1)
+            yield words, buffer.view(ablations, positions, -1)
 
-    def _own_changes(self, removed: Tensor, change: Tensor, state: _Clean) -> Tensor:
-        """δ of (removal, position, width) over the whole vocabulary."""
-        logits = self.logits(removed.flatten(0, 1)).view(*change.shape[:2], -1)
+    def _own_changes(self, ablated: Tensor, change: Tensor, state: _Clean) -> Tensor:
+        """δ of (ablation, position, width) over the whole vocabulary."""
+        logits = self.logits(ablated.flatten(0, 1)).view(*change.shape[:2], -1)
         # The clean row was projected in another batch, which may round otherwise.
         same = (change == 0).all(-1, keepdim=True)
         return (logits - state.logits).masked_fill(same, 0)
 
-    def _repaired(self, found: _Found, state: _Clean, clean: Tensor, removed: Tensor) -> _Found:
+    def _repaired(self, found: _Found, state: _Clean, clean: Tensor, ablated: Tensor) -> _Found:
         """The same, with the rows that left the range of float32 computed by their logits."""
         loss_delta, kl, flips = found
         beyond = torch.isnan(loss_delta).nonzero()
         for rows in _slices(len(beyond), max(1, _CLEAN_BYTES // (8 * self.weight.shape[0]))):
             some, at = beyond[rows], beyond[rows, 1]
-            moved = self.logits(removed[some[:, 0], at])
+            moved = self.logits(ablated[some[:, 0], at])
             scores = torch.log_softmax(moved, -1)
             before = torch.log_softmax(state.logits[at], -1)
             word = state.wanted[at, None]
@@ -215,10 +215,10 @@ class _Clean:
 
 
 def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor) -> _Found:
-    """Loss change, KL and flips of shape (removal, position); NaN where float32 does not reach.
+    """Loss change, KL and flips of shape (ablation, position); NaN where float32 does not reach.
 
-    tiles: δ (removal, position, word) of one slice of the vocabulary after the other; overwritten.
-    mean: Σ p·δ (removal, position).
+    tiles: δ (ablation, position, word) of one slice of the vocabulary after the other; overwritten.
+    mean: Σ p·δ (ablation, position).
     """
     expansion = torch.zeros_like(mean)
     largest = torch.full_like(mean, -torch.inf)

@@ -1,0 +1,106 @@
+"""Values in the files for programs: the shortest decimals, plain texts, the model's own facts.
+
+Weights are the shortest decimals that read back as the same float32: at most nine digits; trying
+9, 8, 7 and 6 on whole arrays is several times as fast as asking every number for its own text.
+
+A text in CSV stands as it is, so that a reader gets it back, even where a spreadsheet would take
+it for a formula: nothing is put before ``=cmd``. Only what acts on a terminal through ``cat``, or
+breaks a row, is written as in JSON: ``\\u001b`` for escape, ``\\u000d`` for a carriage return,
+and ``\\u005c`` for a backslash that begins such a text by itself. ``\\u`` and four hex digits
+are always that, so that replacing them gives every text back. Line feeds and tabs stand.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+__all__ = ["CsvTable", "csv_text", "json_number", "model_facts", "shortest"]
+
+
+def model_facts(info: ModelInfo) -> dict[str, Any]:
+    """Where the numbers come from, as JSON values; None for what an array does not tell."""
+    known = not info.is_array
+    return {
+        "name": info.name,
+        "revision": info.revision,
+        "dtype": info.dtype,
+        "layers": info.layers if known else None,
+        "heads": info.heads,
+        "kv_heads": info.kv_heads if known else None,
+        "head_dim": info.head_dim if known else None,
+        "architecture": info.architecture if known else None,
+        "weights": info.weights,
+        "seed": info.seed,
+        "device": info.device if known else None,
+        "notes": list(info.notes),
+    }
+
+
+_ACTING = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"|\\(?=u[0-9a-f]{4})"
+)
+
+
+def csv_text(text: str) -> str:
+    """A text whose control and direction characters are written out; see the module."""
+    return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+class CsvTable:
+    """Writes rows, the texts in them as ``csv_text`` gives them."""
+
+    def __init__(self, stream: SupportsWrite[str]) -> None:
+        self._writer = csv.writer(stream, lineterminator="\n")
+
+    def writerow(self, cells: Iterable[object]) -> None:
+        self._writer.writerow(csv_text(cell) if isinstance(cell, str) else cell for cell in cells)
+
+    def writerows(self, rows: Iterable[Iterable[object]]) -> None:
+        for row in rows:
+            self.writerow(row)
+
+
+_EXACT_POWER = 22
+"""10**22 is the largest power of ten that a float64 holds exactly."""
+
+
+def json_number(value: float | None) -> float | None:
+    """A number that JSON has; None for what was not measured or is not finite."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    """float64 numbers, same shape, whose ``repr`` is the shortest that gives ``values`` back.
+
+    float64 input is returned as it is: its ``repr`` is that already. Numbers of a million and more
+    read back as well, but may keep a digit too many.
+    """
+    exact = values.astype(np.float64)
+    if values.dtype != np.float32:
+        return exact
+    found = exact.copy()
+    tiny = np.isfinite(exact) & (exact != 0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        exponent = np.floor(np.log10(np.abs(exact)))
+        for digits in (9, 8, 7, 6):
+            power = 10.0 ** np.clip(digits - 1 - exponent, 0, _EXACT_POWER)
+            rounded = np.rint(exact * power) / power
+            same = rounded.astype(np.float32) == values
+            found = np.where(same, rounded, found)
+            tiny &= ~same
+    # Below 1e-13 the powers of ten are not exact; such weights are few.
+    found[tiny] = [float(str(value)) for value in values[tiny]]
+    return found
