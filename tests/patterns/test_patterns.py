@@ -256,7 +256,7 @@ def test_help(run: Any) -> None:
         (2, ["--target", "b"], "--target is the decoder's text"),
         (2, ["--layer", "9"], f"no layer 9: this model has layers 0 to {LAYERS - 1}"),
         (2, ["--head", "L1H9"], "no head 9: this model has heads 0 to 3"),
-        (2, ["--save", "a.xyz"], "end it in one of .json, .csv, .svg, .html, .png, .pdf, .txt"),
+        (2, ["--save", "a.xyz"], "end it in one of .json, .csv, .md, .txt, .html, .svg, .png"),
         (3, ["--save", "no/a.csv"], "there is no directory no"),
         (2, ["--top", "0"], "'--top'"),
         (2, ["--width", "10"], "--width is 10 columns"),
