@@ -213,7 +213,7 @@ def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, 
     if not one:
         least, most = (f"{end:.3g}" for end in (seen.min(), seen.max()))
         notes.append(
-            f"rows sum to {least if least == most else f'{least} to {most}'}, not to one: traits "
+            f"rows sum to {least if least == most else f'{least} to {most}'}, not to one: labels "
             "and entropy are of rows divided by their sums"
         )
     if limit != 1:

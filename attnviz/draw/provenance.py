@@ -45,9 +45,9 @@ def label_words(scores: HeadScores) -> list[str]:
     if label is NO_LABEL:
         return [label.name]
     words = [f"{label.name} {share(label.score)}"]
-    words += [f"even spread {share(label.base_rate)}"] * (label.name != "spread")
+    words += [f"uniform {share(label.base_rate)}"] * (label.name != "spread")
     if sinks(scores):
-        words.append(f"rests on the first token {share(scores.scores['first'] or 0.0)}")
+        words.append(f"first token {share(scores.scores['first'] or 0.0)}")
     return [*words, *([] if entropy is None else [f"entropy {entropy:.2f} nats"])]
 
 

@@ -134,7 +134,7 @@ def _single(report: HeadsReport, view: View) -> Iterator[Group]:
         yield Group([_full(drawn, report, view)])
         return
     yield Group([_overview(report, None)])
-    title = "The most telling heads"
+    title = "The most distinctive heads"
     if report.sorted_by is not None:
         title = f"The first {len(report.notable)} by {report.sorted_by.replace('_', ' ')}"
     drawn = [_map(report, report.scores(*place)) for place in report.notable]
@@ -254,8 +254,8 @@ def _scores(found: HeadsComparison, names: list[list[str]]) -> Table:
         Column("head", right=False),
         *[Column("key/value head")] * grouped,
         *[Column("attention", right=False)] * several,
-        Column("trait", right=False),
-        *map(Column, ("score", "even spread", *(name.replace("_", " ") for name in measures))),
+        Column("label", right=False),
+        *map(Column, ("score", "uniform", *(name.replace("_", " ") for name in measures))),
         *[Column("moved")] * several,
     ]
     rows = []

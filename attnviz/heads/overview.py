@@ -68,7 +68,7 @@ def _cells(report: HeadsReport, lines: int, columns: int, theme: Theme) -> tuple
 
 
 def _named(report: HeadsReport, entry: HeadScores, lines: int, columns: int, theme: Theme) -> Block:
-    """A map between its name and its trait."""
+    """A map between its name and its label."""
     weights = report.weights(entry.layer, entry.head)
     drawn = small_map(weights, lines, columns, report.record.causal, theme)
     name = [Segment(report.name(entry.layer, entry.head), BOLD)]
@@ -135,7 +135,7 @@ def _grid(
 def _lettered(
     report: HeadsReport, entry: HeadScores, lines: int, columns: int, theme: Theme
 ) -> Block:
-    """A map with the letter of its trait at the upper right corner."""
+    """A map with the letter of its label at the upper right corner."""
     weights = report.weights(entry.layer, entry.head)
     drawn = small_map(weights, lines, columns, report.record.causal, theme)
     mark = Block((text_line((entry.label.letter, BOLD)),), _GAP)
@@ -147,4 +147,4 @@ def _labels(report: HeadsReport, room: int, theme: Theme) -> Block:
     counts = Counter((entry.label.letter, entry.label.name) for entry in report.heads)
     ranked = sorted(counts.items(), key=lambda item: -item[1])
     parts = [(f"{letter} {name} in {count}", False) for (letter, name), count in ranked]
-    return Block(tuple(wrapped([("traits", False), *parts], room, theme)), room)
+    return Block(tuple(wrapped([("labels", False), *parts], room, theme)), room)

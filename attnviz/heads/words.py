@@ -141,7 +141,7 @@ def explanation(found: HeadsComparison) -> list[str]:
         + ".",
         *kind_reading([each.record for each in reports]),
         "The shade grows with the square root of the weight, so that small weights can be seen.",
-        "The word or letter beside a map is its trait: the pattern that stands out most against "
+        "The word or letter beside a map is its label: the pattern that stands out most against "
         "attention spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
     ]
     entries = [(each, entry) for each in reports for entry in each.heads]

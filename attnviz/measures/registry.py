@@ -240,7 +240,7 @@ UNLABELLED: Mapping[str, Measure] = {
         "spread",
         "statistic",
         MEASURES["normalised_entropy"].text,
-        "spreads its attention widely; the score is its entropy, 1 is even",
+        "spreads its attention widely; the score is its entropy, 1 is uniform",
         "-",
     ),
     "peaked": Measure(

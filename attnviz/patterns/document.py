@@ -243,7 +243,7 @@ def _unmeasured(report: PatternReport, name: str) -> Table:
 
 _STATISTICS = (
     "Statistics of every head; the bar is how evenly it spreads its attention (entropy over that "
-    "of even attention)"
+    "of uniform attention)"
 )
 
 

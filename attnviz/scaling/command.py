@@ -115,7 +115,7 @@ def scaling(
     loading: Loading,
     output: Output,
 ) -> None:
-    """Soften the same scores with and without the scale 1/√d_k, and compare the weights."""
+    """Take the softmax of the same scores with and without 1/√d_k, and compare the weights."""
     from attnviz.cli.outlet import open_outlet
 
     if source.from_model:
@@ -153,7 +153,7 @@ def _of_random_vectors(vectors: RandomVectors, seed: int, outlet: Outlet) -> Sca
     samples = vectors.samples if vectors.samples is not None else 100
     needed = needed_bytes(vectors.sizes, seq, samples)
     require_room(_NEEDED, needed, "choose a smaller --d-k, --seq or --samples")
-    with scanning("softening scores", outlet.notices) as advance:
+    with scanning("softmax of the scores", outlet.notices) as advance:
         return random_scaling(vectors.sizes, seq, samples, seed, advance)
 
 

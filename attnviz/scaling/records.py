@@ -1,4 +1,4 @@
-"""What crosses the layers when scores are softened with and without the scale 1/√d_k.
+"""What crosses the layers when scores go through the softmax with and without the scale 1/√d_k.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1 and its footnote: the product of a
 query and a key whose d_k entries are independent with mean 0 and variance 1 has variance d_k.
@@ -27,7 +27,7 @@ HIGH_WEIGHT = 0.9
 """A weight above this leaves next to nothing for the other keys."""
 
 VANISHED = 0.01
-"""Below this norm of the softmax's Jacobian next to no gradient passes; even attention over n keys
+"""Below this norm of the softmax's Jacobian next to no gradient passes; uniform attention over n keys
 has √(n − 1)/n."""
 
 MEASURES = (

@@ -21,7 +21,7 @@ __all__ = [
 
 LABELS = {
     "score_variance": "variance of the scores",
-    "normalised_entropy": "entropy (1 is even)",
+    "normalised_entropy": "entropy (1 is uniform)",
     "largest_weight": "largest weight",
     "weights_above": "weights above 0.9",
     "queries_above": "queries with one above 0.9",
@@ -222,7 +222,7 @@ def bars_legend(report: ScalingReport) -> str:
         "bins to a power of ten; the first bar holds all below 1e-8 and may be cut at the top "
         "of the chart. Both charts of a pair have one vertical scale, and whatever is not empty is "
         "drawn. "
-        f"{errors}{source}Entropy is over that of even attention; the Jacobian's norm is "
+        f"{errors}{source}Entropy is over that of uniform attention; the Jacobian's norm is "
         "‖diag(p) − p pᵀ‖ (Frobenius), mean over queries."
     )
 
@@ -235,7 +235,7 @@ def explanation(report: ScalingReport) -> list[str]:
     paragraphs = [
         "How to read this: attention compares a query with every key by the sum of the products "
         "of their d_k entries (the score), and the softmax turns the scores of a query into "
-        "weights that sum to one. Here the same scores are softened twice: bare, and times the "
+        "weights that sum to one. Here the same scores go through the softmax twice: bare, and times the "
         "scale.",
         "Variance: a sum of d_k independent products of variance 1 has variance d_k, so bare "
         "scores grow with the width of a head. Times 1/√d_k they have variance 1 at any width.",

@@ -22,7 +22,7 @@ attention weights · given as a float64 array · 2 heads · 3 tokens
 text   The cat sat
 
 H0 · previous .90   H1 · spread 1.0
-even spread .42     entropy 0.60 nats
+uniform .42         entropy 0.60 nats
 entropy 0.21 nats
     The cat sat         The cat sat
 The ████            The ████
@@ -39,7 +39,7 @@ TWO_HEADS = [
 
 
 def test_a_screen() -> None:
-    # previous of H0: the mean of 1 and 0.8; even spread 1/2 and 1/3: .42. Entropy over queries:
+    # previous of H0: the mean of 1 and 0.8; uniform 1/2 and 1/3: .42. Entropy over queries:
     # (0 + 0 + 0.639) / 3 and (0 + ln 2 + ln 3) / 3.
     assert str(attnviz.heatmap(TWO_HEADS, "The cat sat")) == SCREEN
 
@@ -209,7 +209,7 @@ def test_strange_tokens_do_nothing(rows: Rows) -> None:
 
 def test_many_heads_get_an_overview_and_the_most_telling(rows: Rows) -> None:
     drawn = str(attnviz.heatmap(rows(11, 7, 7)))
-    assert "The most telling heads" in drawn
+    assert "The most distinctive heads" in drawn
     assert "H10" in drawn
     assert "L0" not in drawn
 

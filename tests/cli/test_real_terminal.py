@@ -90,10 +90,10 @@ def test_the_first_answer(screen, columns: int) -> None:
     named = [line for line in below if line.startswith("L")]
     assert [line.split()[0] for line in named] == [f"L{layer}" for layer in range(LAYERS)]
     assert all(line[start] == "▀" for line in named for start in starts)  # each head's map
-    legend = next(row for row, line in enumerate(lines) if line.startswith("traits"))
+    legend = next(row for row, line in enumerate(lines) if line.startswith("labels"))
     assert legend < _FIRST_LINES
     assert all(word in text for word in WORDS)
-    assert "The most telling heads" in text
+    assert "The most distinctive heads" in text
     assert "weight" in text
     assert len(colours(shown)) > 30
     used = [len(line) for line in rows(shown)]

@@ -92,7 +92,7 @@ def test_the_table_has_every_score(reports: Reports) -> None:
     report = reports(heads=(4, 4), kv_heads=2)
     (table,) = parts(document(report), Table)
     titles = [column.title for column in table.columns]
-    assert titles[:5] == ["head", "key/value head", "trait", "score", "even spread"]
+    assert titles[:5] == ["head", "key/value head", "label", "score", "uniform"]
     assert len(table.rows) == 8
     scores, cells = report.heads[5], table.rows[5].cells
     assert cells[:3] == ["L1H1", "0", scores.label.name]

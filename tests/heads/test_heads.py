@@ -32,7 +32,7 @@ def test_the_whole_answer(run: Any) -> None:
     below = result.lines[top + 1 : result.lines.index("", top)]
     named = [line for line in below if line.startswith("L")]
     assert [line.split()[0] for line in named] == [f"L{layer}" for layer in range(LAYERS)]
-    assert "The most telling heads" in result.out
+    assert "The most distinctive heads" in result.out
     assert len(titles(result.out)) == 3
     assert "\x1b" not in result.out
     assert max(map(len, result.lines)) <= 100

@@ -35,7 +35,7 @@ def twelve(reports: Reports) -> HeadsReport:
 def test_twelve_by_twelve_heads_fit_one_screen(
     twelve: HeadsReport, theme: Theme, screen: Callable[..., Block]
 ) -> None:
-    above = screen(twelve, theme=theme, width=120).plain.partition("The most telling heads")[0]
+    above = screen(twelve, theme=theme, width=120).plain.partition("The most distinctive heads")[0]
     assert above.count("\n") <= 45
     lines = above.split("\n")
     assert max(map(cell_len, lines)) <= 120
@@ -147,7 +147,7 @@ def test_a_measure_that_does_not_apply_is_said_so(reports: Reports) -> None:
     assert overview(report, Theme(), 80, 40).plain.count("not measured") == 2
 
 
-def test_the_traits_are_counted(reports: Reports) -> None:
+def test_the_labels_are_counted(reports: Reports) -> None:
     report = reports(heads=(5, 5))
     counted = re.findall(r"(\S) (\w+) in (\d+)", overview(report, Theme(), 200, 40).plain)
     assert sum(int(count) for _, _, count in counted) == 10

@@ -134,7 +134,7 @@ def test_printed_rows_sum_to_one(drawn: Callable[..., str]) -> None:
 
 def test_every_head_and_token_is_on_the_screen(drawn: Callable[..., str]) -> None:
     info = Bundled().info
-    overview, _, maps = drawn("all_80").partition("The most telling heads")
+    overview, _, maps = drawn("all_80").partition("The most distinctive heads")
     assert re.findall(r"\bH\d+\b", overview) == [f"H{head}" for head in range(info.heads)]
     assert re.findall(r"^L\d+\b", overview, re.MULTILINE) == [f"L{at}" for at in range(info.layers)]
     for word in ("The", "cat", "sat", "because", "tired"):
@@ -251,10 +251,10 @@ def test_which_parts_a_screen_has(reports: Reports, screen: Screen) -> None:
         return screen(reports(**wishes), VIEWS[view], THEMES["plain"], 80, 45).plain
 
     everything = titles("all", heads=(5, 5))
-    assert "The most telling heads" in everything
-    assert "traits · " in everything
-    assert "traits · " not in titles("all", heads=(3, 3))
-    assert "traits · " not in titles("all", heads=(5, 5), selected=True)
+    assert "The most distinctive heads" in everything
+    assert "labels · " in everything
+    assert "labels · " not in titles("all", heads=(3, 3))
+    assert "labels · " not in titles("all", heads=(5, 5), selected=True)
     assert "strongest pairs" in titles("top", heads=(5, 5))
     assert "weight  ··" not in titles("top", heads=(5, 5))
     assert "looks at" in titles("token", heads=(5, 5))
