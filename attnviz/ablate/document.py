@@ -38,10 +38,11 @@ from attnviz.draw.document import (
     Table,
     Tint,
 )
-from attnviz.draw.palette import DIVERGING, diverging_steps
+from attnviz.draw.palette import DIVERGING
 from attnviz.draw.panels import maps_block
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import label_text, label_words
+from attnviz.draw.scale import diverging_steps
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens

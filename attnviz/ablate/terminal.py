@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 
 from attnviz.ablate.number_scale import NumberScale
+from attnviz.draw.axes import tick_line
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, flow, stack, text_line, widest
-from attnviz.draw.heatmap import tick_line
 from attnviz.draw.labels import at_blanks, fit, token_label, token_labels, visible, width
-from attnviz.draw.palette import DIVERGING, diverging_steps, sign_glyph, strength
+from attnviz.draw.palette import DIVERGING
 from attnviz.draw.prose import wrapped
+from attnviz.draw.scale import diverging_steps, sign_glyph, strength
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 

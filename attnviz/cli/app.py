@@ -20,7 +20,7 @@ COMMANDS = {
     "ablate": "Remove heads and measure what is lost; all of them, exactly, in one scan.",
     "prune": "Remove the least important heads for good, beside as many at random.",
     "params": "Count parameters, KV cache, operations and memory of any attention design, exactly.",
-    "scaling": "Take the softmax of the same scores with and without 1/√d_k, and compare the weights.",
+    "scaling": "Compare the softmax of the same scores with the scale 1/√d_k and without it.",
     "verify": "Prove that attention is computed right: against other libraries, or in a model.",
     "sweep": "Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn.",
     "train": "Train a small language model of the library's own attention on your texts.",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
+from attnviz.draw.axes import tick_line
 from attnviz.draw.blocks import (
     BOLD,
     DIM,
@@ -22,7 +23,6 @@ from attnviz.draw.blocks import (
     without_trailing_blanks,
 )
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint
-from attnviz.draw.heatmap import tick_line
 from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme

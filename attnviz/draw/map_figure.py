@@ -12,8 +12,9 @@ from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
 from attnviz.draw.labels import cut, token_label, token_labels, width
 from attnviz.draw.maps import cell_steps, pooling
-from attnviz.draw.palette import DIVERGING, diverging_steps
+from attnviz.draw.palette import DIVERGING
 from attnviz.draw.provenance import share
+from attnviz.draw.scale import diverging_steps
 from attnviz.records import Tokens
 
 __all__ = [

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.blocks import Block, Line
-from attnviz.draw.palette import visible_cells, weight_steps
+from attnviz.draw.scale import visible_cells, weight_steps
 from attnviz.draw.theme import Theme
 
 __all__ = ["block_starts", "cell_steps", "pool", "pooling", "small_map", "small_map_cells"]

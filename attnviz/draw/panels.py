@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from rich.segment import Segment
 
+from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import DIM, Block, Line, flow, stack, text_line
 from attnviz.draw.document import Map, Maps, Words
-from attnviz.draw.heatmap import Axes, heatmap, heatmap_width, values_fit
+from attnviz.draw.heatmap import heatmap, heatmap_width, values_fit
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import pooling, small_map, small_map_cells
-from attnviz.draw.palette import STEPS, weight_steps
+from attnviz.draw.palette import STEPS
 from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
 
 __all__ = ["legend", "map_axes", "maps_block"]

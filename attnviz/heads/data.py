@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.files import Writer, text_file
-from attnviz.draw.palette import visible_cells
-from attnviz.draw.values import CsvTable, csv_text, json_number, model_facts, shortest
+from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
+from attnviz.draw.scale import visible_cells
+from attnviz.draw.values import json_number, model_facts, shortest
 from attnviz.heads.report import HeadsComparison
 from attnviz.records import HeadScores, HeadsReport
 

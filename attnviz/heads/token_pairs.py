@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Block, stack, text_line, without_trailing_blanks
 from attnviz.draw.document import Column, Map, Maps, Row, Table, Words
-from attnviz.draw.heatmap import Axes, heatmap
+from attnviz.draw.heatmap import heatmap
 from attnviz.draw.labels import at_blanks, fit, token_labels, width, word_label
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.provenance import share

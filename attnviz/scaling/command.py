@@ -115,7 +115,7 @@ def scaling(
     loading: Loading,
     output: Output,
 ) -> None:
-    """Take the softmax of the same scores with and without 1/√d_k, and compare the weights."""
+    """Compare the softmax of the same scores with the scale 1/√d_k and without it."""
     from attnviz.cli.outlet import open_outlet
 
     if source.from_model:

@@ -27,8 +27,8 @@ HIGH_WEIGHT = 0.9
 """A weight above this leaves next to nothing for the other keys."""
 
 VANISHED = 0.01
-"""Below this norm of the softmax's Jacobian next to no gradient passes; uniform attention over n keys
-has √(n − 1)/n."""
+"""Below this norm of the softmax's Jacobian next to no gradient passes; uniform attention over n
+keys has √(n − 1)/n."""
 
 MEASURES = (
     "score_variance",

@@ -235,8 +235,8 @@ def explanation(report: ScalingReport) -> list[str]:
     paragraphs = [
         "How to read this: attention compares a query with every key by the sum of the products "
         "of their d_k entries (the score), and the softmax turns the scores of a query into "
-        "weights that sum to one. Here the same scores go through the softmax twice: bare, and times the "
-        "scale.",
+        "weights that sum to one. Here the same scores go through the softmax twice: bare, and "
+        "times the scale.",
         "Variance: a sum of d_k independent products of variance 1 has variance d_k, so bare "
         "scores grow with the width of a head. Times 1/√d_k they have variance 1 at any width.",
         "Weights: the softmax is exponential. Scores that lie 20 apart give weights that differ "

@@ -27,9 +27,9 @@ from attnviz.draw.document import (
     Words,
 )
 from attnviz.draw.labels import fit, width
-from attnviz.draw.palette import weight_steps
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import counted, share
+from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
 from attnviz.sweep.findings import findings, nats
 from attnviz.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask

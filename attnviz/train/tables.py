@@ -67,8 +67,9 @@ def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
     Raises LoadError where the file cannot be read or is no TOML, UsageError, naming the field,
     where it says something else.
     """
+    values = read_toml(path, what)
     try:
-        return _read(kind, read_toml(path, what), "", kind)
+        return _read(kind, values, "", kind)
     except UsageError as error:
         raise UsageError(f"{str(path)!r}: {error}") from error
 

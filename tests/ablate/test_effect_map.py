@@ -11,7 +11,8 @@ import pytest
 from attnviz.ablate.number_scale import NumberScale
 from attnviz.ablate.terminal import EffectGrid, effect_map
 from attnviz.draw.labels import width
-from attnviz.draw.palette import DIVERGING, colour_table, diverging_steps, sign_glyph
+from attnviz.draw.palette import DIVERGING, colour_table
+from attnviz.draw.scale import diverging_steps, sign_glyph
 from attnviz.draw.theme import Theme
 
 COLOUR, PLAIN = Theme("viridis"), Theme("viridis", colour=False)

@@ -16,7 +16,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from attnviz.draw.heatmap import Axes, dense_map
+from attnviz.draw.axes import Axes
+from attnviz.draw.heatmap import dense_map
 from attnviz.draw.maps import pool
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.theme import Theme

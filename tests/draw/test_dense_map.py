@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import Block, text_line
-from attnviz.draw.heatmap import Axes, dense_map
+from attnviz.draw.heatmap import dense_map
 from attnviz.draw.labels import token_labels
 from attnviz.draw.theme import Theme
 from attnviz.records import HeadsReport

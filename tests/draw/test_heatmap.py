@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import Block, text_line
-from attnviz.draw.heatmap import Axes, heatmap, heatmap_width
+from attnviz.draw.heatmap import heatmap, heatmap_width
 from attnviz.draw.labels import token_labels
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.theme import Theme

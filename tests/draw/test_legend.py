@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.palette import weight_steps
 from attnviz.draw.panels import legend
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import label_text, share
+from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
 from attnviz.records import HeadLabel
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.palette import visible_cells, weight_steps
+from attnviz.draw.scale import visible_cells, weight_steps
 
 
 def step(weight: float) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from attnviz.draw.values import CsvTable
+from attnviz.draw.files import CsvTable
 from attnviz.patterns.data import patterns_data, patterns_rows, write_patterns_json
 from attnviz.patterns.records import PatternReport
 from attnviz.patterns.words import percent, plain, score, short, signed

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from attnviz.draw.values import CsvTable
+from attnviz.draw.files import CsvTable
 from attnviz.models.own import OwnAttention
 from attnviz.scaling.data import scaling_data, scaling_rows
 from attnviz.scaling.measure import model_scaling, random_scaling
