@@ -247,6 +247,11 @@ class HeadScores(NamedTuple):
     scores: Mapping[str, float | None]
     label: HeadLabel
 
+    @property
+    def trait(self) -> HeadLabel:
+        """The label under its former name, for programs written with it."""
+        return self.label
+
 
 @dataclass(frozen=True)
 class HeadsReport:
