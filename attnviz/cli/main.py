@@ -12,6 +12,9 @@ __all__ = ["main"]
 # is read when NumPy is imported and does not touch torch.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Typer brings pydantic, which would search every installed package for plugins.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+
 # The package of this name fetches code from the hub; transformers uses it wherever it is there.
 vars(sys)["modules"]["kernels"] = None
 

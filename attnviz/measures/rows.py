@@ -130,8 +130,10 @@ class TextFacts:
     def orders(self) -> NDArray[np.int64]:
         """(1 + shuffles, token) ids: the text's own, then shuffled ones, special tokens kept."""
         ids = np.asarray(self.queries.ids, np.int64)
-        free = np.flatnonzero(~self.special)
         orders = np.repeat(ids[None], 1 + self.shuffles, axis=0)
+        if not self.shuffles:  # NumPy imports its generators when they are first asked for
+            return orders
+        free = np.flatnonzero(~self.special)
         generator = np.random.default_rng(len(ids))
         for order in orders[1:]:
             order[free] = ids[generator.permutation(free)]
