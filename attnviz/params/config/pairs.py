@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from attnviz.params import specs
 from attnviz.params.config.adapter import (
     MOST_LAYERS,
     Adapter,
@@ -18,19 +19,6 @@ from attnviz.params.config.adapter import (
     plain_feed_forward,
     square_attention,
     tables,
-)
-from attnviz.params.specs import (
-    AttentionSpec,
-    Buffer,
-    Dense,
-    FeedForwardSpec,
-    LayerGroup,
-    LayerSpec,
-    ModelSpec,
-    Norm,
-    Part,
-    StackSpec,
-    Table,
 )
 
 __all__ = ["PAIR_ADAPTERS"]
@@ -53,15 +41,15 @@ class _BartRow(NamedTuple):
     logits_buffer: bool = True
 
 
-def _read_bart(fields: Fields, row: _BartRow, purpose: _Purpose) -> ModelSpec:
+def _read_bart(fields: Fields, row: _BartRow, purpose: _Purpose) -> specs.ModelSpec:
     """Both stacks, which share one token table with the head."""
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
     other_vocab = fields.get("decoder_vocab_size") not in (None, vocab)
     if separate or other_vocab or not fields.flag("tie_word_embeddings"):
         raise UnclaimedError
-    ending = Dense("head", width, vocab, tied=True) if purpose == "generating" else None
-    buffers = (Buffer("logits bias", vocab),) if ending and row.logits_buffer else ()
+    ending = specs.Dense("head", width, vocab, tied=True) if purpose == "generating" else None
+    buffers = (specs.Buffer("logits bias", vocab),) if ending and row.logits_buffer else ()
     limit = fields.whole("max_position_embeddings")
     rows = None if row.positions is None else limit + row.positions
     return model(
@@ -78,17 +66,17 @@ def _bart_stack(
     side: _Side,
     rows: int | None,
     limit: int,
-    ending: Dense | None = None,
-    buffers: tuple[Buffer, ...] = (),
-) -> StackSpec:
+    ending: specs.Dense | None = None,
+    buffers: tuple[specs.Buffer, ...] = (),
+) -> specs.StackSpec:
     width = fields.whole("d_model")
     norms = [layer_norm("embedding norm", width)] if row.first_norm else []
     norms += [layer_norm("final norm", width)] if row.final_norm else []
-    return StackSpec(
+    return specs.StackSpec(
         name=side,
         groups=(_layers(fields, side),),
         causal=side == "decoder",
-        embeddings=() if rows is None else (Table("position embedding", rows, width),),
+        embeddings=() if rows is None else (specs.Table("position embedding", rows, width),),
         norms=tuple(norms),
         head=ending,
         max_positions=limit,
@@ -97,17 +85,17 @@ def _bart_stack(
     )
 
 
-def _layers(fields: Fields, side: _Side, key_bias: bool = True) -> LayerGroup:
+def _layers(fields: Fields, side: _Side, key_bias: bool = True) -> specs.LayerGroup:
     width, heads = fields.whole("d_model"), fields.whole(f"{side}_attention_heads")
     attentions = [square_attention(fields, width, heads)._replace(key_bias=key_bias)]
     if side == "decoder":
         attentions.append(attentions[0]._replace(cross=True, source_width=width))
     inner = plain_feed_forward(width, fields.whole(f"{side}_ffn_dim"))
     layer = block(*attentions, feed_forward=inner, norms=len(attentions) + 1)
-    return LayerGroup(layer, fields.whole(f"{side}_layers"))
+    return specs.LayerGroup(layer, fields.whole(f"{side}_layers"))
 
 
-def _read_whisper(fields: Fields, purpose: _Purpose) -> ModelSpec:
+def _read_whisper(fields: Fields, purpose: _Purpose) -> specs.ModelSpec:
     """Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al. 2022).
 
     Keys have no bias; the encoder's sinusoids are stored as a table that is counted.
@@ -115,15 +103,15 @@ def _read_whisper(fields: Fields, purpose: _Purpose) -> ModelSpec:
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     frames, target = fields.whole("max_source_positions"), fields.whole("max_target_positions")
     mel = fields.whole("num_mel_bins")
-    final: tuple[Norm, ...] = (layer_norm("final norm", width),)
-    listening: tuple[Part, ...] = (
-        Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
-        Dense("convolution 2", 3 * width, width, bias=True, places=frames),
-        Table("position embedding", frames, width),
+    final: tuple[specs.Norm, ...] = (layer_norm("final norm", width),)
+    listening: tuple[specs.Part, ...] = (
+        specs.Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
+        specs.Dense("convolution 2", 3 * width, width, bias=True, places=frames),
+        specs.Table("position embedding", frames, width),
     )
     return model(
         fields,
-        StackSpec(
+        specs.StackSpec(
             name="encoder",
             groups=(_layers(fields, "encoder", key_bias=False),),
             causal=False,
@@ -133,7 +121,7 @@ def _read_whisper(fields: Fields, purpose: _Purpose) -> ModelSpec:
             max_positions=frames,
             reads="source",
         ),
-        StackSpec(
+        specs.StackSpec(
             name="decoder",
             groups=(_layers(fields, "decoder", key_bias=False),),
             embeddings=tables(vocab, width, target),
@@ -146,7 +134,7 @@ def _read_whisper(fields: Fields, purpose: _Purpose) -> ModelSpec:
 
 def _read_t5(
     fields: Fields, purpose: Literal["bare", "generating", "encoder"], *, biased_layers: bool
-) -> ModelSpec:
+) -> specs.ModelSpec:
     """Both stacks, or the encoder alone.
 
     biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
@@ -158,35 +146,37 @@ def _read_t5(
     else:
         stacks.append(_t5_stack(fields, "decoder", biased_layers))
     if purpose == "generating":
-        tied = Dense("head", fields.whole("d_model"), vocab, tied=True)
+        tied = specs.Dense("head", fields.whole("d_model"), vocab, tied=True)
         stacks[-1] = stacks[-1]._replace(head=tied)
     return model(fields, *stacks, embeddings=tables(vocab, fields.whole("d_model")))
 
 
-def _t5_stack(fields: Fields, side: _Side, biased_layers: bool) -> StackSpec:
+def _t5_stack(fields: Fields, side: _Side, biased_layers: bool) -> specs.StackSpec:
     layers = fields.whole("num_layers")
     if side == "decoder":
         layers = fields.optional("num_decoder_layers") or layers
     first = _t5_layer(fields, side, biased=True)
     if biased_layers or layers == 1:
-        groups: tuple[LayerGroup, ...] = (LayerGroup(first, layers),)
+        groups: tuple[specs.LayerGroup, ...] = (specs.LayerGroup(first, layers),)
     else:
         later = _t5_layer(fields, side, biased=False)
         rest = tuple(range(1, layers)) if layers <= MOST_LAYERS else None
-        groups = (LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest))
-    return StackSpec(
+        groups = (specs.LayerGroup(first, 1, (0,)), specs.LayerGroup(later, layers - 1, rest))
+    return specs.StackSpec(
         name=side,
         groups=groups,
         causal=side == "decoder",
-        norms=(Norm("final norm", fields.whole("d_model")),),
+        norms=(specs.Norm("final norm", fields.whole("d_model")),),
         reads="source" if side == "encoder" else "target",
     )
 
 
-def _t5_layer(fields: Fields, side: _Side, *, biased: bool) -> LayerSpec:
+def _t5_layer(fields: Fields, side: _Side, *, biased: bool) -> specs.LayerSpec:
     width, heads, dim = (fields.whole(key) for key in ("d_model", "num_heads", "d_kv"))
-    biases = Table("relative positions", fields.whole("relative_attention_num_buckets"), heads)
-    plain = AttentionSpec(width, heads, heads, dim, dim)
+    biases = specs.Table(
+        "relative positions", fields.whole("relative_attention_num_buckets"), heads
+    )
+    plain = specs.AttentionSpec(width, heads, heads, dim, dim)
     attentions = [plain._replace(parts=(biases,)) if biased else plain]
     if side == "decoder":
         attentions.append(plain._replace(cross=True, source_width=width))
@@ -195,7 +185,9 @@ def _t5_layer(fields: Fields, side: _Side, *, biased: bool) -> LayerSpec:
         raise UnclaimedError
     stored = fields.get("is_gated_act")  # where it is there, the library takes it
     gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
-    inner = FeedForwardSpec(width, fields.whole("d_ff"), gated, activation=kind.split("-")[-1])
+    inner = specs.FeedForwardSpec(
+        width, fields.whole("d_ff"), gated, activation=kind.split("-")[-1]
+    )
     return block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
 
 
