@@ -10,14 +10,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from attnviz.params import specs
-from attnviz.params.config.adapter import (
-    MOST_LAYERS,
-    Adapter,
-    Fields,
-    UnclaimedError,
-    head,
-    model,
-)
+from attnviz.params.config import adapter
 
 __all__ = ["ExpertsRow", "NormKind", "Row", "Slides", "decoder_adapter"]
 
@@ -95,7 +88,7 @@ class Row(NamedTuple):
     experts: ExpertsRow | None = None
 
 
-def decoder_adapter(row: Row) -> Adapter:
+def decoder_adapter(row: Row) -> adapter.Adapter:
     """What reads the configs of a family: the bare class, and the one that predicts tokens."""
     bare, causal = f"{row.prefix}Model", f"{row.prefix}ForCausalLM"
     if row.prefix == "Gemma3":
@@ -109,23 +102,23 @@ def decoder_adapter(row: Row) -> Adapter:
         "num_local_experts": ("num_experts",),
         "sliding_window_pattern": ("_sliding_window_pattern",),
     }
-    return Adapter(classes, causal, row.defaults, spellings)
+    return adapter.Adapter(classes, causal, row.defaults, spellings)
 
 
-def _decoder(fields: Fields, row: Row, *, with_head: bool) -> specs.ModelSpec:
+def _decoder(fields: adapter.Fields, row: Row, *, with_head: bool) -> specs.ModelSpec:
     width, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
     stack = specs.StackSpec(
         name="decoder",
         groups=_groups(fields, row),
         embeddings=(specs.Table("token embedding", vocab, width),),
         norms=(_norm("final norm", width, row.norm),),
-        head=head(fields, width, row.head_bias) if with_head else None,
+        head=adapter.head(fields, width, row.head_bias) if with_head else None,
         max_positions=fields.optional("max_position_embeddings"),
     )
-    return model(fields, stack)
+    return adapter.model(fields, stack)
 
 
-def _groups(fields: Fields, row: Row) -> tuple[specs.LayerGroup, ...]:
+def _groups(fields: adapter.Fields, row: Row) -> tuple[specs.LayerGroup, ...]:
     layers = fields.whole("num_hidden_layers")
     windows, sparse = _windows(fields, row, layers), _sparse(fields, row, layers)
     if windows is None and isinstance(sparse, bool):
@@ -136,7 +129,7 @@ def _groups(fields: Fields, row: Row) -> tuple[specs.LayerGroup, ...]:
     return specs.group_layers([made[kind] for kind in kinds])
 
 
-def _windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
+def _windows(fields: adapter.Fields, row: Row, layers: int) -> list[int | None] | None:
     """The window of each layer, None for all keys; None as a whole where no layer slides."""
     if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
         return None
@@ -148,11 +141,11 @@ def _windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
     if types is None:
         return [window if _slides(fields, row.slides, layer) else None for layer in range(layers)]
     if set(types) - {_FULL, _SLIDING}:
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     return [window if kind == _SLIDING else None for kind in types]
 
 
-def _slides(fields: Fields, slides: Slides, layer: int) -> bool:
+def _slides(fields: adapter.Fields, slides: Slides, layer: int) -> bool:
     match slides:
         case "pattern":
             return (layer + 1) % fields.whole("sliding_window_pattern") != 0
@@ -168,7 +161,7 @@ def _slides(fields: Fields, slides: Slides, layer: int) -> bool:
     return slides == "every"
 
 
-def _sparse(fields: Fields, row: Row, layers: int) -> list[bool] | bool:
+def _sparse(fields: adapter.Fields, row: Row, layers: int) -> list[bool] | bool:
     """Whether each layer has experts; one answer where it is the same for all."""
     mixture = row.experts
     if mixture is None:
@@ -194,11 +187,11 @@ def _sparse(fields: Fields, row: Row, layers: int) -> list[bool] | bool:
 
 
 def _bounded(layers: int) -> None:
-    if layers > MOST_LAYERS:
-        raise UnclaimedError
+    if layers > adapter.MOST_LAYERS:
+        raise adapter.UnclaimedError
 
 
-def _layer(fields: Fields, row: Row, window: int | None, sparse: bool) -> specs.LayerSpec:
+def _layer(fields: adapter.Fields, row: Row, window: int | None, sparse: bool) -> specs.LayerSpec:
     width = fields.whole("hidden_size")
     norms = row.layer_norms
     if norms == "parallel":
@@ -211,7 +204,7 @@ def _layer(fields: Fields, row: Row, window: int | None, sparse: bool) -> specs.
     )
 
 
-def _attention(fields: Fields, row: Row, window: int | None) -> specs.AttentionSpec:
+def _attention(fields: adapter.Fields, row: Row, window: int | None) -> specs.AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
     dim = _head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
@@ -241,15 +234,15 @@ def _attention(fields: Fields, row: Row, window: int | None) -> specs.AttentionS
     )
 
 
-def _head_dim(fields: Fields, width: int, heads: int) -> int:
+def _head_dim(fields: adapter.Fields, width: int, heads: int) -> int:
     """The width of a head: its own field, else the model's width divided by the heads."""
     own = fields.optional("head_dim")
     if own is None and width % heads:
-        raise UnclaimedError  # the library may round, or refuse
+        raise adapter.UnclaimedError  # the library may round, or refuse
     return own or width // heads
 
 
-def _latent(fields: Fields) -> specs.AttentionSpec:
+def _latent(fields: adapter.Fields) -> specs.AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     bias = fields.flag("attention_bias")
     latent = specs.LatentSpec(
@@ -275,7 +268,7 @@ def _latent(fields: Fields) -> specs.AttentionSpec:
 
 
 def _feed_forward(
-    fields: Fields, row: Row, mixture: ExpertsRow | None
+    fields: adapter.Fields, row: Row, mixture: ExpertsRow | None
 ) -> specs.FeedForwardSpec | specs.ExpertsSpec:
     """The feed-forward part of a layer with or without experts."""
     width, bias = fields.whole("hidden_size"), fields.flag(row.ffn_bias)
