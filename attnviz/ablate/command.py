@@ -14,17 +14,8 @@ from attnviz.ablate.options import (
     View,
     WrittenText,
 )
+from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.options import (
-    HeadChoice,
-    IndexBase,
-    Loading,
-    Output,
-    OwnShape,
-    Texts,
-    Truncation,
-    load_options,
-)
 from attnviz.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -63,18 +54,18 @@ _LONG = 5.0
 
 @command(EXAMPLES)
 def ablate(
-    texts: Texts,
-    truncation: Truncation,
+    texts: shared.Texts,
+    truncation: shared.Truncation,
     kind: WrittenText,
-    heads: HeadChoice,
+    heads: shared.HeadChoice,
     ablation: Ablation,
     measure: Measure,
     view: View,
-    counted: IndexBase,
+    counted: shared.IndexBase,
     model: AblatedModel,
-    own: OwnShape,
-    loading: Loading,
-    output: Output,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
 ) -> None:
     """Remove heads and measure what is lost; all of them, exactly, in one scan."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
@@ -88,7 +79,7 @@ def ablate(
     from attnviz.cli.terminal import messages
     from attnviz.models.resolve import load
 
-    options = load_options(model.model, loading, model.seed, own)
+    options = shared.load_options(model.model, loading, model.seed, own)
     request = Request(heads, counted, ablation, measure, view, kind, truncation, model.seed)
     outlet = open_outlet(output)
     notices, resume = outlet.notices, measure.resume

@@ -19,25 +19,8 @@ from attnviz.ablate.terminal import (
     token_text,
 )
 from attnviz.ablate.words import about, caveats, explanation, map_title, ranking_titles
+from attnviz.draw import document as doc
 from attnviz.draw.blocks import Block, stack
-from attnviz.draw.document import (
-    Beside,
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Group,
-    HeadGrid,
-    Map,
-    Maps,
-    Note,
-    Part,
-    Row,
-    Say,
-    Scale,
-    Table,
-    Tint,
-)
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.panels import maps_block
 from attnviz.draw.prose import wrapped
@@ -49,7 +32,7 @@ from attnviz.records import Tokens
 
 __all__ = ["ablation_document", "effect_grid"]
 
-_BESIDE = Beside(44, 4, yields=True)
+_BESIDE = doc.Beside(44, 4, yields=True)
 """The columns that a map beside the ranking has at least, for its title and its legend."""
 
 _STRIP = Tokens((0,), ("nats",), (True,))
@@ -61,28 +44,28 @@ _SMALL_LINES, _SMALL_COLUMNS = 7, 15
 _MOST_SMALL, _MOST_MAPPED, _MOST_FOLLOWED = 10, 4, 3
 
 
-def ablation_document(report: AblationReport, explain: bool = False) -> Document:
+def ablation_document(report: AblationReport, explain: bool = False) -> doc.Document:
     """Everything that one run shows."""
-    map_and_ranking: list[Part] = _ranking(report)
+    map_and_ranking: list[doc.Part] = _ranking(report)
     grid = effect_grid(report)
     if grid is not None and grid.values.size > 1:
         map_and_ranking.insert(0, _map(grid, map_title(report)))
     groups = [
-        Group(about(report)),
-        Group([Note(note) for note in (*report.model.notes, *report.notes)]),
-        Group(map_and_ranking, beside=_BESIDE if len(map_and_ranking) > 1 else None),
-        Group(_together(report)),
-        Group(_patterns(report)),
-        Group(_where_it_hurts(report) if report.by_token else []),
-        Group([Say(text) for text in caveats(report)]),
-        Group([_every_ablation(report)] if report.effects else [], full=True),
+        doc.Group(about(report)),
+        doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
+        doc.Group(map_and_ranking, beside=_BESIDE if len(map_and_ranking) > 1 else None),
+        doc.Group(_together(report)),
+        doc.Group(_patterns(report)),
+        doc.Group(_where_it_hurts(report) if report.by_token else []),
+        doc.Group([doc.Say(text) for text in caveats(report)]),
+        doc.Group([_every_ablation(report)] if report.effects else [], full=True),
     ]
-    return Document(
+    return doc.Document(
         f"removed heads of {report.model.name}",
         " ".join(report.text.split()),
         groups,
-        [Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [Facts([(hint, False) for hint in report.hints])] if report.hints else (),
+        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        [doc.Facts([(hint, False) for hint in report.hints])] if report.hints else (),
     )
 
 
@@ -123,22 +106,22 @@ def _grid(
     )
 
 
-def _map(grid: EffectGrid, title: str) -> HeadGrid:
+def _map(grid: EffectGrid, title: str) -> doc.HeadGrid:
     scale = grid.scale
     steps = diverging_steps(grid.values, scale.limit)
     cells = {}
     for (row, column), value in np.ndenumerate(grid.values):
         if not math.isnan(value):
             strength = math.copysign(math.sqrt(abs(value) / (scale.limit or 1.0)), value)
-            tint = Tint(int(steps[row, column]), DIVERGING)
+            tint = doc.Tint(int(steps[row, column]), DIVERGING)
             tip = f"{grid.rows[row]}{grid.columns[column]}: {value:.6g}"
-            cells[row, column] = Cell(strength, tint, scale.text(value), tip=tip)
+            cells[row, column] = doc.Cell(strength, tint, scale.text(value), tip=tip)
 
     def screen(theme: Theme, room: int) -> Block:
         above = wrapped([(title, True)], room, theme)
         return stack([Block(tuple(above), room), effect_map(grid, theme, room)], gap=0)
 
-    return HeadGrid(
+    return doc.HeadGrid(
         grid.rows,
         grid.columns,
         cells,
@@ -149,7 +132,7 @@ def _map(grid: EffectGrid, title: str) -> HeadGrid:
     )
 
 
-def _scale(scale: NumberScale, unit: str) -> Scale:
+def _scale(scale: NumberScale, unit: str) -> doc.Scale:
     """The colour bar: the same range both ways where there are two signs."""
     first = -1.0 if scale.signed else 0.0
     ticks = [
@@ -161,13 +144,13 @@ def _scale(scale: NumberScale, unit: str) -> Scale:
         if root >= first
     ]
     start = 0 if scale.signed else 128
-    return Scale(ticks, f"{unit}{scale.times}", "colour: √size", start, palette=DIVERGING)
+    return doc.Scale(ticks, f"{unit}{scale.times}", "colour: √size", start, palette=DIVERGING)
 
 
 # The ranking ---------------------------------------------------------------------------------
 
 
-def _ranking(report: AblationReport) -> list[Part]:
+def _ranking(report: AblationReport) -> list[doc.Part]:
     """What matters most and what does harm, in one table with the same columns."""
     if report.method == "gradient":
         return [_gradients(report)]
@@ -176,26 +159,26 @@ def _ranking(report: AblationReport) -> list[Part]:
     order, (title, harm_title) = report.ranking(), ranking_titles(report)
     if not order.matter and not order.harm:
         line = f"{title}: none, no removal changes {report.ranked_by.label}"
-        return [Facts([(line, True)])]
+        return [doc.Facts([(line, True)])]
     if not order.matter:
         return [_effects(report, order.harm, report.singles, harm_title)]
     table = _effects(report, [*order.matter, *order.harm], report.singles, title)
     if not order.harm:
         return [table]
     split = len(order.matter)
-    heading = Row([harm_title], tone="strong", spaced=True)
+    heading = doc.Row([harm_title], tone="strong", spaced=True)
     rows = [*table.rows[:split], heading, *table.rows[split:]]
-    return [Table(table.columns, rows, table.title, ranked=True)]
+    return [doc.Table(table.columns, rows, table.title, ranked=True)]
 
 
-def _gradients(report: AblationReport) -> Table:
+def _gradients(report: AblationReport) -> doc.Table:
     """A row a head: bar, estimate, label."""
     heads = report.by_gradient[: report.top]
     scale = NumberScale(max(report.gradients.values(), default=0.0), signed=False)
     names = [f"L{layer + report.index_base}H{head + report.index_base}" for layer, head in heads]
     values = [report.gradients[head] for head in heads]
     columns: list[_Column] = [
-        (Column(f"gradient{scale.times}"), [scale.text(value) for value in values])
+        (doc.Column(f"gradient{scale.times}"), [scale.text(value) for value in values])
     ]
     columns += _label_column(report, heads)
     title = "The heads that the gradient ranks highest"
@@ -204,7 +187,7 @@ def _gradients(report: AblationReport) -> Table:
 
 def _effects(
     report: AblationReport, effects: Sequence[Effect], among: Sequence[Effect], title: str
-) -> Table:
+) -> doc.Table:
     """A row an ablation, written on the scale of ``among``: bar, value, doubt, label, the rest."""
     scale = scale_of(among, report.metric)
     values = [effect.shown(report.metric) for effect in effects]
@@ -217,7 +200,7 @@ def _effects(
     return _ranked_table(title, names, values, scale.limit, columns)
 
 
-_Column = tuple[Column, Sequence[str]]
+_Column = tuple[doc.Column, Sequence[str]]
 """A column and its cells."""
 
 
@@ -227,12 +210,12 @@ def _ranked_table(
     values: Sequence[float],
     limit: float,
     columns: Sequence[_Column],
-) -> Table:
+) -> doc.Table:
     cells = zip(names, *(cells for _, cells in columns), strict=True)
     bars = [(0.0 if math.isnan(value) else value, limit) for value in values]
-    rows = [Row(row, bar) for row, bar in zip(cells, bars, strict=True)]
-    titles = [Column("", right=False), *(column for column, _ in columns)]
-    return Table(titles, rows, [(title, True)], ranked=True)
+    rows = [doc.Row(row, bar) for row, bar in zip(cells, bars, strict=True)]
+    titles = [doc.Column("", right=False), *(column for column, _ in columns)]
+    return doc.Table(titles, rows, [(title, True)], ranked=True)
 
 
 def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> _Column:
@@ -240,7 +223,7 @@ def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Met
     values = [effect.shown(name) for effect in effects]
     sign = "%" * metric.percent
     cells = [scale.text(value) + sign if math.isfinite(value) else "-" for value in values]
-    return Column(metric.label + scale.times), cells
+    return doc.Column(metric.label + scale.times), cells
 
 
 def _doubt_columns(
@@ -254,17 +237,17 @@ def _doubt_columns(
         for effect in effects:
             ends = [scale.text(end * factor) for end in effect.intervals.get(name, ())]
             cells.append(f"[{', '.join(ends)}]" if ends else "")
-        columns.append((Column("95 % interval"), cells))
+        columns.append((doc.Column("95 % interval"), cells))
     elif any(name in effect.errors for effect in effects):
         plain = NumberScale(scale.limit, False, scale.percent)
         errors = [effect.errors.get(name) for effect in effects]
         cells = ["" if error is None else plain.text(error * factor) for error in errors]
-        columns.append((Column("std error"), cells))
+        columns.append((doc.Column("std error"), cells))
     controls = {effect.variant.heads: effect.values.get(name) for effect in report.control}
     found = [controls.get(effect.variant.heads) for effect in effects]
     if any(value is not None for value in found):
         cells = ["" if value is None else scale.text(value * factor) for value in found]
-        columns.append((Column("random"), cells))
+        columns.append((doc.Column("random"), cells))
     return columns
 
 
@@ -273,15 +256,15 @@ def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[
     labels = report.labels
     found = [labels.get(head) if head is not None else None for head in heads]
     cells = ["" if label is None else label_text(label, _LABEL_ROOM) for label in found]
-    return [(Column("pattern", right=False), cells)] if any(cells) else []
+    return [(doc.Column("pattern", right=False), cells)] if any(cells) else []
 
 
-def _together(report: AblationReport) -> list[Part]:
+def _together(report: AblationReport) -> list[doc.Part]:
     """What heads cost that were ablated at once, beside the sum of what each costs alone."""
     joint = report.joint
     if not joint:
         return []
-    parts: list[Part] = [_effects(report, joint, report.effects, "Removed together")]
+    parts: list[doc.Part] = [_effects(report, joint, report.effects, "Removed together")]
     scale = scale_of(report.effects, report.metric)
     alone = {single.head: single.values.get(report.metric) for single in report.singles}
     for effect in joint if report.ranked_by.signed else ():
@@ -290,19 +273,21 @@ def _together(report: AblationReport) -> list[Part]:
         if len(known) == len(costs):
             total = f"{scale.text(sum(known))}{scale.times}"
             said = f"{report.name(effect.variant)}: one at a time they add up to {total}"
-            parts.append(Facts([(said, False)]))
+            parts.append(doc.Facts([(said, False)]))
     return parts
 
 
-def _every_ablation(report: AblationReport) -> Table:
+def _every_ablation(report: AblationReport) -> doc.Table:
     """Every ablation and every metric that there is."""
     names = [name for name in METRICS if any(name in e.values for e in report.effects)]
     bounded = any(report.metric in effect.intervals for effect in report.effects)
-    columns = [Column("removed", right=False)]
+    columns = [doc.Column("removed", right=False)]
     for name in names:
         metric = METRICS[name]
-        columns.append(Column(f"{metric.label} in {metric.unit}" if metric.unit else metric.label))
-        columns += [Column("95 % interval")] if bounded and name == report.metric else []
+        columns.append(
+            doc.Column(f"{metric.label} in {metric.unit}" if metric.unit else metric.label)
+        )
+        columns += [doc.Column("95 % interval")] if bounded and name == report.metric else []
     rows = []
     for effect in report.effects:
         cells = [report.name(effect.variant)]
@@ -312,14 +297,14 @@ def _every_ablation(report: AblationReport) -> Table:
                 factor = METRICS[name].factor
                 ends = [f"{end * factor:.6g}" for end in effect.intervals.get(name, ())]
                 cells.append(f"[{', '.join(ends)}]" if ends else "–")
-        rows.append(Row(cells))
-    return Table(columns, rows, [("Every removal", True)])
+        rows.append(doc.Row(cells))
+    return doc.Table(columns, rows, [("Every removal", True)])
 
 
 # Maps and texts ------------------------------------------------------------------------------
 
 
-def _patterns(report: AblationReport) -> list[Part]:
+def _patterns(report: AblationReport) -> list[doc.Part]:
     """The attention of the first heads of the ranking: small on a terminal, else in full."""
     seen = report.patterns
     if seen is None:
@@ -339,7 +324,7 @@ def _patterns(report: AblationReport) -> list[Part]:
     for layer, head in shown:
         scores = seen.scores(layer, head)
         each = partial(
-            Map,
+            doc.Map,
             seen.name(layer, head),
             seen.weights(layer, head),
             record.queries,
@@ -349,19 +334,21 @@ def _patterns(report: AblationReport) -> list[Part]:
         small.append(each(below=[(label_text(scores.label, _SMALL_COLUMNS), False)]))
         full.append(each(below=[(word, False) for word in label_words(scores)]))
     title = [("Where they look" + (", first text" if len(report.texts) > 1 else ""), True)]
-    overview = Maps(small, title, (_SMALL_LINES, _SMALL_COLUMNS), rows=1)
+    overview = doc.Maps(small, title, (_SMALL_LINES, _SMALL_COLUMNS), rows=1)
     base = report.index_base
-    return [Maps(full[:_MOST_MAPPED], title, index_base=base, screen=partial(maps_block, overview))]
+    return [
+        doc.Maps(full[:_MOST_MAPPED], title, index_base=base, screen=partial(maps_block, overview))
+    ]
 
 
-def _where_it_hurts(report: AblationReport) -> list[Part]:
+def _where_it_hurts(report: AblationReport) -> list[doc.Part]:
     """The first text under joint ablations and the first of the ranking, all on one scale."""
     order = report.ranking()
     candidates = [*report.joint, *order.matter, *order.harm]
     chosen = [effect for effect in candidates if effect.token_losses][:_MOST_FOLLOWED]
     if not chosen:
         line = "Where in the text: not measured, this model or method has no loss for each token"
-        return [Facts([(line, True)])]
+        return [doc.Facts([(line, True)])]
     tokens = (report.targets or report.texts)[0]
     deltas: list[NDArray[np.floating]] = []
     for effect in chosen:
@@ -383,8 +370,8 @@ def _where_it_hurts(report: AblationReport) -> list[Part]:
         return stack(blocks, gap=0)
 
     maps = [
-        Map(f"{name} by token", delta[None], _STRIP, tokens, limit=limit)
+        doc.Map(f"{name} by token", delta[None], _STRIP, tokens, limit=limit)
         for name, delta in zip(names, deltas, strict=True)
     ]
     scale = _scale(NumberScale(limit), unit)
-    return [Maps(maps, [(title, True)], scale=scale, screen=screen)]
+    return [doc.Maps(maps, [(title, True)], scale=scale, screen=screen)]

@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, flag, option
-from attnviz.cli.options import (
-    Budget,
-    HeadChoice,
-    IndexBase,
-    Kind,
-    Model,
-    Truncation,
-    read_budget,
-    read_bytes,
-)
 from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
 from attnviz.errors import UsageError
 
@@ -25,7 +16,7 @@ __all__ = ["AblatedModel", "Ablation", "Measure", "Request", "View", "WrittenTex
 
 
 @dataclass(frozen=True)
-class WrittenText(Kind):
+class WrittenText(shared.Kind):
     """Which attention of a model that has several."""
 
     target: str | None = option(
@@ -95,14 +86,14 @@ class Measure(Options, panel="What is measured"):
         return self.method or ("budget" if self.budget is not None else "exact")
 
     @property
-    def amount(self) -> Budget | None:
+    def amount(self) -> shared.Budget | None:
         """What ``--method budget`` may spend."""
-        return read_budget(self.budget) if self.budget is not None else None
+        return shared.read_budget(self.budget) if self.budget is not None else None
 
     @property
     def memory(self) -> int | None:
         """The most bytes of a scan; None for a share of what is free."""
-        return read_bytes(self.max_memory) if self.max_memory is not None else None
+        return shared.read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
         if (self.answer is None) != (self.foil is None):
@@ -128,7 +119,7 @@ class View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class AblatedModel(Model):
+class AblatedModel(shared.Model):
     """The model that loses heads."""
 
     seed: int = option("N", "Of random weights, draws, intervals and the control.", 0, min=0)
@@ -138,13 +129,13 @@ class AblatedModel(Model):
 class Request:
     """All that a person asked of a scan; UsageError for options that do not go together."""
 
-    heads: HeadChoice
-    counted: IndexBase
+    heads: shared.HeadChoice
+    counted: shared.IndexBase
     ablation: Ablation
     measure: Measure
     view: View
     kind: WrittenText
-    truncation: Truncation
+    truncation: shared.Truncation
     seed: int
 
     def __post_init__(self) -> None:

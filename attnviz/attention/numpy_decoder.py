@@ -58,10 +58,7 @@ class NumpyDecoder:
         return self._project(name, self._norm("model.norm", residual))
 
     def run(
-        self,
-        ids: ArrayLike,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, Floats], None],
+        self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
     ) -> None:
         """Hand the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
 

@@ -8,23 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnviz.draw.document import (
-    Document,
-    Facts,
-    Group,
-    HeadGrid,
-    Key,
-    Maps,
-    Note,
-    Part,
-    Plot,
-    Quote,
-    Row,
-    Say,
-    Table,
-    Tint,
-    Words,
-)
+from attnviz.draw import document as doc
 from attnviz.draw.drawing import (
     Anchor,
     Cells,
@@ -52,11 +36,11 @@ _BEFORE_HEADING = 8.0
 _LETTER: dict[Style, float] = {"title": 9.0, "heading": 7.5, "text": 6.6, "faint": 6.2}
 _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "faint": 16.0}
 
-SIGN_TINTS = {True: Tint(215, DIVERGING), False: Tint(40, DIVERGING)}
+SIGN_TINTS = {True: doc.Tint(215, DIVERGING), False: doc.Tint(40, DIVERGING)}
 """Of bars of values above and below zero."""
 
 
-def document_drawing(document: Document) -> Drawing:
+def document_drawing(document: doc.Document) -> Drawing:
     """All of it on one sheet, but what only pages have room for."""
     lines: list[tuple[Style, str]] = [("title", document.title)] if document.title else []
     drawings = [text_drawing(lines)] if lines else []
@@ -89,14 +73,14 @@ def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
     return Drawing("text", _ROOM, y, tuple(items))
 
 
-def heading_words(title: Words) -> tuple[str, str]:
+def heading_words(title: doc.Words) -> tuple[str, str]:
     """A title's heading, and its remarks in one line."""
     if not title:
         return "", ""
     return title[0][0], " · ".join(text for text, _ in title[1:])
 
 
-def _group(group: Group) -> Iterator[Drawing]:
+def _group(group: doc.Group) -> Iterator[Drawing]:
     if group.full:
         return
     members = [list(_member(part)) for part in group.parts]
@@ -109,18 +93,18 @@ def _group(group: Group) -> Iterator[Drawing]:
         yield from found
 
 
-def _member(part: Part | Group) -> Iterator[Drawing]:
+def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
     match part:
-        case Group():
+        case doc.Group():
             yield from _group(part)
-        case Facts(words, name):
+        case doc.Facts(words, name):
             told = " · ".join(text.strip() for text, _ in words)
             yield text_drawing([("faint", f"{name}: {told}" if name else told)])
-        case Quote(name, content):
+        case doc.Quote(name, content):
             yield text_drawing([("faint", f"{name}: {' '.join(content.split())}")])
-        case Note(text):
+        case doc.Note(text):
             yield text_drawing([("faint", text)])
-        case Say(text):
+        case doc.Say(text):
             yield text_drawing([("text", text)])
         case _:
             heading, remarks = heading_words(part.title)
@@ -132,8 +116,8 @@ def _member(part: Part | Group) -> Iterator[Drawing]:
             yield from _arranged(part, drawings)
 
 
-def _arranged(part: Part, drawings: list[Drawing]) -> list[Drawing]:
-    if not isinstance(part, Maps):
+def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
+    if not isinstance(part, doc.Maps):
         return drawings
     scale = [scale_figure(part.scale)] if part.scale is not None else []
     if part.small is None:
@@ -146,16 +130,16 @@ def _arranged(part: Part, drawings: list[Drawing]) -> list[Drawing]:
     return [*scale, below("small maps", lines, 10), *pooled]
 
 
-def part_drawings(part: Table | HeadGrid | Maps | Plot) -> list[Drawing]:
+def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[Drawing]:
     """A drawing of each map, or one of the whole part; none where there is nothing to draw."""
     match part:
-        case Table():
+        case doc.Table():
             return [_table(part)] if part.rows else []
-        case HeadGrid():
+        case doc.HeadGrid():
             return [_grid(part)] if part.cells else []
-        case Plot():
+        case doc.Plot():
             return [plot_figure(part)] if part.curves or part.histograms else []
-        case Maps():
+        case doc.Maps():
             if part.small is not None:
                 return [small_map_figure(shown) for shown in part.maps]
             return [map_figure(shown, part.index_base) for shown in part.maps]
@@ -167,10 +151,10 @@ _ROW, _CELL_GAP, _BAR = 20.0, 18.0, 180.0
 _DIGIT = 6.7
 _INDENT = 14.0
 _LONGEST_CELL = 84
-_OTHER = Tint(95)
+_OTHER = doc.Tint(95)
 
 
-def _table(table: Table) -> Drawing:
+def _table(table: doc.Table) -> Drawing:
     """Columns as wide as their cells; a bar behind the names of what is ranked, else at the end."""
     rows = [row for row in table.rows if len(row.cells) > 1]
     barred = any(row.bar is not None for row in rows)
@@ -215,7 +199,7 @@ def _table(table: Table) -> Drawing:
 
 
 def _row(
-    row: Row, table: Table, sides: tuple[Sequence[float], Sequence[float]], y: float
+    row: doc.Row, table: doc.Table, sides: tuple[Sequence[float], Sequence[float]], y: float
 ) -> Iterator[Item]:
     if len(row.cells) == 1:
         yield Label(0, y + 14, row.cells[0], "name")
@@ -232,7 +216,7 @@ def _row(
         yield Label(x, y + 14, cut(visible(cell), _LONGEST_CELL), style, anchor, ink=ink)
 
 
-def _bar(row: Row, signed: bool, x: float, y: float) -> Iterator[Item]:
+def _bar(row: doc.Row, signed: bool, x: float, y: float) -> Iterator[Item]:
     value, limit = row.bar or (0.0, 0.0)
     long = _BAR * min(abs(value) / limit, 1.0) if limit else 0.0
     if value:
@@ -247,7 +231,7 @@ _MOST_WRITTEN = 16
 _KEY_ROOM = 900.0
 
 
-def _grid(grid: HeadGrid) -> Drawing:
+def _grid(grid: doc.HeadGrid) -> Drawing:
     """A cell a head, its text in it where there are few, in any case in a tip."""
     texts = [_content(cell) for cell in grid.cells.values()]
     written = len(grid.columns) <= _MOST_WRITTEN or all(len(text) < 3 for text in texts)
@@ -294,7 +278,7 @@ def _content(cell: tuple[object, ...]) -> str:
     return f"{letter} {text}".strip()
 
 
-def _key(key: Sequence[Key]) -> Drawing:
+def _key(key: Sequence[doc.Key]) -> Drawing:
     """The colour of each sign, the sign, and what it means."""
     items: list[Item] = []
     x, y = 0.0, 0.0

@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from html import escape
 
-from attnviz.draw.document import (
-    Document,
-    Facts,
-    Group,
-    Maps,
-    Note,
-    Part,
-    Quote,
-    Row,
-    Say,
-    Table,
-    Tone,
-)
+from attnviz.draw import document as doc
 from attnviz.draw.figure import SIGN_TINTS, document_drawing, heading_words, part_drawings
 from attnviz.draw.map_figure import pooling_words, scale_figure
 from attnviz.draw.palette import colour_table, to_hex
@@ -68,7 +56,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """A second lock: even a token that got past the escaping could load and run nothing."""
 
 
-def document_html(document: Document, palette: str) -> Iterator[str]:
+def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     """The whole page; each part that is a drawing stands on its own."""
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
@@ -91,21 +79,21 @@ def page_frame(name: str) -> Iterator[str]:
     yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body>"
 
 
-def _named(part: Part | Group) -> Iterator[str]:
+def _named(part: doc.Part | doc.Group) -> Iterator[str]:
     """The maps that a table may link to."""
-    if isinstance(part, Group):
+    if isinstance(part, doc.Group):
         for member in part.parts:
             yield from _named(member)
-    elif isinstance(part, Maps) and part.small is None:
+    elif isinstance(part, doc.Maps) and part.small is None:
         yield from (shown.name for shown in part.maps)
 
 
-def _group(group: Group, palette: str, names: Collection[str]) -> Iterator[str]:
+def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[str]:
     beside = group.beside is not None
     yield from ['<div class="beside">'] * beside
     for part in group.parts:
         yield from ["<div>"] * beside
-        if isinstance(part, Group):
+        if isinstance(part, doc.Group):
             yield from _group(part, palette, names)
         else:
             yield from _part(part, palette, names)
@@ -113,23 +101,23 @@ def _group(group: Group, palette: str, names: Collection[str]) -> Iterator[str]:
     yield from ["</div>"] * beside
 
 
-def _part(part: Part, palette: str, names: Collection[str]) -> Iterator[str]:
+def _part(part: doc.Part, palette: str, names: Collection[str]) -> Iterator[str]:
     match part:
-        case Facts(words, name):
+        case doc.Facts(words, name):
             told = " · ".join(text.strip() for text, _ in words)
             yield f"<p>{safe(f'{name}: {told}' if name else told)}</p>"
-        case Quote(name, content):
+        case doc.Quote(name, content):
             yield f"<p>{safe(name)}: {safe(' '.join(content.split()))}</p>"
-        case Note(text):
+        case doc.Note(text):
             yield f"<p>{safe(text)}</p>"
-        case Say(text):
+        case doc.Say(text):
             head, colon, rest = text.partition(":")
             told = f"<b>{safe(head)}:</b>{safe(rest)}" if colon else safe(text)
             yield f'<p class="said">{told}</p>'
-        case Table():
+        case doc.Table():
             yield from _heading(part)
             yield from _table(part, palette, names)
-        case Maps():
+        case doc.Maps():
             yield from _heading(part)
             yield from _maps(part, palette)
         case _:
@@ -138,15 +126,15 @@ def _part(part: Part, palette: str, names: Collection[str]) -> Iterator[str]:
             yield from (f'<div class="scroll">{svg_element(d, palette)}</div>' for d in drawings)
 
 
-def _heading(part: Part) -> Iterator[str]:
-    if isinstance(part, Facts | Quote | Note | Say):
+def _heading(part: doc.Part) -> Iterator[str]:
+    if isinstance(part, doc.Facts | doc.Quote | doc.Note | doc.Say):
         return
     heading, words = heading_words(part.title)
     yield from [f"<h2>{safe(heading)}</h2>"] if heading else []
     yield from [f"<p>{safe(words)}</p>"] if words else []
 
 
-def _maps(part: Maps, palette: str) -> Iterator[str]:
+def _maps(part: doc.Maps, palette: str) -> Iterator[str]:
     if part.scale is not None:
         yield svg_element(scale_figure(part.scale), palette)
     if not part.maps:
@@ -163,7 +151,7 @@ def _maps(part: Maps, palette: str) -> Iterator[str]:
     yield from [f"<p>{safe(f'small maps {words}')}</p>"] if words else []
 
 
-def _table(table: Table, palette: str, names: Collection[str]) -> Iterator[str]:
+def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[str]:
     barred = any(row.bar is not None for row in table.rows)
     yield '<div class="scroll"><table>'
     if any(column.title for column in table.columns):
@@ -183,7 +171,7 @@ def _table(table: Table, palette: str, names: Collection[str]) -> Iterator[str]:
     yield from [f"<p>{safe(table.more)}</p>"] if table.more else []
 
 
-def _row(row: Row, table: Table, palette: str, names: Collection[str], barred: bool) -> str:
+def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], barred: bool) -> str:
     look = " ".join(
         [*[row.tone] * (row.tone != "plain"), *["ruled"] * row.ruled, *["open"] * bool(row.below)]
     )
@@ -193,8 +181,8 @@ def _row(row: Row, table: Table, palette: str, names: Collection[str], barred: b
         return f'{opening}<td class="word" colspan="{span}">{safe(row.cells[0])}</td></tr>'
     cells = []
     for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
-        usual: Tone = column.tone if row.tone == "plain" else "plain"
-        tone: Tone = (row.tones or {}).get(place, usual)
+        usual: doc.Tone = column.tone if row.tone == "plain" else "plain"
+        tone: doc.Tone = (row.tones or {}).get(place, usual)
         classes = [*["word"] * (not column.right or not place), *["wraps"] * column.wraps]
         classes += [tone] if tone in ("strong", "faint", "skipped") else []
         look = f' class="{" ".join(classes)}"' if classes else ""
@@ -214,7 +202,7 @@ def _row(row: Row, table: Table, palette: str, names: Collection[str], barred: b
     return drawn
 
 
-def _bar(row: Row, signed: bool, palette: str) -> str:
+def _bar(row: doc.Row, signed: bool, palette: str) -> str:
     value, limit = row.bar or (0.0, 0.0)
     if not value or not limit:
         return '<td class="bar"></td>'
@@ -230,7 +218,7 @@ _TABLE_ROW = 30
 _LEAST, _MOST = 360, 1000
 
 
-def framed_document(document: Document, palette: str) -> str:
+def framed_document(document: doc.Document, palette: str) -> str:
     """The page of a document as an element of a notebook that runs no script and loads nothing.
 
     A frame of its own, so that neither's styles reach the other.
@@ -247,6 +235,6 @@ def framed_document(document: Document, palette: str) -> str:
     )
 
 
-def _lines(group: Group) -> int:
+def _lines(group: doc.Group) -> int:
     """Of the tables that only pages have."""
-    return sum(len(part.rows) + 2 for part in group.parts if isinstance(part, Table))
+    return sum(len(part.rows) + 2 for part in group.parts if isinstance(part, doc.Table))

@@ -5,22 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from attnviz.draw.document import (
-    Document,
-    Facts,
-    Group,
-    HeadGrid,
-    Map,
-    Maps,
-    Note,
-    Part,
-    Plot,
-    Quote,
-    Row,
-    Say,
-    Table,
-    Words,
-)
+from attnviz.draw import document as doc
 from attnviz.draw.labels import visible
 
 __all__ = ["document_markdown", "part_markdown"]
@@ -31,7 +16,7 @@ _MOST_TOKENS = 16
 _MOST_POINTS = 12
 
 
-def document_markdown(document: Document) -> Iterator[str]:
+def document_markdown(document: doc.Document) -> Iterator[str]:
     """Its lines."""
     yield f"## {_safe(document.title or document.name)}\n"
     for group in document.groups:
@@ -40,7 +25,7 @@ def document_markdown(document: Document) -> Iterator[str]:
         yield from _part(part)
 
 
-def part_markdown(part: Part) -> str:
+def part_markdown(part: doc.Part) -> str:
     """One part, to stand in a text of other make."""
     return "\n".join(_part(part)).rstrip("\n")
 
@@ -50,43 +35,43 @@ def _safe(text: str) -> str:
     return _ACTIVE.sub(r"\\\1", visible(" ".join(text.split())))
 
 
-def _group(group: Group) -> Iterator[str]:
+def _group(group: doc.Group) -> Iterator[str]:
     for part in group.parts:
-        yield from _group(part) if isinstance(part, Group) else _part(part)
+        yield from _group(part) if isinstance(part, doc.Group) else _part(part)
 
 
-def _part(part: Part) -> Iterator[str]:
+def _part(part: doc.Part) -> Iterator[str]:
     match part:
-        case Facts(words, name):
+        case doc.Facts(words, name):
             lead = f"{_safe(name)}: " if name else ""
             yield f"{lead}{_line(words)}\n"
-        case Quote(name, content):
+        case doc.Quote(name, content):
             yield f"{_safe(name)}: {_safe(content)}\n"
-        case Note(text) | Say(text):
+        case doc.Note(text) | doc.Say(text):
             yield f"{_safe(text)}\n"
-        case Table():
+        case doc.Table():
             yield from _heading(part.title)
             yield from _table(part)
-        case HeadGrid():
+        case doc.HeadGrid():
             yield from _heading(part.title)
             yield from _grid(part)
-        case Maps():
+        case doc.Maps():
             yield from _heading(part.title)
             for shown in part.maps:
                 yield from _map(shown, part)
-        case Plot():
+        case doc.Plot():
             yield from _heading(part.title)
             yield from _plot(part)
 
 
-def _line(words: Words) -> str:
+def _line(words: doc.Words) -> str:
     return " · ".join(
         f"**{_safe(text)}**" if tone is True or tone == "strong" else _safe(text)
         for text, tone in words
     )
 
 
-def _heading(title: Words) -> Iterator[str]:
+def _heading(title: doc.Words) -> Iterator[str]:
     if title:
         yield f"### {_safe(title[0][0])}\n"
     if len(title) > 1:
@@ -102,7 +87,7 @@ def _head(titles: Sequence[str], right: Sequence[bool]) -> Iterator[str]:
     yield "|" + "|".join("---:" if numbers else "---" for numbers in right) + "|"
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: doc.Table) -> Iterator[str]:
     right = [column.right for column in table.columns]
     yield from _head([column.title for column in table.columns], right)
     for row in table.rows:
@@ -112,7 +97,7 @@ def _table(table: Table) -> Iterator[str]:
         yield f"{_safe(table.more)}\n"
 
 
-def _row(row: Row, columns: int) -> list[str]:
+def _row(row: doc.Row, columns: int) -> list[str]:
     tones = dict.fromkeys(range(len(row.cells)), row.tone) | dict(row.tones or {})
     cells = [
         f"**{_safe(cell)}**" if cell and tones[place] == "strong" else _safe(cell)
@@ -122,7 +107,7 @@ def _row(row: Row, columns: int) -> list[str]:
     return cells + [""] * (columns - len(cells))
 
 
-def _grid(grid: HeadGrid) -> Iterator[str]:
+def _grid(grid: doc.HeadGrid) -> Iterator[str]:
     titles = ["", *([grid.aside[0]] if grid.aside else []), *grid.columns]
     yield from _head(titles, [False] + [True] * (len(titles) - 1))
     for place, name in enumerate(grid.rows):
@@ -135,7 +120,7 @@ def _grid(grid: HeadGrid) -> Iterator[str]:
         yield " · ".join(_safe(f"{key.letter} {key.words}".strip()) for key in grid.key) + "\n"
 
 
-def _map(shown: Map, part: Maps) -> Iterator[str]:
+def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
     """The weights of a short text; of a longer one the scores alone."""
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
     yield f"**{_safe(shown.name)}** {_line(words)}".rstrip() + "\n"
@@ -152,7 +137,7 @@ def _map(shown: Map, part: Maps) -> Iterator[str]:
     yield ""
 
 
-def _plot(plot: Plot) -> Iterator[str]:
+def _plot(plot: doc.Plot) -> Iterator[str]:
     """Some points of each curve, or the bars."""
     for curve in plot.curves:
         yield f"{_safe(curve.name)}\n"

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attnviz.draw import document as doc
 from attnviz.draw.blocks import DIM, Block, Line, beside, flow, stack, text_line, trimmed, widest
 from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
-from attnviz.draw.document import (
-    Beside,
-    Document,
-    Facts,
-    Group,
-    HeadGrid,
-    Maps,
-    Note,
-    Part,
-    Plot,
-    Quote,
-    Say,
-    Table,
-    Words,
-)
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import fit
@@ -32,14 +18,14 @@ from attnviz.draw.theme import Theme
 __all__ = ["part_block", "terminal_block"]
 
 
-def terminal_block(document: Document, theme: Theme, room: int) -> Block:
+def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
     """All of it in ``room`` columns."""
-    groups = [*document.groups, Group(document.explain), Group(document.hints)]
+    groups = [*document.groups, doc.Group(document.explain), doc.Group(document.hints)]
     blocks = [_group(group, theme, room) for group in groups]
     return trimmed(stack(block for block in blocks if block.lines))
 
 
-def _group(group: Group, theme: Theme, room: int) -> Block:
+def _group(group: doc.Group, theme: Theme, room: int) -> Block:
     if group.full:
         return Block((), 0)
     if group.beside is None:
@@ -58,7 +44,9 @@ def _group(group: Group, theme: Theme, room: int) -> Block:
     return flow([block for block in blocks if block.lines], room, gap)
 
 
-def _yielding(parts: Sequence[Part | Group], how: Beside, theme: Theme, room: int) -> Block:
+def _yielding(
+    parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, room: int
+) -> Block:
     """The first part in the room that the second one leaves, or else above it."""
     first, second = parts
     right = _member(second, theme, room)
@@ -70,54 +58,56 @@ def _yielding(parts: Sequence[Part | Group], how: Beside, theme: Theme, room: in
     return stack(block for block in (_member(first, theme, room), right) if block.lines)
 
 
-def _full_width(part: Part | Group) -> int:
+def _full_width(part: doc.Part | doc.Group) -> int:
     """The columns that a part takes where there is room for all of it."""
-    if isinstance(part, Group):
+    if isinstance(part, doc.Group):
         return max(map(_full_width, part.parts), default=0)
-    return full_width(part) if isinstance(part, HeadGrid) else 0
+    return full_width(part) if isinstance(part, doc.HeadGrid) else 0
 
 
-def _member(part: Part | Group, theme: Theme, room: int) -> Block:
-    return _group(part, theme, room) if isinstance(part, Group) else part_block(part, theme, room)
+def _member(part: doc.Part | doc.Group, theme: Theme, room: int) -> Block:
+    return (
+        _group(part, theme, room) if isinstance(part, doc.Group) else part_block(part, theme, room)
+    )
 
 
-def part_block(part: Part, theme: Theme, room: int) -> Block:
+def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
     """One part in ``room`` columns."""
     match part:
-        case Facts():
+        case doc.Facts():
             return _facts(part, theme, room)
-        case Quote(name, content, lead):
+        case doc.Quote(name, content, lead):
             return Block((quoted_line(name, content, room, theme, lead),), room)
-        case Note(text, longest):
+        case doc.Note(text, longest):
             return paragraph(theme.spell(text), min(longest or room, room), theme, DIM)
-        case Say(text, longest):
+        case doc.Say(text, longest):
             return paragraph(theme.spell(text), min(longest or room, room), theme)
     if part.screen is not None:
         return part.screen(theme, room)
     match part:
-        case Table(ranked=True):
+        case doc.Table(ranked=True):
             return ranked_block(part, theme, room)
-        case Table():
+        case doc.Table():
             return columns_block(part, theme, room)
-        case HeadGrid():
+        case doc.HeadGrid():
             return grid_block(part, theme, room)
-        case Maps():
+        case doc.Maps():
             from attnviz.draw.panels import maps_block  # NumPy is for maps alone
 
             return maps_block(part, theme, room)
-        case Plot(histograms=[_, *_]):
+        case doc.Plot(histograms=[_, *_]):
             return _histograms(part, theme, room)
-        case Plot():
+        case doc.Plot():
             return plot_block(part, theme, room)
 
 
-def _histograms(plot: Plot, theme: Theme, room: int) -> Block:
+def _histograms(plot: doc.Plot, theme: Theme, room: int) -> Block:
     title = Block(tuple(wrapped(spelled_parts(plot.title, theme), room, theme)), room)
     return stack([title, histogram_blocks(plot.histograms, theme, room)], gap=0)
 
 
-def _facts(part: Facts, theme: Theme, room: int) -> Block:
-    words: Words = [(text, tone or part.tone) for text, tone in part.words]
+def _facts(part: doc.Facts, theme: Theme, room: int) -> Block:
+    words: doc.Words = [(text, tone or part.tone) for text, tone in part.words]
     inner = max(room - part.lead, 1)
     lines: list[Line] = wrapped(spelled_parts(words, theme), inner, theme)
     if part.lead:

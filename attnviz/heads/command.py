@@ -8,20 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
 
+from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, command, flag, option
-from attnviz.cli.options import (
-    EVERY,
-    HeadChoice,
-    IndexBase,
-    Loading,
-    Model,
-    Output,
-    OwnShape,
-    Text,
-    Truncation,
-    load_options,
-    saved,
-)
 from attnviz.errors import UsageError
 from attnviz.measures.registry import OF_ONE_TEXT
 
@@ -93,7 +81,7 @@ class Views(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class Variants(OwnShape):
+class Variants(shared.OwnShape):
     """The shape of ``mha``, and what of it is compared."""
 
     compare_mask: bool = flag("The same heads without and with the causal mask, side by side.")
@@ -109,23 +97,23 @@ class Variants(OwnShape):
 
 
 @dataclass(frozen=True)
-class HeadsOutput(Output):
+class HeadsOutput(shared.Output):
     """As everywhere, and files of arrays."""
 
-    save: tuple[Path, ...] = saved(f"{EVERY} .npz .safetensors")
+    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz .safetensors")
 
 
 @command(EXAMPLES)
 def heads(
-    text: Text,
-    choice: HeadChoice,
+    text: shared.Text,
+    choice: shared.HeadChoice,
     kinds: Kinds,
-    truncation: Truncation,
+    truncation: shared.Truncation,
     view: Views,
-    counted: IndexBase,
-    model: Model,
+    counted: shared.IndexBase,
+    model: shared.Model,
     own: Variants,
-    loading: Loading,
+    loading: shared.Loading,
     output: HeadsOutput,
 ) -> None:
     """Show where each attention head looks, over one text."""
@@ -136,7 +124,7 @@ def heads(
 
     compared = ["compare_mask"] * own.compare_mask + ["score"] * bool(own.score)
     variants = make_variants(
-        load_options(model.model, loading, model.seed, own, *compared),
+        shared.load_options(model.model, loading, model.seed, own, *compared),
         Choice(
             choice.layer,
             choice.head,
@@ -245,7 +233,7 @@ def _reports(
 # What is shown -------------------------------------------------------------------------------
 
 
-def _report(reports: Sequence[HeadsReport], view: Views, output: Output) -> _Report:
+def _report(reports: Sequence[HeadsReport], view: Views, output: shared.Output) -> _Report:
     """Raises UsageError where runs that were to be compared are the same, or lack the word."""
     from attnviz.heads.report import View, compare_heads, find_word
 

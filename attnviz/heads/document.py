@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnviz.draw.document import (
-    WEIGHTS,
-    Beside,
-    Column,
-    Document,
-    Facts,
-    Group,
-    Map,
-    Maps,
-    Note,
-    Part,
-    Quote,
-    Row,
-    Say,
-    Table,
-)
+from attnviz.draw import document as doc
 from attnviz.draw.heatmap import values_fit
 from attnviz.draw.panels import legend, map_axes
 from attnviz.draw.provenance import label_text, model_words, share, size_words
@@ -32,7 +17,7 @@ from attnviz.records import HeadScores, HeadsReport
 
 __all__ = ["heads_document", "shown_heads"]
 
-_SCALE = WEIGHTS._replace(
+_SCALE = doc.WEIGHTS._replace(
     after="colour: square root of the weight · a row is the token that looks (query), a column "
     "the token looked at (key)"
 )
@@ -48,7 +33,7 @@ _LEAST_CELL = {False: 2, True: 4}
 _CAPTION = 14  # letters below a small map of a picture
 
 
-def heads_document(found: HeadsComparison, view: View) -> Document:
+def heads_document(found: HeadsComparison, view: View) -> doc.Document:
     """One run, or several side by side: each head's maps then stand beside each other.
 
     Tables, words and the small maps of all heads stand below each other, a group for each run.
@@ -57,68 +42,70 @@ def heads_document(found: HeadsComparison, view: View) -> Document:
     shared, names = variant_names(records)
     info = records[0].model
     groups = [
-        Group(_provenance(found, shared, names)),
-        Group([Note(note) for note in info.notes]),
+        doc.Group(_provenance(found, shared, names)),
+        doc.Group([doc.Note(note) for note in info.notes]),
     ]
     if view.words or view.top is not None:
         listed = [_listed(report, view, index) for index, report in enumerate(found.reports)]
         groups += [_headed(name, part) for name, part in zip(names, listed, strict=True)]
-        groups += [Group([_legend(found, view)])] if view.words else []
+        groups += [doc.Group([_legend(found, view)])] if view.words else []
     elif len(records) > 1:
-        groups += [*_compared(found, names, view), Group([_legend(found, view)])]
+        groups += [*_compared(found, names, view), doc.Group([_legend(found, view)])]
     else:
         groups += _single(found.first, view)
-    groups.append(Group([_scores(found, names)], full=True))
+    groups.append(doc.Group([_scores(found, names)], full=True))
     name = info.name if info.is_array else f"attention heads of {info.name}"
-    return Document(
+    return doc.Document(
         name,
         name[:1].upper() + name[1:],
         groups,
-        [Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
-        [Facts([(hint, False) for hint in view.hints], tone="faint")] if view.hints else (),
+        [doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
+        [doc.Facts([(hint, False) for hint in view.hints], tone="faint")] if view.hints else (),
     )
 
 
-def _provenance(found: HeadsComparison, shared: list[str], names: list[list[str]]) -> list[Part]:
+def _provenance(
+    found: HeadsComparison, shared: list[str], names: list[list[str]]
+) -> list[doc.Part]:
     """Which model, which weights, which text: what a reader needs to repeat the run."""
     info = found.first.record.model
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
     seed = "no seed used" if info.seed is None else f"seed {info.seed}"
     words = [*shared, *sizes[:alike], *([] if info.is_array else [seed])]
-    parts: list[Part] = [Facts([*model_words(info), *((word, False) for word in words)])]
+    parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
     if found.first.text or not info.is_array:
-        parts.append(Quote("text", found.first.text))
+        parts.append(doc.Quote("text", found.first.text))
     targets = dict.fromkeys(each.target for each in found.reports if each.target is not None)
-    parts += [Quote("target", target) for target in targets]
+    parts += [doc.Quote("target", target) for target in targets]
     if len(found.reports) > 1:
         beside = [
             " and ".join(name) + ("" if alike else f" ({size})")
             for name, size in zip(names, sizes, strict=True)
         ]
         beside[0] = f"side by side: {beside[0]}"
-        parts.append(Facts([(words, False) for words in beside]))
+        parts.append(doc.Facts([(words, False) for words in beside]))
     return parts
 
 
-def _headed(name: Sequence[str], part: Part) -> Group:
+def _headed(name: Sequence[str], part: doc.Part) -> doc.Group:
     """A part under the words in which a run differs from the others."""
-    head = [Facts([(word, True) for word in name])] if name else []
-    return Group([*head, part], spaced=True)
+    head = [doc.Facts([(word, True) for word in name])] if name else []
+    return doc.Group([*head, part], spaced=True)
 
 
-def _listed(report: HeadsReport, view: View, index: int) -> Part:
+def _listed(report: HeadsReport, view: View, index: int) -> doc.Part:
     if view.words:
         return token_maps(report, *view.words[index], view.values)
     return pairs_table(report, view.top or 1)
 
 
-def _legend(found: HeadsComparison, view: View) -> Maps:
+def _legend(found: HeadsComparison, view: View) -> doc.Maps:
     """The scale of maps that stand in other parts."""
     shown = _map(found.first, found.first.heads[0])
-    return Maps(
+    return doc.Maps(
         (),
-        scale=WEIGHTS if view.words else _SCALE,
+        scale=doc.WEIGHTS if view.words else _SCALE,
         screen=lambda theme, room: legend(
             theme, room, view.values and values_fit(map_axes(shown, theme), room)
         ),
@@ -128,17 +115,17 @@ def _legend(found: HeadsComparison, view: View) -> Maps:
 # One run -------------------------------------------------------------------------------------
 
 
-def _single(report: HeadsReport, view: View) -> Iterator[Group]:
+def _single(report: HeadsReport, view: View) -> Iterator[doc.Group]:
     if report.selected or _few_heads(report):
         drawn = [_map(report, scores) for scores in report.heads]
-        yield Group([_full(drawn, report, view)])
+        yield doc.Group([_full(drawn, report, view)])
         return
-    yield Group([_overview(report, None)])
+    yield doc.Group([_overview(report, None)])
     title = "The most distinctive heads"
     if report.sorted_by is not None:
         title = f"The first {len(report.notable)} by {report.sorted_by.replace('_', ' ')}"
     drawn = [_map(report, report.scores(*place)) for place in report.notable]
-    yield Group([_full(drawn, report, view)._replace(title=[(title, True)])])
+    yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
 
 
 def _few_heads(report: HeadsReport) -> bool:
@@ -146,15 +133,15 @@ def _few_heads(report: HeadsReport) -> bool:
     return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
 
 
-def _full(maps: Sequence[Map], report: HeadsReport, view: View) -> Maps:
-    return Maps(maps, values=view.values, index_base=report.index_base, scale=_SCALE)
+def _full(maps: Sequence[doc.Map], report: HeadsReport, view: View) -> doc.Maps:
+    return doc.Maps(maps, values=view.values, index_base=report.index_base, scale=_SCALE)
 
 
-def _map(report: HeadsReport, scores: HeadScores) -> Map:
+def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
     """One head's weights under its name and its scores."""
     record, (label, *rest) = report.record, score_words(report, scores)
     title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
-    return Map(
+    return doc.Map(
         report.name(scores.layer, scores.head),
         report.weights(scores.layer, scores.head),
         record.queries,
@@ -164,7 +151,7 @@ def _map(report: HeadsReport, scores: HeadScores) -> Map:
     )
 
 
-def _overview(report: HeadsReport, height: int | None) -> Maps:
+def _overview(report: HeadsReport, height: int | None) -> doc.Maps:
     """Every head small: rows are layers, columns are heads, or as they are sorted.
 
     height: the lines that the maps may take on a terminal; None for those of the screen.
@@ -181,7 +168,7 @@ def _overview(report: HeadsReport, height: int | None) -> Maps:
     title = "All heads"
     if report.sorted_by is not None:
         title = f"Heads by {report.sorted_by.replace('_', ' ')}"
-    return Maps(
+    return doc.Maps(
         maps,
         [(title, True)],
         small=(8, 16),
@@ -196,14 +183,14 @@ def _overview(report: HeadsReport, height: int | None) -> Maps:
 # Several runs --------------------------------------------------------------------------------
 
 
-def _compared(found: HeadsComparison, names: list[list[str]], view: View) -> Iterator[Group]:
+def _compared(found: HeadsComparison, names: list[list[str]], view: View) -> Iterator[doc.Group]:
     """Each head's maps side by side, where there are many heads below those of all."""
     if not _whole(found):
         height = _COMPARED_HEIGHT // len(names)
         for report, name in zip(found.reports, names, strict=True):
             yield _headed(name, _overview(report, height))
     heads = [_side_by_side(found, place, names, view) for place in shown_heads(found)]
-    yield Group(heads, beside=Beside(0, _BETWEEN_HEADS))
+    yield doc.Group(heads, beside=doc.Beside(0, _BETWEEN_HEADS))
 
 
 def shown_heads(found: HeadsComparison) -> tuple[tuple[int, int], ...]:
@@ -223,7 +210,7 @@ def _whole(found: HeadsComparison) -> bool:
 
 def _side_by_side(
     found: HeadsComparison, place: tuple[int, int], names: list[list[str]], view: View
-) -> Group:
+) -> doc.Group:
     """One head's maps under its name, each with what it moved against the first."""
     maps = []
     for index in found.kept_by(*place):
@@ -240,23 +227,25 @@ def _side_by_side(
         )
     title = name_words(found.first, found.first.scores(*place))
     drawn = _full(maps, found.first, view)
-    return Group([Facts(title), drawn._replace(least_cell=_LEAST_CELL[view.values], scale=None)])
+    return doc.Group(
+        [doc.Facts(title), drawn._replace(least_cell=_LEAST_CELL[view.values], scale=None)]
+    )
 
 
 # Scores --------------------------------------------------------------------------------------
 
 
-def _scores(found: HeadsComparison, names: list[list[str]]) -> Table:
+def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
     """Every score of every kept head in every run; a dash where the text cannot show it."""
     grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
     measures = list(found.first.heads[0].scores)
     columns = [
-        Column("head", right=False),
-        *[Column("key/value head")] * grouped,
-        *[Column("attention", right=False)] * several,
-        Column("label", right=False),
-        *map(Column, ("score", "uniform", *(name.replace("_", " ") for name in measures))),
-        *[Column("moved")] * several,
+        doc.Column("head", right=False),
+        *[doc.Column("key/value head")] * grouped,
+        *[doc.Column("attention", right=False)] * several,
+        doc.Column("label", right=False),
+        *map(doc.Column, ("score", "uniform", *(name.replace("_", " ") for name in measures))),
+        *[doc.Column("moved")] * several,
     ]
     rows = []
     for first in found.first.heads:
@@ -272,5 +261,5 @@ def _scores(found: HeadsComparison, names: list[list[str]]) -> Table:
             cells += [" · ".join(names[index])] * several + [trait.name]
             known = map(json_number, numbers)
             cells += ["–" if number is None else f"{number:.3f}" for number in known]
-            rows.append(Row(cells))
-    return Table(columns, rows, [("Scores", True)])
+            rows.append(doc.Row(cells))
+    return doc.Table(columns, rows, [("Scores", True)])

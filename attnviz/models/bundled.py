@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,7 +16,10 @@ from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import (
     ObserveBlock,
+    ObserveQueriesKeys,
+    ObserveWeights,
     Vocabulary,
+    Wants,
     beyond_training,
     frame_of,
     trained_tokens,
@@ -109,21 +112,11 @@ class Bundled:
         """What a reader must know about a run over these tokens, beside ``info.notes``."""
         return beyond_training(self._trained_tokens, tokens)
 
-    def run(
-        self,
-        tokens: Tokens,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, NDArray[np.floating]], None],
-    ) -> None:
+    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
         """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
         self.decoder.run(tokens.ids, wants, observe)
 
-    def run_queries_keys(
-        self,
-        tokens: Tokens,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, NDArray[np.floating], NDArray[np.floating]], None],
-    ) -> None:
+    def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
         self.decoder.run_queries_keys(tokens.ids, wants, observe)
 
@@ -131,7 +124,7 @@ class Bundled:
         self,
         ids: Sequence[Sequence[int]],
         rows: int,
-        wants: Callable[[int], bool],
+        wants: Wants,
         observe: ObserveBlock,
         *,
         norms: bool = False,

@@ -18,11 +18,14 @@ __all__ = [
     "Model",
     "NumpyModel",
     "ObserveBlock",
+    "ObserveQueriesKeys",
+    "ObserveWeights",
     "PairModel",
     "QueryKeyModel",
     "RowModel",
     "TwoStackModel",
     "Vocabulary",
+    "Wants",
     "beyond_training",
     "frame_of",
     "random_copies",
@@ -30,6 +33,21 @@ __all__ = [
     "trained_tokens",
     "weights_fingerprint",
 ]
+
+Floats = NDArray[np.floating]
+
+Wants = Callable[[int], bool]
+"""Whether a layer is wanted."""
+
+ObserveWeights = Callable[[int, Floats], None]
+"""Told of the layer and its weights (heads, query, key)."""
+
+ObserveQueriesKeys = Callable[[int, Floats, Floats], None]
+"""Told of the layer, its queries and its keys (heads, token, head_dim)."""
+
+ObserveBlock = Callable[[int, int, Floats, Floats | None], None]
+"""Told of the layer, the first query's index, the weights (text, head, rows, keys) of a block of
+queries, and the norms (text, head, key) of what each key's value moves, or None."""
 
 
 class Model(Protocol):
@@ -62,23 +80,13 @@ class Model(Protocol):
 class NumpyModel(Model, Protocol):
     """A model with one stack of self-attention that runs in NumPy, without torch."""
 
-    def run(
-        self,
-        tokens: Tokens,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, NDArray[np.floating]], None],
-    ) -> None:
+    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
         """Run over one text; for each layer that is wanted, hand over its weights.
 
         ``observe`` gets the layer's index and an array (heads, query, key).
         Layers after the last wanted one need not run.
         """
         ...
-
-
-ObserveBlock = Callable[[int, int, NDArray[np.floating], NDArray[np.floating] | None], None]
-"""Told of the layer, the first query's index, the weights (text, head, rows, keys) of a block of
-queries, and the norms (text, head, key) of what each key's value moves, or None."""
 
 
 @runtime_checkable
@@ -89,7 +97,7 @@ class RowModel(NumpyModel, Protocol):
         self,
         ids: Sequence[Sequence[int]],
         rows: int,
-        wants: Callable[[int], bool],
+        wants: Wants,
         observe: ObserveBlock,
         *,
         norms: bool = False,
@@ -111,12 +119,7 @@ class QueryKeyModel(NumpyModel, Protocol):
     @property
     def causal(self) -> bool: ...
 
-    def run_queries_keys(
-        self,
-        tokens: Tokens,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, NDArray[np.floating], NDArray[np.floating]], None],
-    ) -> None:
+    def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Run over one text; for each layer that is wanted, hand over its queries and keys.
 
         ``observe`` gets the layer's index and both arrays (heads, token, head_dim), one key head a
@@ -143,11 +146,7 @@ class PairModel(NumpyModel, Protocol):
         ...
 
     def run_cross(
-        self,
-        queries: Tokens,
-        keys: Tokens,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, NDArray[np.floating]], None],
+        self, queries: Tokens, keys: Tokens, wants: Wants, observe: ObserveWeights
     ) -> None:
         """Run queries from one text, keys and values from another; else as ``run``."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,13 @@ from attnviz.attention.functional import Score
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
-from attnviz.models.model import ObserveBlock, Vocabulary
+from attnviz.models.model import (
+    ObserveBlock,
+    ObserveQueriesKeys,
+    ObserveWeights,
+    Vocabulary,
+    Wants,
+)
 from attnviz.records import Kind, ModelInfo, Tokens
 
 __all__ = ["OwnAttention", "check_sizes"]
@@ -130,34 +136,20 @@ class OwnAttention:
         """Nothing depends on the text."""
         return ()
 
-    def run(
-        self,
-        tokens: Tokens,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, NDArray[np.floating]], None],
-    ) -> None:
+    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
         """Hand over the weights (head, query, key) of layer 0 if wanted; see ``NumpyModel``."""
         if wants(0):
             self._require_room(tokens, tokens)
             _, weights = self._attention(self.embed(tokens.ids))
             observe(0, weights)
 
-    def run_queries_keys(
-        self,
-        tokens: Tokens,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, NDArray[np.floating], NDArray[np.floating]], None],
-    ) -> None:
+    def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Hand over queries and keys of layer 0 if wanted; see ``QueryKeyModel``."""
         if wants(0):
             observe(0, *self._attention.queries_and_keys(self.embed(tokens.ids)))
 
     def run_cross(
-        self,
-        queries: Tokens,
-        keys: Tokens,
-        wants: Callable[[int], bool],
-        observe: Callable[[int, NDArray[np.floating]], None],
+        self, queries: Tokens, keys: Tokens, wants: Wants, observe: ObserveWeights
     ) -> None:
         """Hand over the weights of one text's words on another's; see ``PairModel``."""
         if wants(0):
@@ -169,7 +161,7 @@ class OwnAttention:
         self,
         ids: Sequence[Sequence[int]],
         rows: int,
-        wants: Callable[[int], bool],
+        wants: Wants,
         observe: ObserveBlock,
         *,
         norms: bool = False,

@@ -7,26 +7,13 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import Shape, nearest
+from attnviz.params import specs
 from attnviz.params.option_rules import check_options
 from attnviz.params.options import SHAPE, ShapeOptions
-from attnviz.params.specs import (
-    AttentionSpec,
-    Dense,
-    ExpertsSpec,
-    FeedForwardSpec,
-    LatentSpec,
-    LayerGroup,
-    LayerSpec,
-    ModelSpec,
-    Norm,
-    Part,
-    StackSpec,
-    Table,
-)
 
 __all__ = ["spec_from_options", "spec_from_shape"]
 
-_Part = TypeVar("_Part", Dense, Table, Norm)
+_Part = TypeVar("_Part", specs.Dense, specs.Table, specs.Norm)
 
 _GATED = {"relu": False, "gelu": False, "swiglu": True, "geglu": True}
 
@@ -47,7 +34,7 @@ _STACK_KEYS = {
 """What a stack may tell beside the options of the command line."""
 
 
-def spec_from_options(*, name: str = "", **options: object) -> ModelSpec:
+def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
     """The spec that the options of a shape describe; None means not given.
 
     Raises:
@@ -57,7 +44,7 @@ def spec_from_options(*, name: str = "", **options: object) -> ModelSpec:
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given, SHAPE)
     shape = ShapeOptions(**cast("dict[str, Any]", given))
-    return ModelSpec(name=name, source="", stacks=(_stack_of(shape),))
+    return specs.ModelSpec(name=name, source="", stacks=(_stack_of(shape),))
 
 
 def _stack_of(
@@ -67,7 +54,7 @@ def _stack_of(
     causal: bool = True,
     cross_width: int | None = None,
     final_norm: bool | None = None,
-) -> StackSpec:
+) -> specs.StackSpec:
     """The stack of a checked shape.
 
     cross_width: width of the stack that each layer's cross attention reads; None without one.
@@ -75,9 +62,9 @@ def _stack_of(
     """
     layer = _layer(shape, cross_width)
     closing = shape.layers is not None if final_norm is None else final_norm
-    return StackSpec(
+    return specs.StackSpec(
         name=name,
-        groups=(LayerGroup(layer, shape.layers or 1),),
+        groups=(specs.LayerGroup(layer, shape.layers or 1),),
         causal=causal,
         embeddings=_embeddings(shape),
         norms=_norms(shape, "final") if closing else (),
@@ -86,7 +73,7 @@ def _stack_of(
     )
 
 
-def _layer(shape: ShapeOptions, cross_width: int | None) -> LayerSpec:
+def _layer(shape: ShapeOptions, cross_width: int | None) -> specs.LayerSpec:
     attention = _attention(shape)
     attentions = [attention]
     if cross_width is not None:
@@ -96,21 +83,21 @@ def _layer(shape: ShapeOptions, cross_width: int | None) -> LayerSpec:
     labels = ["attention", *(["cross attention"] if cross_width is not None else [])]
     labels += ["feed-forward"] if feed_forward is not None else []
     norms = tuple(norm for label in labels for norm in _norms(shape, label))
-    return LayerSpec(tuple(attentions), feed_forward, norms)
+    return specs.LayerSpec(tuple(attentions), feed_forward, norms)
 
 
-def _attention(shape: ShapeOptions) -> AttentionSpec:
+def _attention(shape: ShapeOptions) -> specs.AttentionSpec:
     latent = None
     if shape.kv_lora is not None:
         rope, nope = shape.rope_dim or 0, shape.nope_dim or 0
-        latent = LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
+        latent = specs.LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
         head_dim, value_dim = rope + nope, shape.v_head_dim or nope
     else:
         head_dim = shape.head_dim or shape.d_model // shape.heads
         value_dim = shape.v_head_dim or head_dim
     # Keys and values of latent attention are rebuilt without biases.
     inner = shape.bias and latent is None
-    return AttentionSpec(
+    return specs.AttentionSpec(
         d_model=shape.d_model,
         heads=shape.heads,
         kv_heads=shape.kv_heads or shape.heads,
@@ -126,12 +113,12 @@ def _attention(shape: ShapeOptions) -> AttentionSpec:
     )
 
 
-def _feed_forward(shape: ShapeOptions) -> FeedForwardSpec | ExpertsSpec | None:
+def _feed_forward(shape: ShapeOptions) -> specs.FeedForwardSpec | specs.ExpertsSpec | None:
     if shape.experts is None:
         return None if shape.d_ff is None else _plain(shape, shape.d_ff)
     width = shape.d_expert or shape.d_ff or 0
     shared = shape.shared_experts or 0
-    return ExpertsSpec(
+    return specs.ExpertsSpec(
         expert=_plain(shape, width),
         experts=shape.experts,
         active=shape.active_experts or 0,
@@ -139,33 +126,33 @@ def _feed_forward(shape: ShapeOptions) -> FeedForwardSpec | ExpertsSpec | None:
     )
 
 
-def _plain(shape: ShapeOptions, width: int) -> FeedForwardSpec:
+def _plain(shape: ShapeOptions, width: int) -> specs.FeedForwardSpec:
     kind = shape.ffn or "gelu"
-    return FeedForwardSpec(shape.d_model, width, _GATED[kind], shape.bias, shape.bias, kind)
+    return specs.FeedForwardSpec(shape.d_model, width, _GATED[kind], shape.bias, shape.bias, kind)
 
 
-def _norms(shape: ShapeOptions, label: str) -> tuple[Norm, ...]:
+def _norms(shape: ShapeOptions, label: str) -> tuple[specs.Norm, ...]:
     if shape.norm is None:
         return ()
-    return (Norm(f"{label} norm", shape.d_model, shift=shape.norm == "layernorm"),)
+    return (specs.Norm(f"{label} norm", shape.d_model, shift=shape.norm == "layernorm"),)
 
 
-def _embeddings(shape: ShapeOptions) -> tuple[Part, ...]:
+def _embeddings(shape: ShapeOptions) -> tuple[specs.Part, ...]:
     tables = []
     if shape.vocab is not None:
-        tables.append(Table("token embedding", shape.vocab, shape.d_model))
+        tables.append(specs.Table("token embedding", shape.vocab, shape.d_model))
     if shape.positions == "learned" and shape.max_positions is not None:
-        tables.append(Table("position embedding", shape.max_positions, shape.d_model))
+        tables.append(specs.Table("position embedding", shape.max_positions, shape.d_model))
     return tuple(tables)
 
 
-def _head(shape: ShapeOptions) -> Dense | None:
+def _head(shape: ShapeOptions) -> specs.Dense | None:
     if shape.vocab is None:
         return None
-    return Dense("head", shape.d_model, shape.vocab, tied=shape.tied is not False)
+    return specs.Dense("head", shape.d_model, shape.vocab, tied=shape.tied is not False)
 
 
-def spec_from_shape(shape: Shape) -> ModelSpec | None:
+def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
     """The spec of a named shape; None where the arithmetic does not claim its config's class.
 
     Raises:
@@ -177,17 +164,17 @@ def spec_from_shape(shape: Shape) -> ModelSpec | None:
         stacks = tuple(_table_stack(shape, options) for options in shape.stacks)
     except UsageError as error:
         raise LoadError(f"the shape {shape.name!r} cannot be counted: {error}") from error
-    return ModelSpec(
+    return specs.ModelSpec(
         name=shape.name,
         source=shape.source,
         stacks=stacks,
-        embeddings=tuple(_part(shape, Table, item) for item in shape.tables),
-        parts=tuple(_part(shape, Dense, item) for item in shape.matrices),
+        embeddings=tuple(_part(shape, specs.Table, item) for item in shape.tables),
+        parts=tuple(_part(shape, specs.Dense, item) for item in shape.matrices),
         notes=shape.notes,
     )
 
 
-def _from_config(shape: Shape) -> ModelSpec | None:
+def _from_config(shape: Shape) -> specs.ModelSpec | None:
     from attnviz.params.config.read import misspelt_field, spec_from_config
 
     spec = spec_from_config(
@@ -201,7 +188,7 @@ def _from_config(shape: Shape) -> ModelSpec | None:
     return None if spec is None else spec._replace(notes=(*shape.notes, *spec.notes))
 
 
-def _table_stack(shape: Shape, table: Mapping[str, Any]) -> StackSpec:
+def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
     known = (*SHAPE, *_STACK_KEYS)
     for key in table:
         if key.replace("-", "_") not in known:
@@ -224,23 +211,25 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> StackSpec:
     return _completed(shape, made, own, options["d_model"])
 
 
-def _completed(shape: Shape, stack: StackSpec, own: Mapping[str, Any], width: int) -> StackSpec:
+def _completed(
+    shape: Shape, stack: specs.StackSpec, own: Mapping[str, Any], width: int
+) -> specs.StackSpec:
     """The stack with what the options of the command line cannot say."""
     if own.get("reads", "target") not in ("target", "source"):
         raise LoadError(f"the shape {shape.name!r} has reads = {own['reads']!r}: target or source")
     groups = tuple(
         group._replace(layer=_completed_layer(group.layer, own, width)) for group in stack.groups
     )
-    tables = (_part(shape, Table, item) for item in own.get("tables", []))
-    matrices = tuple(_part(shape, Dense, item) for item in own.get("matrices", []))
+    tables = (_part(shape, specs.Table, item) for item in own.get("tables", []))
+    matrices = tuple(_part(shape, specs.Dense, item) for item in own.get("matrices", []))
     patches = tuple(item for item in matrices if "embedding" in item.label)
     head = stack.head
     if "head" in own:
-        head = _part(shape, Dense, own["head"], label="head", inputs=width)
+        head = _part(shape, specs.Dense, own["head"], label="head", inputs=width)
     return stack._replace(
         groups=groups,
         embeddings=(*patches, *stack.embeddings, *tables),
-        norms=(*stack.norms, *(_part(shape, Norm, item) for item in own.get("norms", []))),
+        norms=(*stack.norms, *(_part(shape, specs.Norm, item) for item in own.get("norms", []))),
         parts=tuple(item for item in matrices if item not in patches),
         head=head,
         tokens=own.get("tokens"),
@@ -248,12 +237,14 @@ def _completed(shape: Shape, stack: StackSpec, own: Mapping[str, Any], width: in
     )
 
 
-def _completed_layer(layer: LayerSpec, own: Mapping[str, Any], width: int) -> LayerSpec:
+def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
     """The layer with learned scales, or with biases in the feed-forward part alone."""
     if own.get("scaled"):
         places = ("attention", "feed-forward")
-        layer = layer._replace(parts=tuple(Table(f"{place} scale", 1, width) for place in places))
-    if own.get("ffn_bias") and isinstance(layer.feed_forward, FeedForwardSpec):
+        layer = layer._replace(
+            parts=tuple(specs.Table(f"{place} scale", 1, width) for place in places)
+        )
+    if own.get("ffn_bias") and isinstance(layer.feed_forward, specs.FeedForwardSpec):
         feed_forward = layer.feed_forward._replace(up_bias=True, down_bias=True)
         layer = layer._replace(feed_forward=feed_forward)
     return layer

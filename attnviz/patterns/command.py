@@ -9,20 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, command, flag, option
-from attnviz.cli.options import (
-    HeadChoice,
-    IndexBase,
-    Kind,
-    Loading,
-    Model,
-    Output,
-    OwnShape,
-    Text,
-    Truncation,
-    complete_label,
-    load_options,
-)
 from attnviz.errors import UsageError
 from attnviz.measures.registry import LABELS
 
@@ -105,14 +93,14 @@ class Shown(Options, panel="View"):
     watch: str | None = option(
         "LABEL",
         "Only one label: every head, ranked by its score.",
-        autocompletion=complete_label,
+        autocompletion=shared.complete_label,
     )
     stats: bool = flag("Entropy, distance, confidence and first-token share of every head.")
     top: int | None = option("N", "Heads listed for a label (4; with --watch 24).", min=1)
 
 
 @dataclass(frozen=True)
-class ScoredModel(Model):
+class ScoredModel(shared.Model):
     """The model that is scored."""
 
     seed: int = option("N", "Of random weights, random tokens and the control.", 0, min=0)
@@ -120,17 +108,17 @@ class ScoredModel(Model):
 
 @command(EXAMPLES)
 def patterns(
-    text: Text,
-    truncation: Truncation,
-    kind: Kind,
-    choice: HeadChoice,
+    text: shared.Text,
+    truncation: shared.Truncation,
+    kind: shared.Kind,
+    choice: shared.HeadChoice,
     scoring: Scoring,
     shown: Shown,
-    counted: IndexBase,
+    counted: shared.IndexBase,
     model: ScoredModel,
-    own: OwnShape,
-    loading: Loading,
-    output: Output,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
 ) -> None:
     """Score what every head does, label it, and hold it against a base rate."""
     from attnviz.cli import progress
@@ -148,7 +136,7 @@ def patterns(
     given = text.text is not None or text.file is not None
     if kind.target is not None and not given:
         raise UsageError("--target is the decoder's text of one text: give TEXT or --file")
-    options = load_options(model.model, loading, model.seed, own)
+    options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
     own_text = read_text(text.text, text.file, "patterns") if given else None
     sentences = [one for path in scoring.probe for one in read_probe_file(path)]
@@ -222,7 +210,9 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS)) -> str:
     raise UsageError(f"no label {name!r}: {hint}labels are {', '.join(names)}")
 
 
-def _same(model: Model, kind: Kind, counted: IndexBase, text: Text) -> list[str]:
+def _same(
+    model: shared.Model, kind: shared.Kind, counted: shared.IndexBase, text: shared.Text
+) -> list[str]:
     """The options with which another command looks at the same heads over the same text."""
     options = [] if model.model == "tiny" else ["--model", model.model]
     options += ["--kind", kind.kind] if kind.kind is not None else []

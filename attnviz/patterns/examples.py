@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.observer import Floats
 from attnviz.engine.probing import Probing
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import View
@@ -110,13 +111,7 @@ class _Keep:
         return kind == self._kind and any(layer == at for at, _ in self.maps)
 
     def observe(
-        self,
-        text: int,
-        kind: Kind,
-        layer: int,
-        start: int,
-        weights: NDArray[np.floating],
-        norms: NDArray[np.floating] | None,
+        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, norms: Floats | None
     ) -> None:
         shown = in_view(self._view, weights, norms)
         rows, keys = shown.shape[1:]

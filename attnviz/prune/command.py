@@ -6,16 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.options import (
-    IndexBase,
-    Loading,
-    ModelName,
-    Output,
-    Texts,
-    Truncation,
-    load_options,
-)
 from attnviz.errors import UsageError
 from attnviz.prune.options import Measure, Removal
 
@@ -44,14 +36,14 @@ attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
 
 @command(EXAMPLES)
 def prune(
-    texts: Texts,
-    truncation: Truncation,
+    texts: shared.Texts,
+    truncation: shared.Truncation,
     removal: Removal,
     measure: Measure,
-    counted: IndexBase,
-    model: ModelName,
-    loading: Loading,
-    output: Output,
+    counted: shared.IndexBase,
+    model: shared.ModelName,
+    loading: shared.Loading,
+    output: shared.Output,
 ) -> None:
     """Remove the least important heads for good, beside as many at random."""
     from attnviz.cli.inputs import read_texts
@@ -61,7 +53,7 @@ def prune(
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.models.resolve import load
 
-    options = load_options(model.model, loading, measure.seed)
+    options = shared.load_options(model.model, loading, measure.seed)
     if model.model == "mha":
         raise UsageError(
             "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "

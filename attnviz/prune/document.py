@@ -7,26 +7,8 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
+from attnviz.draw import document as doc
 from attnviz.draw.blocks import DIM, Block, Line
-from attnviz.draw.document import (
-    Cell,
-    Column,
-    Curve,
-    Document,
-    Facts,
-    Group,
-    HeadGrid,
-    Key,
-    Level,
-    Note,
-    Part,
-    Plot,
-    Quote,
-    Row,
-    Say,
-    Table,
-    Tint,
-)
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.theme import Theme
@@ -49,34 +31,41 @@ _EXPLANATION = (
 
 def prune_document(
     report: PruneReport, hints: Sequence[str] = (), explain: bool = False
-) -> Document:
+) -> doc.Document:
     """The losses as heads went, which ones, step by step, and what that comes to."""
     about, title = _about(report), f"{report.model.name} without {len(report.steps)} heads"
-    groups = [Group(about), Group([Note(note) for note in (*report.model.notes, *report.notes)])]
+    groups = [
+        doc.Group(about),
+        doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
+    ]
     if report.steps:
-        groups += [Group([part]) for part in (_curve(report), _heads_left(report), _steps(report))]
-    groups.append(Group([Say(text) for text in (*_price(report), *_result(report))]))
-    return Document(
+        groups += [
+            doc.Group([part]) for part in (_curve(report), _heads_left(report), _steps(report))
+        ]
+    groups.append(doc.Group([doc.Say(text) for text in (*_price(report), *_result(report))]))
+    return doc.Document(
         f"pruned heads of {report.model.name}",
         title.removesuffix("s") if len(report.steps) == 1 else title,
         groups,
-        [Say(text) for text in _EXPLANATION] if explain else (),
-        [Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Say(text) for text in _EXPLANATION] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
     )
 
 
-def _about(report: PruneReport) -> list[Part]:
+def _about(report: PruneReport) -> list[doc.Part]:
     """What a reader needs to repeat the run."""
     many = report.texts != 1
     size = counted(report.tokens, "token")
     size = f"{counted(report.texts, 'text')}, {size}" if many else size
-    parts: list[Part] = [
-        Facts([*model_words(report.model), (size, False), (f"seed {report.seed}", False)]),
-        Quote("texts" if many else "text", f"the first: {report.text}" if many else report.text),
+    parts: list[doc.Part] = [
+        doc.Facts([*model_words(report.model), (size, False), (f"seed {report.seed}", False)]),
+        doc.Quote(
+            "texts" if many else "text", f"the first: {report.text}" if many else report.text
+        ),
     ]
     if report.source:
         lead = f"{counted(report.texts, 'text')} from " if many else ""
-        parts.append(Facts([(lead + report.source, False)], lead=7))
+        parts.append(doc.Facts([(lead + report.source, False)], lead=7))
     rules = [
         report.asked,
         f"order by {_METHODS[report.method]}",
@@ -84,10 +73,10 @@ def _about(report: PruneReport) -> list[Part]:
         *["equally many from every layer"] * report.uniform,
         "a layer may lose all" if report.empty_layers else "each layer keeps a head",
     ]
-    return [*parts, Facts([(rule, False) for rule in rules])]
+    return [*parts, doc.Facts([(rule, False) for rule in rules])]
 
 
-def _curve(report: PruneReport) -> Plot:
+def _curve(report: PruneReport) -> doc.Plot:
     """The loss after each removal beside that of random orders."""
     total = report.total
     start = (float(total), report.baseline)
@@ -95,14 +84,14 @@ def _curve(report: PruneReport) -> Plot:
     chance = [start, *((float(point.heads_left), point.mean) for point in report.random)]
     how = "gradient" if report.method == "gradient" else "exact loss"
     again = "again after each removal" if report.rerank else "once"
-    curves = [Curve(f"least important first, ranked {again} by {how}", _finite(order, total))]
+    curves = [doc.Curve(f"least important first, ranked {again} by {how}", _finite(order, total))]
     if report.random:
         drawn = f"mean of {report.draws} draws" if report.draws > 1 else "one draw"
         words = f"random order, {drawn}, seed {report.seed}"
-        curves.append(Curve(words, _finite(chance, total), marked=True))
+        curves.append(doc.Curve(words, _finite(chance, total), marked=True))
     limit = report.limit
-    levels = [Level(limit, f"limit {limit:.4f}")] if limit is not None else []
-    return Plot(
+    levels = [doc.Level(limit, f"limit {limit:.4f}")] if limit is not None else []
+    return doc.Plot(
         [
             (f"{report.loss_name.capitalize()} against heads left", True),
             ("nats per token", False),
@@ -122,11 +111,11 @@ def _finite(points: list[tuple[float, float]], total: int) -> list[tuple[float, 
 
 # Heads left ----------------------------------------------------------------------------------
 
-_KEPT = Tint(110)
+_KEPT = doc.Tint(110)
 _TURN = "the number says when a head went"
 
 
-def _heads_left(report: PruneReport) -> HeadGrid:
+def _heads_left(report: PruneReport) -> doc.HeadGrid:
     """A row a layer, a cell a head: coloured where it stays, its turn where it went."""
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     base, heads = report.index_base, range(report.model.heads)
@@ -135,15 +124,17 @@ def _heads_left(report: PruneReport) -> HeadGrid:
         for head in heads:
             turn, name = turns.get((layer, head)), report.name(layer, head)
             if turn is None:
-                cells[row, head] = Cell(1.0, _KEPT, tip=f"{name} stays")
+                cells[row, head] = doc.Cell(1.0, _KEPT, tip=f"{name} stays")
             else:
-                cells[row, head] = Cell(0.0, text=str(turn), tip=f"{name} went as number {turn}")
-    return HeadGrid(
+                cells[row, head] = doc.Cell(
+                    0.0, text=str(turn), tip=f"{name} went as number {turn}"
+                )
+    return doc.HeadGrid(
         [f"L{layer + base}" for layer in report.layers],
         [f"H{head + base}" for head in heads],
         cells,
         [("Heads left", True), (_TURN, False)],
-        [Key(_KEPT, "stays")],
+        [doc.Key(_KEPT, "stays")],
         screen=lambda theme, room: _left_block(report, turns, theme, room),
     )
 
@@ -203,7 +194,7 @@ def _ruler(heads: range, base: int, cell: int, gutter: int) -> str:
 # Steps and sentences -------------------------------------------------------------------------
 
 
-def _steps(report: PruneReport) -> Table:
+def _steps(report: PruneReport) -> doc.Table:
     """The removals in order, the middle ones left out where there are many."""
     places = _spread(report)
     rises = [
@@ -222,13 +213,13 @@ def _steps(report: PruneReport) -> Table:
             f"{step.score:+.4f}",
             _random_at(report, step),
         )
-        rows.append(Row(cells, (rises[place], limit)))
+        rows.append(doc.Row(cells, (rises[place], limit)))
     importance = "gradient" if report.method == "gradient" else "its delta"
     titles = ("loss", "× whole", "left", importance, "random")
     skipped = len(report.steps) - len(places)
     more = [(f"{skipped} steps between are in --json", False)] if skipped else []
-    columns = [Column("", right=False), *map(Column, titles)]
-    return Table(columns, rows, [("Step by step", True), *more], ranked=True, rising=True)
+    columns = [doc.Column("", right=False), *map(doc.Column, titles)]
+    return doc.Table(columns, rows, [("Step by step", True), *more], ranked=True, rising=True)
 
 
 def _spread(report: PruneReport) -> list[int]:

@@ -7,18 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import (
-    HeadChoice,
-    IndexBase,
-    Loading,
-    Output,
-    OwnShape,
-    Text,
-    Truncation,
-    complete_model,
-    load_options,
-)
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +40,7 @@ _NEEDED = "the scores and weights take"
 
 
 @dataclass(frozen=True)
-class ModelText(Text):
+class ModelText(shared.Text):
     """The text that a model reads."""
 
     text: str | None = argument(
@@ -98,22 +88,22 @@ class FromModel(Options, panel="A model's queries and keys"):
         "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
         "a Hugging Face id, or a named shape such as configs/gpt2.",
         short="-m",
-        autocompletion=complete_model,
+        autocompletion=shared.complete_model,
     )
 
 
 @command(EXAMPLES)
 def scaling(
     text: ModelText,
-    truncation: Truncation,
-    choice: HeadChoice,
-    counted: IndexBase,
+    truncation: shared.Truncation,
+    choice: shared.HeadChoice,
+    counted: shared.IndexBase,
     seed: Seed,
     vectors: RandomVectors,
     source: FromModel,
-    own: OwnShape,
-    loading: Loading,
-    output: Output,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
 ) -> None:
     """Compare the softmax of the same scores with the scale 1/√d_k and without it."""
     from attnviz.cli.outlet import open_outlet
@@ -121,7 +111,7 @@ def scaling(
     if source.from_model:
         _refuse(vectors, reason="counts random queries and keys: leave --from-model out")
         name = source.model if source.model is not None else "tiny"
-        options = load_options(name, loading, seed.seed, own)
+        options = shared.load_options(name, loading, seed.seed, own)
         outlet = open_outlet(output)
         report = _of_model(name, options, text, truncation, choice, counted, outlet)
         hints = () if choice.head else ("next: --head L0H0 shows one head",)
@@ -160,10 +150,10 @@ def _of_random_vectors(vectors: RandomVectors, seed: int, outlet: Outlet) -> Sca
 def _of_model(
     name: str,
     options: LoadOptions,
-    text: Text,
-    truncation: Truncation,
-    choice: HeadChoice,
-    counted: IndexBase,
+    text: shared.Text,
+    truncation: shared.Truncation,
+    choice: shared.HeadChoice,
+    counted: shared.IndexBase,
     outlet: Outlet,
 ) -> ScalingReport:
     """What can be refused is refused before the model is loaded."""

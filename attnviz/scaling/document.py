@@ -7,24 +7,8 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
+from attnviz.draw import document as doc
 from attnviz.draw.blocks import BOLD, Block, Line
-from attnviz.draw.document import (
-    Beside,
-    Column,
-    Document,
-    Facts,
-    Group,
-    Histogram,
-    Note,
-    Part,
-    Plot,
-    Quote,
-    Row,
-    Say,
-    Table,
-    Tint,
-    Words,
-)
 from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.theme import Theme
@@ -42,37 +26,37 @@ __all__ = ["entropy_gain", "scaling_document"]
 
 _LONGEST = 100
 _MOST_IN_FULL = 4
-_SIDE_BY_SIDE = Beside(78, most=2)
+_SIDE_BY_SIDE = doc.Beside(78, most=2)
 _EXTREMES = "In full: where the scale gives back the most entropy, and where the least"
 _OVERVIEW = "What the scale changes (without → with); the bar is the entropy that it gives back"
 
 
 def scaling_document(
     report: ScalingReport, hints: Sequence[str] = (), explain: bool = False
-) -> Document:
+) -> doc.Document:
     """Each case without and with the scale.
 
     Of a model with many layers or heads only the two between which the scale's effect is most
     different are there in full; pages have the others as well.
     """
     drawn = _in_full(report)
-    groups = [Group(_provenance(report)), Group([Note(note) for note in report.notes])]
+    groups = [doc.Group(_provenance(report)), doc.Group([doc.Note(note) for note in report.notes])]
     if report.model is not None and len(report.cases) > 1:
-        groups.append(Group([_overview(report)]))
+        groups.append(doc.Group([_overview(report)]))
     if len(drawn) < len(report.cases):
-        groups.append(Group([Facts([(_EXTREMES, False)])]))
-    groups.append(Group([_case(report, case) for case in drawn], beside=_SIDE_BY_SIDE))
+        groups.append(doc.Group([doc.Facts([(_EXTREMES, False)])]))
+    groups.append(doc.Group([_case(report, case) for case in drawn], beside=_SIDE_BY_SIDE))
     others = [_case(report, case) for case in report.cases if case not in drawn]
-    groups.append(Group(others, beside=_SIDE_BY_SIDE, full=True))
-    groups.append(Group([Note(bars_legend(report), _LONGEST)]))
-    groups.append(Group([Say(text, _LONGEST) for text in seen(report)]))
+    groups.append(doc.Group(others, beside=_SIDE_BY_SIDE, full=True))
+    groups.append(doc.Group([doc.Note(bars_legend(report), _LONGEST)]))
+    groups.append(doc.Group([doc.Say(text, _LONGEST) for text in seen(report)]))
     name = "random queries and keys" if report.model is None else report.model.name
-    return Document(
+    return doc.Document(
         f"scaling of {name}",
         f"What the scale 1/√d_k does to attention: {name}",
         groups,
-        [Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
     )
 
 
@@ -91,7 +75,7 @@ def entropy_gain(case: ScalingCase) -> float:
     return case.scaled.measures[name].value - case.plain.measures[name].value
 
 
-def _provenance(report: ScalingReport) -> list[Part]:
+def _provenance(report: ScalingReport) -> list[doc.Part]:
     """Whose queries and keys: what a reader needs to repeat the run."""
     if report.model is None:
         samples = counted(report.samples, "sample")
@@ -101,19 +85,19 @@ def _provenance(report: ScalingReport) -> list[Part]:
             "float64",
             f"seed {report.seed}",
         ]
-        return [Facts([("random queries and keys", True), *((word, False) for word in words)])]
+        return [doc.Facts([("random queries and keys", True), *((word, False) for word in words)])]
     seed = report.model.seed
     words = [
         f"{report.keys:,} tokens",
         *([] if seed is None else [f"seed {seed}"]),
         "scores and weights made in float64",
     ]
-    source = [Facts([(f"       {report.source}", False)])] if report.source else []
-    facts = Facts([*model_words(report.model), *((word, False) for word in words)])
-    return [facts, Quote("text", report.text), *source]
+    source = [doc.Facts([(f"       {report.source}", False)])] if report.source else []
+    facts = doc.Facts([*model_words(report.model), *((word, False) for word in words)])
+    return [facts, doc.Quote("text", report.text), *source]
 
 
-def _overview(report: ScalingReport) -> Table:
+def _overview(report: ScalingReport) -> doc.Table:
     """A row a case."""
     measures = {
         "entropy": "normalised_entropy",
@@ -129,15 +113,15 @@ def _overview(report: ScalingReport) -> Table:
             show = percent if name == "queries_vanished" else plain
             before, after = (show(side.measures[name].value) for side in (case.plain, case.scaled))
             cells.append(f"{before} → {after}")
-        rows.append(Row(cells, (max(entropy_gain(case), 0.0), 1.0)))
-    columns = [Column("", right=False), *map(Column, measures)]
-    return Table(columns, rows, [(_OVERVIEW, True)], ranked=True)
+        rows.append(doc.Row(cells, (max(entropy_gain(case), 0.0), 1.0)))
+    columns = [doc.Column("", right=False), *map(doc.Column, measures)]
+    return doc.Table(columns, rows, [(_OVERVIEW, True)], ranked=True)
 
 
 # One case ------------------------------------------------------------------------------------
 
 _TITLES = ("without the scale", "with the scale")
-_TINTS = (Tint(216), Tint(112))
+_TINTS = (doc.Tint(216), doc.Tint(112))
 _TICKS = {-8: "1e-8", -6: "1e-6", -4: "1e-4", -2: ".01", 0: "1"}
 """The powers of ten that the axis names."""
 
@@ -145,7 +129,7 @@ _LOWEST = min(_TICKS)
 _BINS_A_DECADE = (len(BIN_EDGES) - 2) / -_LOWEST
 
 
-def _case(report: ScalingReport, case: ScalingCase) -> Group:
+def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
     """Both histograms over one vertical scale, and the measures, theory beside measurement."""
     rows = []
     for name in MEASURES:
@@ -155,28 +139,28 @@ def _case(report: ScalingReport, case: ScalingCase) -> Group:
             sides = zip(texts, (case.plain, case.scaled), strict=True)
             texts = [f"{text}, {expected} {whole(side.expected_variance)}" for text, side in sides]
         rows.append((LABELS[name], *texts))
-    table = Table(
-        [Column(title, right=False) for title in ("", *_TITLES)],
-        [Row(row) for row in rows],
+    table = doc.Table(
+        [doc.Column(title, right=False) for title in ("", *_TITLES)],
+        [doc.Row(row) for row in rows],
         screen=lambda theme, room: _table_block(rows, theme, room),
     )
-    return Group([_histograms(report, case), table], spaced=True)
+    return doc.Group([_histograms(report, case), table], spaced=True)
 
 
-def _histograms(report: ScalingReport, case: ScalingCase) -> Plot:
+def _histograms(report: ScalingReport, case: ScalingCase) -> doc.Plot:
     # The first bin has no lower end: without the scale it would hide all others.
     top = max([*case.plain.shares()[1:], *case.scaled.shares()[1:]]) or 1.0
     even = report.keys if report.model is None else None  # else queries see different numbers
     mark = None if even is None else (_bin(-math.log10(even)), f"uniform: 1/{even}")
     ticks = [(_bin(power), name) for power, name in _TICKS.items()]
 
-    def histogram(side: ScaledSoftmax, name: str, tint: Tint) -> Histogram:
+    def histogram(side: ScaledSoftmax, name: str, tint: doc.Tint) -> doc.Histogram:
         shares = side.shares()
         words = f"{percent(shares[0]) if shares[0] else 'none'} below {_TICKS[_LOWEST]}"
-        return Histogram(name, shares, BIN_EDGES, top, tint, ticks, words, mark)
+        return doc.Histogram(name, shares, BIN_EDGES, top, tint, ticks, words, mark)
 
     sides = zip((case.plain, case.scaled), _TITLES, _TINTS, strict=True)
-    return Plot(_title(report, case), histograms=[histogram(*side) for side in sides])
+    return doc.Plot(_title(report, case), histograms=[histogram(*side) for side in sides])
 
 
 def _bin(power: float) -> float:
@@ -184,7 +168,7 @@ def _bin(power: float) -> float:
     return 1 + _BINS_A_DECADE * (max(power, _LOWEST) - _LOWEST)
 
 
-def _title(report: ScalingReport, case: ScalingCase) -> Words:
+def _title(report: ScalingReport, case: ScalingCase) -> doc.Words:
     """Which case, and its scale."""
     words = [] if report.model is None else [f"d_k {case.d_k}"]
     scale = case.scaled.scale

@@ -7,25 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from rich.segment import Segment
 
+from attnviz.draw import document as doc
 from attnviz.draw.blocks import BOLD, DIM, Block, Line
-from attnviz.draw.document import (
-    WEIGHTS,
-    Cell,
-    Column,
-    Curve,
-    Document,
-    Facts,
-    Group,
-    HeadGrid,
-    Note,
-    Part,
-    Plot,
-    Row,
-    Say,
-    Table,
-    Tint,
-    Words,
-)
 from attnviz.draw.labels import fit, width
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import counted, share
@@ -47,28 +30,28 @@ CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
 
 def sweep_document(
     report: SweepReport, hints: Sequence[str] = (), explain: bool = False
-) -> Document:
+) -> doc.Document:
     """All that one sweep shows; at least one model is trained."""
     curves = {heads: [model.points for model in report.of(heads)] for heads in report.measured}
     counts = ", ".join(map(str, report.measured))
     one = "head" if report.measured == (1,) else "heads"
-    return Document(
+    return doc.Document(
         f"sweep over heads on {report.task.name}",
         f"The same decoder with {counts} {one}: {report.task.name}",
         [
-            Group(_about(report)),
-            Group([Note(note, _LONGEST) for note in report.notes]),
-            Group([curves_plot(curves)]),
-            Group([_results(report)]),
-            Group([_patterns(report)]),
-            Group([Say(text, _LONGEST) for text in findings(report)]),
+            doc.Group(_about(report)),
+            doc.Group([doc.Note(note, _LONGEST) for note in report.notes]),
+            doc.Group([curves_plot(curves)]),
+            doc.Group([_results(report)]),
+            doc.Group([_patterns(report)]),
+            doc.Group([doc.Say(text, _LONGEST) for text in findings(report)]),
         ],
-        [Say(text, _LONGEST) for text in _explanation(report)] if explain else (),
-        [Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Say(text, _LONGEST) for text in _explanation(report)] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
     )
 
 
-def _about(report: SweepReport) -> list[Part]:
+def _about(report: SweepReport) -> list[doc.Part]:
     """The model, the task and the training."""
     model = [
         "attnviz's own decoder",
@@ -88,9 +71,9 @@ def _about(report: SweepReport) -> list[Part]:
         f"{report.predictions:,} predictions{known}",
     ]
     return [
-        Facts([(words, not place) for place, words in enumerate(model)]),
-        Facts([(_task_words(report.task), False)], "task", _LEAD),
-        Facts([(words, False) for words in training], "run", _LEAD),
+        doc.Facts([(words, not place) for place, words in enumerate(model)]),
+        doc.Facts([(_task_words(report.task), False)], "task", _LEAD),
+        doc.Facts([(words, False) for words in training], "run", _LEAD),
     ]
 
 
@@ -124,10 +107,10 @@ def _seeds(seeds: Sequence[int]) -> str:
 # Curves and results --------------------------------------------------------------------------
 
 
-def curves_plot(curves: CurvesByHeads, rows: int = 12) -> Plot:
+def curves_plot(curves: CurvesByHeads, rows: int = 12) -> doc.Plot:
     """A line a number of heads; each point is the mean over the seeds that have got there."""
     drawn = [
-        Curve(f"{counted(heads, 'head')}, mean of {counted(len(seeds), 'seed')}", _mean(seeds))
+        doc.Curve(f"{counted(heads, 'head')}, mean of {counted(len(seeds), 'seed')}", _mean(seeds))
         for heads, seeds in sorted(curves.items())
         if any(seeds)
     ]
@@ -135,7 +118,7 @@ def curves_plot(curves: CurvesByHeads, rows: int = 12) -> Plot:
         ("Loss while training", True),
         ("nats per counted prediction, of batches that were never seen before", False),
     ]
-    return Plot(title, drawn, "steps", rows=rows)
+    return doc.Plot(title, drawn, "steps", rows=rows)
 
 
 def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
@@ -153,7 +136,7 @@ def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
     return list(zip(map(float, places), np.interp(places, steps, means).tolist(), strict=True))
 
 
-def _results(report: SweepReport) -> Table:
+def _results(report: SweepReport) -> doc.Table:
     """A row a rule and a number of heads; a bar is as long as the loss."""
     task = report.task
     rows = [*map(_rule, (task.chance, *task.between))]
@@ -162,16 +145,16 @@ def _results(report: SweepReport) -> Table:
     limit = max(loss for _, loss in rows)
     several = len(report.seeds) > 1
     columns = [
-        Column("", right=False),
-        Column("loss"),
-        *[Column("±")] * several,
-        Column("right"),
-        *[Column("±")] * several,
-        *map(Column, ("head width", "ms/step", "parameters", "seeds")),
+        doc.Column("", right=False),
+        doc.Column("loss"),
+        *[doc.Column("±")] * several,
+        doc.Column("right"),
+        *[doc.Column("±")] * several,
+        *map(doc.Column, ("head width", "ms/step", "parameters", "seeds")),
     ]
     spreads = () if several else (2, 4)
     shown = [
-        Row([cell for place, cell in enumerate(cells) if place not in spreads], (loss, limit))
+        doc.Row([cell for place, cell in enumerate(cells) if place not in spreads], (loss, limit))
         for cells, loss in rows
     ]
     title = [
@@ -180,7 +163,7 @@ def _results(report: SweepReport) -> Table:
         ("right: the likeliest answer is", False),
     ]
     title += [("mean over seeds ± standard deviation", False)] if several else []
-    return Table(columns, shown, title, ranked=True)
+    return doc.Table(columns, shown, title, ranked=True)
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
@@ -219,7 +202,7 @@ _EVEN = 6
 _LONGEST_NAME, _SHORTEST_NAME = 24, 6
 
 
-def _patterns(report: SweepReport) -> HeadGrid:
+def _patterns(report: SweepReport) -> doc.HeadGrid:
     """A row a pattern, a column a number of heads: the best head, coloured by its score."""
     first = report.of(report.measured[0])[0].patterns
     cells = {
@@ -227,27 +210,27 @@ def _patterns(report: SweepReport) -> HeadGrid:
         for row, pattern in enumerate(first)
         for column, heads in enumerate(report.measured)
     }
-    grid = HeadGrid(
+    grid = doc.HeadGrid(
         [pattern.words for pattern in first],
         [counted(heads, "head") for heads in report.measured],
         cells,
         _pattern_title(report),
-        scale=WEIGHTS._replace(words="share", after="colour: square root of the share"),
+        scale=doc.WEIGHTS._replace(words="share", after="colour: square root of the share"),
         aside=("even", [share(pattern.even) for pattern in first]),
     )
     return grid._replace(screen=lambda theme, room: _patterns_block(grid, theme, room))
 
 
-def _best(report: SweepReport, heads: int, pattern: PatternScore) -> Cell:
+def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
     """The mean score of the best heads, and the name of the first seed's."""
     best = [model.pattern(pattern.name) for model in report.of(heads)]
     score = sum(one.score for one in best) / len(best)
     step = int(weight_steps(np.array(min(score, 1.0))))
     text = f"{share(score)} L{best[0].layer}H{best[0].head}"
-    return Cell(min(score, 1.0), Tint(step), text)
+    return doc.Cell(min(score, 1.0), doc.Tint(step), text)
 
 
-def _pattern_title(report: SweepReport) -> Words:
+def _pattern_title(report: SweepReport) -> doc.Words:
     parts = [
         ("What the heads look at", True),
         ("share of its attention that the best head has there", False),
@@ -258,7 +241,7 @@ def _pattern_title(report: SweepReport) -> Words:
     return parts
 
 
-def _patterns_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
+def _patterns_block(grid: doc.HeadGrid, theme: Theme, room: int) -> Block:
     """Wide cells, as many columns as there is room for."""
     named = max(min(max(map(width, grid.rows)), _LONGEST_NAME), 1)
     named = max(min(named, room - _EVEN - _GAP - _CELL), _SHORTEST_NAME)

@@ -6,22 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from attnviz.draw.document import (
-    Column,
-    Curve,
-    Document,
-    Facts,
-    Group,
-    Mark,
-    Note,
-    Part,
-    Plot,
-    Row,
-    Say,
-    Table,
-    Tint,
-    Tone,
-)
+from attnviz.draw import document as doc
 from attnviz.draw.provenance import model_words
 from attnviz.train.records import CorpusFacts, ModelScores, ScoredHeads, TrainedModel
 from attnviz.train.texts import KIND_WORDS
@@ -34,7 +19,7 @@ _NAMED = 2
 _LEAD = 12
 """Columns of the names of facts."""
 
-_SHADE = Tint(180)
+_SHADE = doc.Tint(180)
 
 _BEST = (
     ("previous token", "previous", "text"),
@@ -64,30 +49,32 @@ _EXPLANATION = (
 
 def train_document(
     result: TrainedModel, hints: Sequence[str] = (), explain: bool = False
-) -> Document:
+) -> doc.Document:
     """All that one run shows; pages have the scores of every head as well."""
     scores = result.scores
-    return Document(
+    return doc.Document(
         f"training of {result.model.name}",
         f"{result.model.name}: {result.parameters:,} parameters, trained",
         [
-            Group(_about(result)),
-            Group([_curve(result)]),
-            Group(_facts(result)),
-            Group([_best_heads(scores), Say(_copies(scores))]),
-            Group([_every_head(scores, "text"), _every_head(scores, "random")], full=True),
+            doc.Group(_about(result)),
+            doc.Group([_curve(result)]),
+            doc.Group(_facts(result)),
+            doc.Group([_best_heads(scores), doc.Say(_copies(scores))]),
+            doc.Group([_every_head(scores, "text"), _every_head(scores, "random")], full=True),
         ],
-        [Say(text) for text in _EXPLANATION] if explain else (),
-        [Note(hint) for hint in hints],
+        [doc.Say(text) for text in _EXPLANATION] if explain else (),
+        [doc.Note(hint) for hint in hints],
     )
 
 
-def _about(result: TrainedModel) -> list[Part]:
+def _about(result: TrainedModel) -> list[doc.Part]:
     """Which model, trained on which text, how: what a reader needs to repeat the run."""
-    parts: list[Part] = [Facts([*model_words(result.model), (f"seed {result.seed}", False)])]
+    parts: list[doc.Part] = [
+        doc.Facts([*model_words(result.model), (f"seed {result.seed}", False)])
+    ]
     for name, text in (("trained", result.train), ("validated", result.valid)):
         words = [f"{name} {_files(text)}", f"{text.bytes:,} bytes", f"{text.tokens:,} tokens"]
-        parts.append(Facts([(word, False) for word in (*words, f"digest {text.digest}")]))
+        parts.append(doc.Facts([(word, False) for word in (*words, f"digest {text.digest}")]))
     return parts
 
 
@@ -99,26 +86,28 @@ def _files(text: CorpusFacts) -> str:
     return f"on {' and '.join(text.files)}"
 
 
-def _curve(result: TrainedModel) -> Plot:
+def _curve(result: TrainedModel) -> doc.Plot:
     points = result.points
     windows = f"part of the text in windows of {result.curve_windows:,} tokens"
     measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
-    return Plot(
+    return doc.Plot(
         [("Loss", True), ("nats per token", False)],
         [
-            Curve("training loss, mean of the batches", [(one.tokens, one.loss) for one in points]),
-            Curve(f"validation loss, {windows}", measured, marked=True),
+            doc.Curve(
+                "training loss, mean of the batches", [(one.tokens, one.loss) for one in points]
+            ),
+            doc.Curve(f"validation loss, {windows}", measured, marked=True),
         ],
         "tokens read",
         marks=[
-            Mark(before.tokens, f"phase {after.phase}")
+            doc.Mark(before.tokens, f"phase {after.phase}")
             for before, after in pairwise(points)
             if before.phase != after.phase
         ],
     )
 
 
-def _facts(result: TrainedModel) -> list[Part]:
+def _facts(result: TrainedModel) -> list[doc.Part]:
     last = result.points[-1]
     shares = sorted(result.shares.items(), key=lambda item: -item[1])
     facts = {
@@ -142,7 +131,7 @@ def _facts(result: TrainedModel) -> list[Part]:
             "log.csv, its curve",
         ],
     }
-    return [Facts([(word, False) for word in facts[name]], name, _LEAD) for name in facts]
+    return [doc.Facts([(word, False) for word in facts[name]], name, _LEAD) for name in facts]
 
 
 def _validation(result: TrainedModel) -> list[str]:
@@ -165,7 +154,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _best_heads(scores: ModelScores) -> Table:
+def _best_heads(scores: ModelScores) -> doc.Table:
     """A row a score: the best head, its score beside that of uniform attention."""
     rows = []
     for words, name, probe in _BEST:
@@ -173,15 +162,18 @@ def _best_heads(scores: ModelScores) -> Table:
         layer, head, best = scored.best
         error = "" if best.error is None else f"{best.error:.3f}"
         cells = [words, f"{best.mean:.2f}", f"L{layer}H{head}", f"{scored.even:.2f}", error]
-        rows.append(Row(cells, (best.mean, 1.0), _SHADE))
+        rows.append(doc.Row(cells, (best.mean, 1.0), _SHADE))
     measured = (
         f"the best of each kind, over {scores.windows} validation windows of "
         f"{scores.window_tokens} tokens and {scores.copies} × {scores.copy_tokens} random "
         "tokens that stand there twice"
     )
-    columns = [Column("", right=False), *map(Column, ("score", "best head", "even", "± error"))]
+    columns = [
+        doc.Column("", right=False),
+        *map(doc.Column, ("score", "best head", "even", "± error")),
+    ]
     title = [("What its heads do", True), (measured, False)]
-    return Table(columns, rows, title, ranked=True)
+    return doc.Table(columns, rows, title, ranked=True)
 
 
 def _copies(scores: ModelScores) -> str:
@@ -191,22 +183,24 @@ def _copies(scores: ModelScores) -> str:
     )
 
 
-def _every_head(scores: ModelScores, probe: str) -> Table:
+def _every_head(scores: ModelScores, probe: str) -> doc.Table:
     found = scores_table(scores.of(probe))
     measured = "validation text" if probe == "text" else "random tokens that stand there twice"
     return found._replace(title=[("Every head", True), (f"on {measured}", False)])
 
 
-def scores_table(scored: Sequence[ScoredHeads]) -> Table:
+def scores_table(scored: Sequence[ScoredHeads]) -> doc.Table:
     """A row a head, a column a score with its standard error, the highest of each strong."""
-    best: dict[str, dict[int, Tone]] = defaultdict(dict)
+    best: dict[str, dict[int, doc.Tone]] = defaultdict(dict)
     for place, one in enumerate(scored, start=1):
         layer, head, _ = one.best
         best[f"L{layer}H{head}"][place] = "strong"
     rows = [
-        Row([name, *(str(one.heads[layer][head]) for one in scored)], tones=best[name])
+        doc.Row([name, *(str(one.heads[layer][head]) for one in scored)], tones=best[name])
         for layer, heads in enumerate(scored[0].heads)
         for head, name in enumerate(f"L{layer}H{head}" for head in range(len(heads)))
     ]
-    rows.append(Row(["even", *(f"{one.even:.3f}" for one in scored)], ruled=True))
-    return Table([Column("head", right=False), *(Column(one.name) for one in scored)], rows)
+    rows.append(doc.Row(["even", *(f"{one.even:.3f}" for one in scored)], ruled=True))
+    return doc.Table(
+        [doc.Column("head", right=False), *(doc.Column(one.name) for one in scored)], rows
+    )

@@ -8,16 +8,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, argument, command, flag, option
-from attnviz.cli.options import (
-    Loading,
-    Output,
-    OwnShape,
-    Text,
-    Truncation,
-    complete_model,
-    load_options,
-)
 from attnviz.errors import AttnvizError, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +49,7 @@ _COPIES = 12
 
 
 @dataclass(frozen=True)
-class ModelText(Text):
+class ModelText(shared.Text):
     """The text that a model reads."""
 
     text: str | None = argument(
@@ -69,7 +61,7 @@ class ModelText(Text):
 
 
 @dataclass(frozen=True)
-class Own(OwnShape, panel="The library's own attention"):
+class Own(shared.OwnShape, panel="The library's own attention"):
     """What is verified of the own attention, and its shape."""
 
     causal: bool | None = option(
@@ -126,7 +118,7 @@ class Examined(Options, panel="Model"):
         "Verify this model: tiny (bundled), mha, a directory, a Hugging Face id, or a named shape "
         "such as configs/gpt2 (random weights).",
         short="-m",
-        autocompletion=complete_model,
+        autocompletion=shared.complete_model,
     )
     seed: int = option("N", "Of random weights.", 0, min=0)
 
@@ -134,11 +126,11 @@ class Examined(Options, panel="Model"):
 @command(EXAMPLES)
 def verify(
     text: ModelText,
-    truncation: Truncation,
+    truncation: shared.Truncation,
     own: Own,
     model: Examined,
-    loading: Loading,
-    output: Output,
+    loading: shared.Loading,
+    output: shared.Output,
 ) -> None:
     """Prove that attention is computed right: against other libraries, or in a model."""
     if model.model is None:
@@ -146,12 +138,12 @@ def verify(
         _verify_own(own, loading.dtype, model.seed, output)
         return
     _refuse_own_options(own, model.model)
-    options = load_options(model.model, loading, model.seed, own)
+    options = shared.load_options(model.model, loading, model.seed, own)
     _verify_model(model.model, options, text, truncation.truncate, output)
 
 
 def _refuse_model_options(
-    text: ModelText, truncation: Truncation, own: Own, loading: Loading
+    text: ModelText, truncation: shared.Truncation, own: Own, loading: shared.Loading
 ) -> None:
     """Raise UsageError for options that say nothing about the own attention."""
     if text.text is not None or text.file is not None:
@@ -178,7 +170,7 @@ def _refuse_own_options(own: Own, model: str) -> None:
         raise UsageError(f"{name} is about the library's own attention: leave out --model {model}")
 
 
-def _verify_own(own: Own, dtype: str, seed: int, output: Output) -> None:
+def _verify_own(own: Own, dtype: str, seed: int, output: shared.Output) -> None:
     """Compare the library's own attention. Raises AttnvizError, once all is shown, on a FAIL."""
     from attnviz.cli.outlet import open_outlet
 
@@ -242,7 +234,7 @@ def _own_proof(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) 
 
 
 def _verify_model(
-    name: str, options: LoadOptions, text: ModelText, truncate: bool, output: Output
+    name: str, options: LoadOptions, text: ModelText, truncate: bool, output: shared.Output
 ) -> None:
     """Prove a model's properties. Raises AttnvizError, once all is shown, on a FAIL."""
     from attnviz.cli.inputs import read_text

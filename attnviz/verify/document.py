@@ -9,19 +9,7 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import (
-    Beside,
-    Column,
-    Document,
-    Facts,
-    Group,
-    Note,
-    Part,
-    Quote,
-    Row,
-    Say,
-    Table,
-)
+from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.theme import Tone
 from attnviz.verify.records import MOST, Check, Matrix, Step, Verification
@@ -43,34 +31,36 @@ _DECIMALS = 3
 
 def verification_document(
     found: Verification, hints: Sequence[str] = (), explain: bool = False
-) -> Document:
+) -> doc.Document:
     """Where the numbers are from, the steps, the checks, and how many of these hold."""
     about = _OWN_NAME if found.model is None else found.model.name
     ending = _summary(found)
     notes = () if found.model is None else found.model.notes
-    groups = [Group(_about(found)), Group([Note(note) for note in notes])]
+    groups = [doc.Group(_about(found)), doc.Group([doc.Note(note) for note in notes])]
     if found.steps:
         groups.append(_steps(found))
-    groups += _own_checks(found) if found.model is None else [Group([_properties(found.checks)])]
-    groups.append(Group([Facts(ending), Note(_epsilon_words(found))]))
-    return Document(
+    groups += (
+        _own_checks(found) if found.model is None else [doc.Group([_properties(found.checks)])]
+    )
+    groups.append(doc.Group([doc.Facts(ending), doc.Note(_epsilon_words(found))]))
+    return doc.Document(
         f"verification of {about}",
         f"{about}: {', '.join(text for text, _ in ending)}",
         groups,
-        [Say(text, _LONGEST) for text in _explanation(found)] if explain else (),
-        [Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Say(text, _LONGEST) for text in _explanation(found)] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
     )
 
 
-def _about(found: Verification) -> list[Part]:
+def _about(found: Verification) -> list[doc.Part]:
     """What a reader needs to repeat the run."""
     if found.model is None:
-        return [Facts([(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found))])]
+        return [doc.Facts([(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found))])]
     counts = " and ".join(f"{count} tokens" for count in found.tokens)
     seed = [] if found.model.seed is None else [(f"seed {found.model.seed}", False)]
-    parts: list[Part] = [Facts([*model_words(found.model), (counts, False), *seed])]
+    parts: list[doc.Part] = [doc.Facts([*model_words(found.model), (counts, False), *seed])]
     read = (("text", found.text), ("target", found.target))
-    return parts + [Quote(name, content) for name, content in read if content is not None]
+    return parts + [doc.Quote(name, content) for name, content in read if content is not None]
 
 
 def _own_facts(found: Verification) -> list[str]:
@@ -184,7 +174,7 @@ def _of_model(found: Verification) -> Iterator[str]:
 # Checks --------------------------------------------------------------------------------------
 
 
-def _own_checks(found: Verification) -> list[Group]:
+def _own_checks(found: Verification) -> list[doc.Group]:
     """A table for each case, side by side where there is room, then what belongs to none."""
     cases: dict[str, list[Check]] = {}
     for check in found.checks:
@@ -193,28 +183,34 @@ def _own_checks(found: Verification) -> list[Group]:
     tables = [
         _comparisons(name, found.cases.get(name, ""), checks) for name, checks in cases.items()
     ]
-    beside = Beside(case_width(found.checks), gap=4, stretch=False)
-    return [Group(tables, beside=beside), *(Group([_comparisons("", "", [one])]) for one in loose)]
+    beside = doc.Beside(case_width(found.checks), gap=4, stretch=False)
+    return [
+        doc.Group(tables, beside=beside),
+        *(doc.Group([_comparisons("", "", [one])]) for one in loose),
+    ]
 
 
-def _comparisons(name: str, words: str, checks: Sequence[Check]) -> Table:
+def _comparisons(name: str, words: str, checks: Sequence[Check]) -> doc.Table:
     """A row a comparison, the most that its numbers may be above."""
     measured = next((check.measures for check in checks if len(check.measures) == 2), ())
     rows = []
     if measured:
         bounds = dict.fromkeys(measure.tolerance.words for measure in measured)
         most = [difference(measure.tolerance.value) for measure in measured]
-        rows.append(Row(["", "", f"at most {' and '.join(bounds)}", *most], tone="faint"))
+        rows.append(doc.Row(["", "", f"at most {' and '.join(bounds)}", *most], tone="faint"))
     for check in checks:
         numbers = [difference(measure.difference) for measure in check.measures]
         cells = [check.word, check.name, check.against, *numbers, *[""] * (2 - len(numbers))]
         tones = {3 + n: TONES["fail"] for n, one in enumerate(check.measures) if not one.passed}
         below = () if check.skipped is None else (check.skipped,)
-        rows.append(Row(cells, tones={0: TONES[check.verdict], **tones}, below=below))
+        rows.append(doc.Row(cells, tones={0: TONES[check.verdict], **tones}, below=below))
     titles = ("ours", "against") if measured else ("", "")
-    columns = [Column("", right=False), *(Column(title, right=False) for title in titles)]
-    columns += [Column(measure.name) for measure in measured] or [Column(""), Column("")]
-    return Table(
+    columns = [doc.Column("", right=False), *(doc.Column(title, right=False) for title in titles)]
+    columns += [doc.Column(measure.name) for measure in measured] or [
+        doc.Column(""),
+        doc.Column(""),
+    ]
+    return doc.Table(
         columns,
         rows,
         [(name, True), *([(words, False)] if words else [])] if name else (),
@@ -222,13 +218,13 @@ def _comparisons(name: str, words: str, checks: Sequence[Check]) -> Table:
     )
 
 
-def _properties(checks: Sequence[Check]) -> Table:
+def _properties(checks: Sequence[Check]) -> doc.Table:
     """A heading a check with what it claims, and a row a measure with why it may be so large."""
     rows = []
     for check in checks:
         why = check.claim if check.skipped is None else ""
         below = check.notes if check.skipped is None else (check.skipped, *check.notes)
-        heading = Row(
+        heading = doc.Row(
             [check.word, check.name, "", "", "", why],
             tones={0: TONES[check.verdict], 1: "strong", 5: "plain"},
             spaced=True,
@@ -237,26 +233,26 @@ def _properties(checks: Sequence[Check]) -> Table:
         for place, measure in enumerate(check.measures, start=1):
             sign = "≤" if measure.passed else ">"
             number, most = difference(measure.difference), difference(measure.tolerance.value)
-            row = Row(
+            row = doc.Row(
                 ["", measure.name, number, f"{sign} {most}", measure.where, measure.words],
                 tones={} if measure.passed else {2: TONES["fail"]},
             )
             rows.append(row._replace(below=below) if place == len(check.measures) else row)
     columns = [
-        Column("", right=False),
-        Column("property", right=False),
-        Column("measured"),
-        Column("at most", right=False),
-        Column("where", right=False),
-        Column("why", right=False, tone="faint", wraps=True),
+        doc.Column("", right=False),
+        doc.Column("property", right=False),
+        doc.Column("measured"),
+        doc.Column("at most", right=False),
+        doc.Column("where", right=False),
+        doc.Column("why", right=False, tone="faint", wraps=True),
     ]
-    return Table(columns, rows, screen=partial(model_block, checks))
+    return doc.Table(columns, rows, screen=partial(model_block, checks))
 
 
 # Steps ---------------------------------------------------------------------------------------
 
 
-def _steps(found: Verification) -> Group:
+def _steps(found: Verification) -> doc.Group:
     """Every step in order: shapes always, numbers where they fit on paper."""
     hidden = "later tokens are hidden" if found.causal else "no token is hidden"
     numbers = found.numbers_shown
@@ -265,19 +261,21 @@ def _steps(found: Verification) -> Group:
         if numbers
         else f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
     )
-    steps = [Group([*_step(n, step, numbers)]) for n, step in enumerate(found.steps, 1)]
-    title = Facts([(f"Step by step: one text, {hidden}", True)])
-    return Group([title, Group(steps, spaced=numbers), Facts([(told, "faint")])], spaced=True)
+    steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(found.steps, 1)]
+    title = doc.Facts([(f"Step by step: one text, {hidden}", True)])
+    return doc.Group(
+        [title, doc.Group(steps, spaced=numbers), doc.Facts([(told, "faint")])], spaced=True
+    )
 
 
-def _step(place: int, step: Step, numbers: bool) -> Iterator[Part]:
+def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part]:
     shape = step.found[0].shape
     if len({matrix.shape for matrix in step.found}) > 1:
         shape = step.found[-1].shape
     names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
     axes = f"{names}: {' × '.join(map(str, shape))}"
     words = [text for text in (step.formula, axes, step.note) if text]
-    yield Facts([(f"{place:>2} {step.name}", True), *((text, False) for text in words)])
+    yield doc.Facts([(f"{place:>2} {step.name}", True), *((text, False) for text in words)])
     if numbers:
         yield _matrices(
             [
@@ -311,10 +309,10 @@ def _number(value: float, decimals: int) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-def _matrices(matrices: Sequence[tuple[str, list[list[str]]]]) -> Table:
+def _matrices(matrices: Sequence[tuple[str, list[list[str]]]]) -> doc.Table:
     """Matrices side by side in one table, each behind a column of its own that holds its name."""
     columns = [
-        Column(name if place == 0 else "", right=bool(place), tone="plain")
+        doc.Column(name if place == 0 else "", right=bool(place), tone="plain")
         for name, rows in matrices
         for place in range(len(rows[0]) + 1)
     ]
@@ -328,4 +326,4 @@ def _matrices(matrices: Sequence[tuple[str, list[list[str]]]]) -> Table:
         for line in lines
     ]
     screen = partial(matrices_block, matrices)
-    return Table(columns, [Row(row) for row in cells], screen=screen)
+    return doc.Table(columns, [doc.Row(row) for row in cells], screen=screen)

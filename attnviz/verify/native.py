@@ -24,17 +24,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.model import NumpyModel
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, ModelInfo
-from attnviz.verify.examinee import (
-    PADDED,
-    HeadSum,
-    KeepAll,
-    Maps,
-    Outputs,
-    Padded,
-    Reference,
-    Side,
-    padded_ids,
-)
+from attnviz.verify import examinee
 from attnviz.verify.others import naive_attention
 from attnviz.verify.torch_module import module_state, sum_heads
 from attnviz.verify.transformers import TransformersExaminee
@@ -82,60 +72,62 @@ class _NativeExaminee(ABC):
         """The twin's outputs (1, token, width), under a mask as ``MultiHeadAttention`` takes it."""
 
     @abstractmethod
-    def _in_numpy(self) -> Outputs:
+    def _in_numpy(self) -> examinee.Outputs:
         """The NumPy model's own outputs."""
 
     @abstractmethod
-    def _other_reference(self) -> Reference[Maps]:
+    def _other_reference(self) -> examinee.Reference[examinee.Maps]:
         """A further way to the same weights."""
 
-    def capture(self, passage: Input) -> Maps:
+    def capture(self, passage: Input) -> examinee.Maps:
         record = capture(self._model, passage.text, kind="self")
         return {("self", layer.layer): layer.weights for layer in record.layers}
 
-    def outputs(self, passage: Input) -> Outputs:
+    def outputs(self, passage: Input) -> examinee.Outputs:
         return self._watched(passage.ids)[1]
 
     @torch.inference_mode()
-    def _watched(self, ids: tuple[int, ...], mask: Tensor | None = None) -> tuple[Maps, Outputs]:
+    def _watched(
+        self, ids: tuple[int, ...], mask: Tensor | None = None
+    ) -> tuple[examinee.Maps, examinee.Outputs]:
         """The twin's weights and outputs while its hook points are observed."""
-        keep = KeepAll()
+        keep = examinee.KeepAll()
         with observe_hook_points(self._twin, keep):
             outputs = self._run(ids, mask)
         return keep.maps, outputs[0].double().numpy()
 
-    def references(self) -> tuple[Reference[Maps], ...]:
+    def references(self) -> tuple[examinee.Reference[examinee.Maps], ...]:
         maps, _ = self._watched(self.passage.ids)
-        twin = Reference(f"torch, {type(self._twin).__name__}", False, maps)
+        twin = examinee.Reference(f"torch, {type(self._twin).__name__}", False, maps)
         return (twin, self._other_reference())
 
-    def unobserved(self) -> tuple[Reference[Outputs], ...]:
+    def unobserved(self) -> tuple[examinee.Reference[examinee.Outputs], ...]:
         with torch.inference_mode():
             fused = self._run(self.passage.ids)[0].double().numpy()
         return (
-            Reference("against torch's fused kernel", False, fused),
-            Reference("against NumPy", False, self._in_numpy()),
+            examinee.Reference("against torch's fused kernel", False, fused),
+            examinee.Reference("against NumPy", False, self._in_numpy()),
         )
 
-    def sinks(self) -> Maps:
+    def sinks(self) -> examinee.Maps:
         return {}
 
-    def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
+    def head_sums(self) -> tuple[tuple[examinee.HeadSum, ...], str]:
         sites = OwnHookPoints(self._twin)
         return sum_heads(self._twin, sites, lambda: self._run(self.passage.ids))
 
-    def padded(self) -> tuple[tuple[Padded, ...], str]:
+    def padded(self) -> tuple[tuple[examinee.Padded, ...], str]:
         room = self._model.context
-        if room is not None and len(self.passage.ids) + PADDED > room:
+        if room is not None and len(self.passage.ids) + examinee.PADDED > room:
             return (), "the text fills the context: there is no room for padding"
         return (self._padded("right"), self._padded("left")), ""
 
-    def _padded(self, side: Side) -> Padded:
-        ids, real = padded_ids(self.passage.ids, self.other_ids(PADDED), side)
+    def _padded(self, side: examinee.Side) -> examinee.Padded:
+        ids, real = examinee.padded_ids(self.passage.ids, self.other_ids(examinee.PADDED), side)
         visible = torch.zeros((1, len(ids)), dtype=torch.bool)
         visible[:, real] = True
         maps, outputs = self._watched(ids, padding_mask(visible))
-        return Padded.of_run(side, maps, outputs[real], real)
+        return examinee.Padded.of_run(side, maps, outputs[real], real)
 
     def other_ids(self, count: int) -> tuple[int, ...]:
         drawn = np.random.default_rng(0).permutation(self._vocabulary)
@@ -166,16 +158,16 @@ class BundledExaminee(_NativeExaminee):
         logits: Tensor = self._decoder(torch.tensor([ids]), mask)
         return logits
 
-    def _in_numpy(self) -> Outputs:
+    def _in_numpy(self) -> examinee.Outputs:
         return self._bundled.decoder.logits(self.passage.ids).astype("float64")
 
-    def _other_reference(self) -> Reference[Maps]:
+    def _other_reference(self) -> examinee.Reference[examinee.Maps]:
         from attnviz.models.huggingface import load_transformers  # takes seconds
 
         directory = str(self._bundled.checkpoint.directory)
         llama = load_transformers(directory, dtype=self.info.dtype, offline=True)
         (eager,) = TransformersExaminee(llama, self.passage).references()
-        return Reference(f"{llama.info.architecture}, eager", False, eager.found)
+        return examinee.Reference(f"{llama.info.architecture}, eager", False, eager.found)
 
 
 class OwnExaminee(_NativeExaminee):
@@ -209,10 +201,10 @@ class OwnExaminee(_NativeExaminee):
         output: Tensor = self._attention(torch.from_numpy(self._own.embed(ids))[None], mask=mask)
         return output
 
-    def _in_numpy(self) -> Outputs:
+    def _in_numpy(self) -> examinee.Outputs:
         return self._own.attention(self._own.embed(self.passage.ids))[0].astype("float64")
 
-    def _other_reference(self) -> Reference[Maps]:
+    def _other_reference(self) -> examinee.Reference[examinee.Maps]:
         words = self._own.embed(self.passage.ids)[None]
         visible = np.ones((1, len(self.passage.ids), len(self.passage.ids)), dtype=np.bool_)
         _, weights = naive_attention(
@@ -223,4 +215,4 @@ class OwnExaminee(_NativeExaminee):
             heads=self.info.heads,
             kv_heads=self.info.kv_heads,
         )
-        return Reference("naive loop", False, {("self", 0): weights[0]})
+        return examinee.Reference("naive loop", False, {("self", 0): weights[0]})

@@ -23,17 +23,7 @@ from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind, ModelInfo, Tokens
-from attnviz.verify.examinee import (
-    PADDED,
-    HeadSum,
-    KeepAll,
-    Maps,
-    Outputs,
-    Padded,
-    Reference,
-    Side,
-    padded_ids,
-)
+from attnviz.verify import examinee
 from attnviz.verify.torch_module import dropout_of, module_state, sum_heads
 
 __all__ = ["TransformersExaminee"]
@@ -84,53 +74,53 @@ class TransformersExaminee:
     def parameters(self) -> int:
         return sum(weight.numel() for weight in self._whole.parameters())
 
-    def capture(self, passage: Input) -> Maps:
-        keep = KeepAll()
+    def capture(self, passage: Input) -> examinee.Maps:
+        keep = examinee.KeepAll()
         self._observe(passage, keep)
         return keep.maps
 
-    def outputs(self, passage: Input) -> Outputs:
+    def outputs(self, passage: Input) -> examinee.Outputs:
         with _last_hidden(self._stack) as found:
-            self._observe(passage, KeepAll())
+            self._observe(passage, examinee.KeepAll())
         return found[-1]
 
-    def _observe(self, passage: Input, keep: KeepAll) -> None:
+    def _observe(self, passage: Input, keep: examinee.KeepAll) -> None:
         observe_pass(_plan(self._whole, passage), keep)
 
-    def references(self) -> tuple[Reference[Maps], ...]:
+    def references(self) -> tuple[examinee.Reference[examinee.Maps], ...]:
         maps = _eager_maps(self._forward, self.capture(self.passage))
-        return (Reference("its own eager, as reported", True, maps),)
+        return (examinee.Reference("its own eager, as reported", True, maps),)
 
-    def unobserved(self) -> tuple[Reference[Outputs], ...]:
+    def unobserved(self) -> tuple[examinee.Reference[examinee.Outputs], ...]:
         own = self._whole.config._attn_implementation
-        eager = Reference("against its eager", True, self._plain("eager"))
+        eager = examinee.Reference("against its eager", True, self._plain("eager"))
         if own == "eager":
             return (eager,)
-        plain = Reference(f"against its own, {own}", False, self._plain(None))
+        plain = examinee.Reference(f"against its own, {own}", False, self._plain(None))
         return (plain, eager)
 
     @torch.inference_mode()
-    def _plain(self, implementation: str | None) -> Outputs:
+    def _plain(self, implementation: str | None) -> examinee.Outputs:
         with borrowed(self._whole, implementation), _last_hidden(self._stack) as found:
             self._forward.run()
         return found[-1]
 
-    def sinks(self) -> Maps:
+    def sinks(self) -> examinee.Maps:
         return _sink_shares(self._forward)
 
-    def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
+    def head_sums(self) -> tuple[tuple[examinee.HeadSum, ...], str]:
         try:
             subject = patchable_transformers(self._whole, self.kinds[-1], self.passage)
         except UnsupportedError as error:
             return (), str(error)
         return sum_heads(subject.root, subject.hook_points, lambda: subject.run(self.passage))
 
-    def padded(self) -> tuple[tuple[Padded, ...], str]:
+    def padded(self) -> tuple[tuple[examinee.Padded, ...], str]:
         parameters = inspect.signature(self._forward.module.forward).parameters
         room = self._model.context
         if "attention_mask" not in parameters:
             return (), f"{type(self._whole).__name__} takes no attention mask"
-        if room is not None and len(self.passage.ids) + PADDED > room:
+        if room is not None and len(self.passage.ids) + examinee.PADDED > room:
             return (), "the text fills the context: there is no room for padding"
         # On the left, real tokens keep their places only where these can be handed over.
         if self.causal != ("self",) or "position_ids" not in parameters:
@@ -139,10 +129,10 @@ class TransformersExaminee:
             return (self._padded("right"),), _TOO_LOW
         return (self._padded("right"), self._padded("left")), ""
 
-    def _padded(self, side: Side) -> Padded:
+    def _padded(self, side: examinee.Side) -> examinee.Padded:
         number = getattr(self._whole.config, "pad_token_id", None)
         padding = number if isinstance(number, int) and number >= 0 else 0
-        ids, real = padded_ids(self.passage.ids, (padding,) * PADDED, side)
+        ids, real = examinee.padded_ids(self.passage.ids, (padding,) * examinee.PADDED, side)
         mask = torch.zeros((1, len(ids)), dtype=torch.long)
         mask[:, real] = 1
         forward = _plan(self._whole, replace(self.passage, text=Tokens.bare(ids)), mask)
@@ -150,11 +140,11 @@ class TransformersExaminee:
             places = (mask.cumsum(-1) - 1).clamp(min=0).to(self._whole.device)
             forward = replace(forward, inputs=forward.inputs | {"position_ids": places})
         with _last_hidden(self._stack) as found:
-            keep = KeepAll()
+            keep = examinee.KeepAll()
             observe_pass(forward, keep)
         # A decoder's own text is not padded.
         outputs = found[-1][real] if len(self.kinds) == 1 else found[-1]
-        return Padded.of_run(side, keep.maps, outputs, real)
+        return examinee.Padded.of_run(side, keep.maps, outputs, real)
 
     def other_ids(self, count: int) -> tuple[int, ...]:
         config = self._whole.config
@@ -189,9 +179,9 @@ def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> F
 
 
 @torch.inference_mode()
-def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
+def _eager_maps(forward: ForwardPass, like: examinee.Maps) -> examinee.Maps:
     """What the model itself reports with eager attention, numbered as the layers of ``like``."""
-    keep = KeepAll()
+    keep = examinee.KeepAll()
     for kind, reported in run_reporting(forward)[1].items():
         # Layers without attention report nothing, but are counted.
         numbers = sorted(layer for other, layer in like if other == kind)
@@ -218,7 +208,7 @@ def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
 
 
 @torch.inference_mode()
-def _sink_shares(forward: ForwardPass) -> Maps:
+def _sink_shares(forward: ForwardPass) -> examinee.Maps:
     """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys.
 
     transformers hands the sinks of a layer, a score for each head, to its attention function.

@@ -7,18 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from attnviz.errors import LoadError
-from attnviz.params.specs import (
-    MOST,
-    AttentionSpec,
-    Dense,
-    FeedForwardSpec,
-    LayerSpec,
-    ModelSpec,
-    Norm,
-    Part,
-    StackSpec,
-    Table,
-)
+from attnviz.params import specs
 
 __all__ = [
     "MOST_LAYERS",
@@ -72,9 +61,14 @@ class Fields:
     def whole(self, key: str, least: int = 1) -> int:
         """A field that is a whole number; LoadError where it is none, or less than ``least``."""
         value = self.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not least <= value <= specs.MOST
+        ):
             raise self._wrong(
-                f"{key} = {value!r}: expected a whole number of {least} or more, {MOST:,} at most"
+                f"{key} = {value!r}: expected a whole number of {least} or more, "
+                f"{specs.MOST:,} at most"
             )
         return value
 
@@ -120,7 +114,7 @@ class Fields:
         return None
 
 
-Reader: TypeAlias = "Callable[[Fields], ModelSpec]"
+Reader: TypeAlias = "Callable[[Fields], specs.ModelSpec]"
 
 
 class Adapter(NamedTuple):
@@ -138,57 +132,59 @@ class Adapter(NamedTuple):
     spellings: Mapping[str, tuple[str, ...]] = {}
 
 
-def layer_norm(label: str, width: int) -> Norm:
+def layer_norm(label: str, width: int) -> specs.Norm:
     """A layer norm with scale and shift."""
-    return Norm(label, width, shift=True)
+    return specs.Norm(label, width, shift=True)
 
 
 def square_attention(
     fields: Fields, width: int, heads: int, *, bias: bool = True, kv_heads: int | None = None
-) -> AttentionSpec:
+) -> specs.AttentionSpec:
     """Attention whose heads share the model's width."""
     dim = fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
-    return AttentionSpec(width, heads, kv_heads, dim, dim, bias, bias, bias, bias)
+    return specs.AttentionSpec(width, heads, kv_heads, dim, dim, bias, bias, bias, bias)
 
 
-def plain_feed_forward(width: int, inner: int, bias: bool = True) -> FeedForwardSpec:
+def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:
     """Two matrices with one activation in between."""
-    return FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
+    return specs.FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
 
 
 def block(
-    *attentions: AttentionSpec,
-    feed_forward: FeedForwardSpec,
+    *attentions: specs.AttentionSpec,
+    feed_forward: specs.FeedForwardSpec,
     norms: int,
     shift: bool = True,
-    parts: tuple[Part, ...] = (),
-) -> LayerSpec:
+    parts: tuple[specs.Part, ...] = (),
+) -> specs.LayerSpec:
     """A layer with so many norms of the model's width."""
     width = attentions[0].d_model
     labels = ("attention norm", "feed-forward norm", "cross attention norm")
-    return LayerSpec(
+    return specs.LayerSpec(
         attentions,
         feed_forward,
-        tuple(Norm(label, width, shift=shift) for label in labels[:norms]),
+        tuple(specs.Norm(label, width, shift=shift) for label in labels[:norms]),
         parts,
     )
 
 
-def tables(vocab: int, width: int, positions: int | None = None) -> tuple[Table, ...]:
+def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.Table, ...]:
     """A token table, and a position table of so many rows."""
-    token = Table("token embedding", vocab, width)
+    token = specs.Table("token embedding", vocab, width)
     if positions is None:
         return (token,)
-    return (token, Table("position embedding", positions, width))
+    return (token, specs.Table("position embedding", positions, width))
 
 
-def head(fields: Fields, width: int, bias: bool | str = False) -> Dense:
+def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
     """The matrix onto the vocabulary, tied or not."""
     tied = fields.flag("tie_word_embeddings")
-    return Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
+    return specs.Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
 
 
-def model(fields: Fields, *stacks: StackSpec, embeddings: tuple[Part, ...] = ()) -> ModelSpec:
+def model(
+    fields: Fields, *stacks: specs.StackSpec, embeddings: tuple[specs.Part, ...] = ()
+) -> specs.ModelSpec:
     """The stacks as a model of the config's name."""
-    return ModelSpec(fields.name, "", stacks, embeddings)
+    return specs.ModelSpec(fields.name, "", stacks, embeddings)

@@ -9,30 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from attnviz.params.config.adapter import (
-    MOST_LAYERS,
-    Adapter,
-    Fields,
-    UnclaimedError,
-    head,
-    model,
-)
-from attnviz.params.specs import (
-    AttentionSpec,
-    Buffer,
-    Dense,
-    ExpertsSpec,
-    FeedForwardSpec,
-    LatentSpec,
-    LayerGroup,
-    LayerSpec,
-    ModelSpec,
-    Norm,
-    Part,
-    StackSpec,
-    Table,
-    group_layers,
-)
+from attnviz.params import specs
+from attnviz.params.config import adapter
 
 __all__ = ["ExpertsRow", "NormKind", "Row", "Slides", "decoder_adapter"]
 
@@ -110,7 +88,7 @@ class Row(NamedTuple):
     experts: ExpertsRow | None = None
 
 
-def decoder_adapter(row: Row) -> Adapter:
+def decoder_adapter(row: Row) -> adapter.Adapter:
     """What reads the configs of a family: the bare class, and the one that predicts tokens."""
     bare, causal = f"{row.prefix}Model", f"{row.prefix}ForCausalLM"
     if row.prefix == "Gemma3":
@@ -124,34 +102,34 @@ def decoder_adapter(row: Row) -> Adapter:
         "num_local_experts": ("num_experts",),
         "sliding_window_pattern": ("_sliding_window_pattern",),
     }
-    return Adapter(classes, causal, row.defaults, spellings)
+    return adapter.Adapter(classes, causal, row.defaults, spellings)
 
 
-def _decoder(fields: Fields, row: Row, *, with_head: bool) -> ModelSpec:
+def _decoder(fields: adapter.Fields, row: Row, *, with_head: bool) -> specs.ModelSpec:
     width, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
-    stack = StackSpec(
+    stack = specs.StackSpec(
         name="decoder",
         groups=_groups(fields, row),
-        embeddings=(Table("token embedding", vocab, width),),
+        embeddings=(specs.Table("token embedding", vocab, width),),
         norms=(_norm("final norm", width, row.norm),),
-        head=head(fields, width, row.head_bias) if with_head else None,
+        head=adapter.head(fields, width, row.head_bias) if with_head else None,
         max_positions=fields.optional("max_position_embeddings"),
     )
-    return model(fields, stack)
+    return adapter.model(fields, stack)
 
 
-def _groups(fields: Fields, row: Row) -> tuple[LayerGroup, ...]:
+def _groups(fields: adapter.Fields, row: Row) -> tuple[specs.LayerGroup, ...]:
     layers = fields.whole("num_hidden_layers")
     windows, sparse = _windows(fields, row, layers), _sparse(fields, row, layers)
     if windows is None and isinstance(sparse, bool):
-        return (LayerGroup(_layer(fields, row, None, sparse), layers),)
+        return (specs.LayerGroup(_layer(fields, row, None, sparse), layers),)
     every = [sparse] * layers if isinstance(sparse, bool) else sparse
     kinds = list(zip(windows or [None] * layers, every, strict=True))
     made = {kind: _layer(fields, row, *kind) for kind in dict.fromkeys(kinds)}
-    return group_layers([made[kind] for kind in kinds])
+    return specs.group_layers([made[kind] for kind in kinds])
 
 
-def _windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
+def _windows(fields: adapter.Fields, row: Row, layers: int) -> list[int | None] | None:
     """The window of each layer, None for all keys; None as a whole where no layer slides."""
     if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
         return None
@@ -163,11 +141,11 @@ def _windows(fields: Fields, row: Row, layers: int) -> list[int | None] | None:
     if types is None:
         return [window if _slides(fields, row.slides, layer) else None for layer in range(layers)]
     if set(types) - {_FULL, _SLIDING}:
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     return [window if kind == _SLIDING else None for kind in types]
 
 
-def _slides(fields: Fields, slides: Slides, layer: int) -> bool:
+def _slides(fields: adapter.Fields, slides: Slides, layer: int) -> bool:
     match slides:
         case "pattern":
             return (layer + 1) % fields.whole("sliding_window_pattern") != 0
@@ -183,7 +161,7 @@ def _slides(fields: Fields, slides: Slides, layer: int) -> bool:
     return slides == "every"
 
 
-def _sparse(fields: Fields, row: Row, layers: int) -> list[bool] | bool:
+def _sparse(fields: adapter.Fields, row: Row, layers: int) -> list[bool] | bool:
     """Whether each layer has experts; one answer where it is the same for all."""
     mixture = row.experts
     if mixture is None:
@@ -209,29 +187,29 @@ def _sparse(fields: Fields, row: Row, layers: int) -> list[bool] | bool:
 
 
 def _bounded(layers: int) -> None:
-    if layers > MOST_LAYERS:
-        raise UnclaimedError
+    if layers > adapter.MOST_LAYERS:
+        raise adapter.UnclaimedError
 
 
-def _layer(fields: Fields, row: Row, window: int | None, sparse: bool) -> LayerSpec:
+def _layer(fields: adapter.Fields, row: Row, window: int | None, sparse: bool) -> specs.LayerSpec:
     width = fields.whole("hidden_size")
     norms = row.layer_norms
     if norms == "parallel":
         norms = 1 if fields.flag("use_parallel_residual") else 2
     labels = ("attention norm", "feed-forward norm", "after attention", "after feed-forward")
-    return LayerSpec(
+    return specs.LayerSpec(
         attentions=(_latent(fields) if row.latent else _attention(fields, row, window),),
         feed_forward=_feed_forward(fields, row, row.experts if sparse else None),
         norms=tuple(_norm(label, width, row.norm) for label in labels[:norms]),
     )
 
 
-def _attention(fields: Fields, row: Row, window: int | None) -> AttentionSpec:
+def _attention(fields: adapter.Fields, row: Row, window: int | None) -> specs.AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
     dim = _head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
     bias = fields.flag(row.qkv_bias)
-    parts: list[Part] = []
+    parts: list[specs.Part] = []
     if fields.flag(row.query_norm):
         spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, kv_heads * dim))
         labels = ("query norm", "key norm")
@@ -240,8 +218,8 @@ def _attention(fields: Fields, row: Row, window: int | None) -> AttentionSpec:
             for label, span in zip(labels, spans, strict=True)
         ]
     if row.sinks:
-        parts.append(Table("sinks", 1, heads))
-    return AttentionSpec(
+        parts.append(specs.Table("sinks", 1, heads))
+    return specs.AttentionSpec(
         d_model=width,
         heads=heads,
         kv_heads=kv_heads,
@@ -256,28 +234,28 @@ def _attention(fields: Fields, row: Row, window: int | None) -> AttentionSpec:
     )
 
 
-def _head_dim(fields: Fields, width: int, heads: int) -> int:
+def _head_dim(fields: adapter.Fields, width: int, heads: int) -> int:
     """The width of a head: its own field, else the model's width divided by the heads."""
     own = fields.optional("head_dim")
     if own is None and width % heads:
-        raise UnclaimedError  # the library may round, or refuse
+        raise adapter.UnclaimedError  # the library may round, or refuse
     return own or width // heads
 
 
-def _latent(fields: Fields) -> AttentionSpec:
+def _latent(fields: adapter.Fields) -> specs.AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     bias = fields.flag("attention_bias")
-    latent = LatentSpec(
+    latent = specs.LatentSpec(
         kv_lora=fields.whole("kv_lora_rank"),
         rope_dim=fields.whole("qk_rope_head_dim", least=0),
         nope_dim=fields.whole("qk_nope_head_dim", least=0),
         q_lora=fields.optional("q_lora_rank"),
         down_bias=bias,
     )
-    norms = [Norm("key and value norm", latent.kv_lora)]
+    norms = [specs.Norm("key and value norm", latent.kv_lora)]
     if latent.q_lora is not None:
-        norms.append(Norm("query norm", latent.q_lora))
-    return AttentionSpec(
+        norms.append(specs.Norm("query norm", latent.q_lora))
+    return specs.AttentionSpec(
         d_model=width,
         heads=heads,
         kv_heads=heads,
@@ -290,24 +268,24 @@ def _latent(fields: Fields) -> AttentionSpec:
 
 
 def _feed_forward(
-    fields: Fields, row: Row, mixture: ExpertsRow | None
-) -> FeedForwardSpec | ExpertsSpec:
+    fields: adapter.Fields, row: Row, mixture: ExpertsRow | None
+) -> specs.FeedForwardSpec | specs.ExpertsSpec:
     """The feed-forward part of a layer with or without experts."""
     width, bias = fields.whole("hidden_size"), fields.flag(row.ffn_bias)
     if mixture is None:
         inner = fields.whole("intermediate_size")
-        return FeedForwardSpec(width, inner, row.gated, bias, bias)
+        return specs.FeedForwardSpec(width, inner, row.gated, bias, bias)
     inner, experts = fields.whole(mixture.width), fields.whole(mixture.experts)
     shared = None
     if mixture.shared and fields.get(mixture.shared) is not None:
         together = fields.whole(mixture.shared, least=0) * inner
-        shared = FeedForwardSpec(width, together, row.gated, bias, bias) if together else None
+        shared = specs.FeedForwardSpec(width, together, row.gated, bias, bias) if together else None
     if mixture.shared_width:
-        shared = FeedForwardSpec(width, fields.whole(mixture.shared_width), row.gated)
-    gate = Dense("shared expert gate", width, 1)
-    corrections = Buffer("router correction", experts)
-    return ExpertsSpec(
-        expert=FeedForwardSpec(width, inner, row.gated, mixture.bias, mixture.bias),
+        shared = specs.FeedForwardSpec(width, fields.whole(mixture.shared_width), row.gated)
+    gate = specs.Dense("shared expert gate", width, 1)
+    corrections = specs.Buffer("router correction", experts)
+    return specs.ExpertsSpec(
+        expert=specs.FeedForwardSpec(width, inner, row.gated, mixture.bias, mixture.bias),
         experts=experts,
         active=min(fields.whole(mixture.active), experts),
         shared=shared,
@@ -317,5 +295,5 @@ def _feed_forward(
     )
 
 
-def _norm(label: str, width: int, kind: NormKind) -> Norm:
-    return Norm(label, width, scale=kind != "none", shift=kind == "layer")
+def _norm(label: str, width: int, kind: NormKind) -> specs.Norm:
+    return specs.Norm(label, width, scale=kind != "none", shift=kind == "layer")

@@ -6,19 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from attnviz.params.config.adapter import (
-    Adapter,
-    Fields,
-    Reader,
-    UnclaimedError,
-    block,
-    head,
-    layer_norm,
-    model,
-    plain_feed_forward,
-    square_attention,
-    tables,
-)
+from attnviz.params.config import adapter
 from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Part, StackSpec, Table
 
 __all__ = ["ENCODER_ADAPTERS", "VISION_ADAPTERS"]
@@ -45,19 +33,19 @@ class _Row(NamedTuple):
     spare_bias: bool = True
 
 
-def _read_encoder(fields: Fields, row: _Row, purpose: _Purpose) -> ModelSpec:
+def _read_encoder(fields: adapter.Fields, row: _Row, purpose: _Purpose) -> ModelSpec:
     """An encoder alone, with its masked head, or with both pre-training heads."""
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if row.shared and (fields.whole("num_hidden_groups"), fields.whole("inner_group_num")) != (
         1,
         1,
     ):
-        raise UnclaimedError
-    layer = block(
-        square_attention(fields, width, heads),
-        feed_forward=plain_feed_forward(width, fields.whole("intermediate_size")),
+        raise adapter.UnclaimedError
+    layer = adapter.block(
+        adapter.square_attention(fields, width, heads),
+        feed_forward=adapter.plain_feed_forward(width, fields.whole("intermediate_size")),
         norms=2,
     )
     narrow = fields.whole("embedding_size") if row.narrow else width
@@ -67,21 +55,21 @@ def _read_encoder(fields: Fields, row: _Row, purpose: _Purpose) -> ModelSpec:
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
         causal=False,
         embeddings=_token_tables(fields, row, narrow, width),
-        norms=(layer_norm("embedding norm", narrow),),
+        norms=(adapter.layer_norm("embedding norm", narrow),),
         parts=(
             *((Dense("pooler", width, width, bias=True, places=1),) if pooled else ()),
             *(() if purpose == "bare" else _transform(fields, row, width, narrow)),
             *(_next_sentence(width) if purpose == "pretraining" else ()),
         ),
-        head=None if purpose == "bare" else head(fields, narrow, bias=True),
+        head=None if purpose == "bare" else adapter.head(fields, narrow, bias=True),
         max_positions=fields.whole("max_position_embeddings"),
     )
-    return model(fields, stack)
+    return adapter.model(fields, stack)
 
 
-def _token_tables(fields: Fields, row: _Row, narrow: int, width: int) -> tuple[Part, ...]:
+def _token_tables(fields: adapter.Fields, row: _Row, narrow: int, width: int) -> tuple[Part, ...]:
     positions = fields.whole("max_position_embeddings")
-    made: list[Part] = [*tables(fields.whole("vocab_size"), narrow, positions)]
+    made: list[Part] = [*adapter.tables(fields.whole("vocab_size"), narrow, positions)]
     types = fields.whole("type_vocab_size", least=0) if row.types else 0
     if types:
         made.append(Table("type embedding", types, narrow))
@@ -90,8 +78,11 @@ def _token_tables(fields: Fields, row: _Row, narrow: int, width: int) -> tuple[P
     return tuple(made)
 
 
-def _transform(fields: Fields, row: _Row, width: int, narrow: int) -> tuple[Part, ...]:
-    parts = (Dense("masked head", width, narrow, bias=True), layer_norm("masked head norm", narrow))
+def _transform(fields: adapter.Fields, row: _Row, width: int, narrow: int) -> tuple[Part, ...]:
+    parts = (
+        Dense("masked head", width, narrow, bias=True),
+        adapter.layer_norm("masked head norm", narrow),
+    )
     if fields.flag("tie_word_embeddings") or not row.spare_bias:
         return parts
     return (*parts, Table("second head bias", 1, fields.whole("vocab_size")))
@@ -108,14 +99,14 @@ def _encoder(
     *,
     pretraining: bool = False,
     spellings: Mapping[str, tuple[str, ...]] | None = None,
-) -> Adapter:
-    classes: dict[str, Reader] = {
+) -> adapter.Adapter:
+    classes: dict[str, adapter.Reader] = {
         f"{prefix}Model": partial(_read_encoder, row=row, purpose="bare"),
         f"{prefix}ForMaskedLM": partial(_read_encoder, row=row, purpose="masked"),
     }
     if pretraining:
         classes[f"{prefix}ForPreTraining"] = partial(_read_encoder, row=row, purpose="pretraining")
-    return Adapter(classes, f"{prefix}Model", defaults, spellings or {})
+    return adapter.Adapter(classes, f"{prefix}Model", defaults, spellings or {})
 
 
 def _bert_sizes(vocab: int = 30522, **more: Any) -> dict[str, Any]:
@@ -189,17 +180,17 @@ class _VisionRow(NamedTuple):
 
 
 def _read_vision(
-    fields: Fields, row: _VisionRow, purpose: Literal["bare", "classifying"]
+    fields: adapter.Fields, row: _VisionRow, purpose: Literal["bare", "classifying"]
 ) -> ModelSpec:
     """The backbone, or the classifier on it."""
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     scales = tuple(Table(f"scale {n}", 1, width) for n in (1, 2)) if row.scaled else ()
-    attention = square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
-    layer = block(
+    attention = adapter.square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
+    layer = adapter.block(
         attention._replace(output_bias=True),
-        feed_forward=plain_feed_forward(width, _inner_width(fields, row, width)),
+        feed_forward=adapter.plain_feed_forward(width, _inner_width(fields, row, width)),
         norms=2,
         parts=scales,
     )
@@ -210,30 +201,30 @@ def _read_vision(
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers")),),
         causal=False,
         embeddings=_patch_embeddings(fields, row, width, patches, tokens),
-        norms=(layer_norm("final norm", width),),
+        norms=(adapter.layer_norm("final norm", width),),
         parts=_ends(fields, row, width, purpose),
         tokens=tokens,
         max_positions=tokens,
     )
-    return model(fields, stack)
+    return adapter.model(fields, stack)
 
 
-def _inner_width(fields: Fields, row: _VisionRow, width: int) -> int:
+def _inner_width(fields: adapter.Fields, row: _VisionRow, width: int) -> int:
     if not row.ratio:
         return fields.whole("intermediate_size")
     ratio = fields.get("mlp_ratio")
     return int(width * ratio)
 
 
-def _patches(fields: Fields) -> int:
+def _patches(fields: adapter.Fields) -> int:
     image, patch = fields.get("image_size"), fields.get("patch_size")
     if not isinstance(image, int) or not isinstance(patch, int):
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     return (fields.whole("image_size") // fields.whole("patch_size")) ** 2
 
 
 def _patch_embeddings(
-    fields: Fields, row: _VisionRow, width: int, patches: int, tokens: int
+    fields: adapter.Fields, row: _VisionRow, width: int, patches: int, tokens: int
 ) -> tuple[Part, ...]:
     area = fields.whole("num_channels") * fields.whole("patch_size") ** 2
     learned = [*row.tokens]
@@ -247,7 +238,7 @@ def _patch_embeddings(
 
 
 def _ends(
-    fields: Fields, row: _VisionRow, width: int, purpose: Literal["bare", "classifying"]
+    fields: adapter.Fields, row: _VisionRow, width: int, purpose: Literal["bare", "classifying"]
 ) -> tuple[Part, ...]:
     if purpose == "classifying":
         given = fields.get("id2label")
@@ -259,8 +250,10 @@ def _ends(
     return (Dense("pooler", width, outwards, bias=True, places=1),)
 
 
-def _vision(prefix: str, row: _VisionRow, classifier: bool, **more: Any) -> Adapter:
-    classes: dict[str, Reader] = {f"{prefix}Model": partial(_read_vision, row=row, purpose="bare")}
+def _vision(prefix: str, row: _VisionRow, classifier: bool, **more: Any) -> adapter.Adapter:
+    classes: dict[str, adapter.Reader] = {
+        f"{prefix}Model": partial(_read_vision, row=row, purpose="bare")
+    }
     if classifier:
         read = partial(_read_vision, row=row, purpose="classifying")
         classes[f"{prefix}ForImageClassification"] = read
@@ -276,7 +269,7 @@ def _vision(prefix: str, row: _VisionRow, classifier: bool, **more: Any) -> Adap
         "num_labels": 2,
         **more,
     }
-    return Adapter(classes, f"{prefix}Model", defaults)
+    return adapter.Adapter(classes, f"{prefix}Model", defaults)
 
 
 VISION_ADAPTERS = {

@@ -6,18 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from attnviz.params.config.adapter import (
-    Adapter,
-    Fields,
-    UnclaimedError,
-    block,
-    head,
-    layer_norm,
-    model,
-    plain_feed_forward,
-    square_attention,
-    tables,
-)
+from attnviz.params.config import adapter
 from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Norm, Part, StackSpec, group_layers
 
 __all__ = ["GPT_ADAPTERS"]
@@ -50,26 +39,28 @@ _GPTJ = _Row(bias=False, norms=1, head_bias=True)
 _BLOOM = _Row(inner="", limited=False, first_norm=True)
 
 
-def _gpt(fields: Fields, *, with_head: bool, row: _Row) -> ModelSpec:
+def _gpt(fields: adapter.Fields, *, with_head: bool, row: _Row) -> ModelSpec:
     if row.positions and fields.flag("add_cross_attention"):
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     width, heads, layers = _shape(fields)
     kv_heads = 1 if row.shares and fields.flag("multi_query") else heads
-    attention = square_attention(fields, width, heads, bias=row.bias, kv_heads=kv_heads)
+    attention = adapter.square_attention(fields, width, heads, bias=row.bias, kv_heads=kv_heads)
     inner = (fields.optional(row.inner) if row.inner else None) or 4 * width
-    layer = block(attention, feed_forward=plain_feed_forward(width, inner), norms=row.norms)
+    layer = adapter.block(
+        attention, feed_forward=adapter.plain_feed_forward(width, inner), norms=row.norms
+    )
     return _stacked(
         fields,
         (LayerGroup(layer, layers),),
         with_head=with_head,
         table=fields.whole("max_position_embeddings") if row.positions else None,
-        norms=(layer_norm("embedding norm", width),) if row.first_norm else (),
+        norms=(adapter.layer_norm("embedding norm", width),) if row.first_norm else (),
         head_bias=row.head_bias,
         limited=row.limited,
     )
 
 
-def _shape(fields: Fields) -> tuple[int, int, int]:
+def _shape(fields: adapter.Fields) -> tuple[int, int, int]:
     """Width, heads and layers."""
     return (
         fields.whole("hidden_size"),
@@ -79,7 +70,7 @@ def _shape(fields: Fields) -> tuple[int, int, int]:
 
 
 def _stacked(
-    fields: Fields,
+    fields: adapter.Fields,
     groups: tuple[LayerGroup, ...],
     *,
     with_head: bool,
@@ -100,15 +91,15 @@ def _stacked(
     stack = StackSpec(
         name="decoder",
         groups=groups,
-        embeddings=tables(fields.whole("vocab_size"), width, table),
-        norms=(*norms, final or layer_norm("final norm", width)),
-        head=head(fields, width, head_bias) if with_head else None,
+        embeddings=adapter.tables(fields.whole("vocab_size"), width, table),
+        norms=(*norms, final or adapter.layer_norm("final norm", width)),
+        head=adapter.head(fields, width, head_bias) if with_head else None,
         max_positions=fields.optional("max_position_embeddings") if limited else None,
     )
-    return model(fields, stack)
+    return adapter.model(fields, stack)
 
 
-def _falcon(fields: Fields, *, with_head: bool) -> ModelSpec:
+def _falcon(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
     """Falcon: a single key/value head, or grouped ones in the newer shape."""
     width, heads, layers = _shape(fields)
     new = fields.flag("new_decoder_architecture")
@@ -117,33 +108,33 @@ def _falcon(fields: Fields, *, with_head: bool) -> ModelSpec:
     else:
         groups = 1 if fields.flag("multi_query") else heads
     bias = fields.flag("bias")
-    attention = square_attention(fields, width, heads, bias=bias, kv_heads=groups)
+    attention = adapter.square_attention(fields, width, heads, bias=bias, kv_heads=groups)
     inner = fields.optional("ffn_hidden_size") or 4 * width
-    layer = block(
+    layer = adapter.block(
         attention,
-        feed_forward=plain_feed_forward(width, inner, bias),
+        feed_forward=adapter.plain_feed_forward(width, inner, bias),
         norms=_falcon_norms(fields, new),
     )
     limited = not fields.flag("alibi")
     return _stacked(fields, (LayerGroup(layer, layers),), with_head=with_head, limited=limited)
 
 
-def _falcon_norms(fields: Fields, new: bool) -> int:
+def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
     if not fields.flag("parallel_attn"):
         return 2
     count = fields.optional("num_ln_in_parallel_attn") or (2 if new else 1)
     return count if new else 1
 
 
-def _mpt(fields: Fields, *, with_head: bool) -> ModelSpec:
+def _mpt(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
     """MPT: slopes instead of positions, no biases at all."""
     nested = fields.get("attn_config") or {}
     if nested.get("kv_n_heads") or nested.get("qk_ln"):
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     width, heads, layers = _shape(fields)
-    attention = square_attention(fields, width, heads, bias=False)
-    inner = plain_feed_forward(width, 4 * width, bias=False)
-    layer = block(attention, feed_forward=inner, norms=2, shift=False)
+    attention = adapter.square_attention(fields, width, heads, bias=False)
+    inner = adapter.plain_feed_forward(width, 4 * width, bias=False)
+    layer = adapter.block(attention, feed_forward=inner, norms=2, shift=False)
     return _stacked(
         fields,
         (LayerGroup(layer, layers),),
@@ -153,45 +144,45 @@ def _mpt(fields: Fields, *, with_head: bool) -> ModelSpec:
     )
 
 
-def _opt(fields: Fields, *, with_head: bool) -> ModelSpec:
+def _opt(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
     """OPT: learned positions with two rows to spare, token vectors of another width."""
     width, heads, layers = _shape(fields)
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
-    layer = block(
-        square_attention(fields, width, heads, bias=bias),
-        feed_forward=plain_feed_forward(width, fields.whole("ffn_dim"), bias),
+    layer = adapter.block(
+        adapter.square_attention(fields, width, heads, bias=bias),
+        feed_forward=adapter.plain_feed_forward(width, fields.whole("ffn_dim"), bias),
         norms=2 if affine else 0,
     )
     narrow = fields.optional("word_embed_proj_dim") or width
     vocab, positions = fields.whole("vocab_size"), fields.whole("max_position_embeddings")
     closing = fields.flag("do_layer_norm_before") and not fields.flag("_remove_final_layer_norm")
     outwards = () if narrow == width else (Dense("projection out", width, narrow),)
-    token, _ = tables(vocab, narrow, 1)
-    _, position = tables(vocab, width, positions + 2)
+    token, _ = adapter.tables(vocab, narrow, 1)
+    _, position = adapter.tables(vocab, width, positions + 2)
     inwards: tuple[Part, ...] = () if narrow == width else (Dense("projection in", narrow, width),)
     stack = StackSpec(
         name="decoder",
         groups=(LayerGroup(layer, layers),),
         embeddings=(token, position, *inwards),
-        norms=(layer_norm("final norm", width),) if closing and affine else (),
+        norms=(adapter.layer_norm("final norm", width),) if closing and affine else (),
         parts=outwards,
-        head=head(fields, narrow) if with_head else None,
+        head=adapter.head(fields, narrow) if with_head else None,
         max_positions=positions,
     )
-    return model(fields, stack)
+    return adapter.model(fields, stack)
 
 
-def _gpt_neo(fields: Fields, *, with_head: bool) -> ModelSpec:
+def _gpt_neo(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
     """GPT-Neo: global and local attention take turns."""
     width, heads, layers = _shape(fields)
     inner = fields.optional("intermediate_size") or 4 * width
     kinds = fields.listed("attention_layers", layers) or _repeated(fields, layers)
     window = fields.whole("window_size")
-    plain = square_attention(fields, width, heads, bias=False)
+    plain = adapter.square_attention(fields, width, heads, bias=False)
     attention = plain._replace(output_bias=True, keeps_all=True)
-    feed_forward = plain_feed_forward(width, inner)
+    feed_forward = adapter.plain_feed_forward(width, inner)
     made = {
-        kind: block(
+        kind: adapter.block(
             attention._replace(window=window if kind == "local" else None),
             feed_forward=feed_forward,
             norms=2,
@@ -203,20 +194,20 @@ def _gpt_neo(fields: Fields, *, with_head: bool) -> ModelSpec:
     return _stacked(fields, groups, with_head=with_head, table=positions)
 
 
-def _gpt_neox(fields: Fields, *, with_head: bool) -> ModelSpec:
+def _gpt_neox(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
     """GPT-NeoX and Pythia: rotary positions, an untied head (Black et al. 2022)."""
     width, heads, layers = _shape(fields)
-    attention = square_attention(fields, width, heads, bias=fields.flag("attention_bias"))
-    feed_forward = plain_feed_forward(width, fields.whole("intermediate_size"))
-    layer = block(attention, feed_forward=feed_forward, norms=2)
+    attention = adapter.square_attention(fields, width, heads, bias=fields.flag("attention_bias"))
+    feed_forward = adapter.plain_feed_forward(width, fields.whole("intermediate_size"))
+    layer = adapter.block(attention, feed_forward=feed_forward, norms=2)
     return _stacked(fields, (LayerGroup(layer, layers),), with_head=with_head)
 
 
-def _repeated(fields: Fields, layers: int) -> list[str]:
+def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
     """GPT-Neo's short form of its layers: ``[[["global", "local"], 12]]``."""
     kinds = [kind for names, times in fields.get("attention_types") for kind in names * times]
     if len(kinds) != layers:
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     return kinds
 
 
@@ -234,9 +225,9 @@ def _adapter(
     causal: str,
     defaults: Mapping[str, Any],
     spellings: Mapping[str, tuple[str, ...]],
-) -> Adapter:
+) -> adapter.Adapter:
     classes = {bare: partial(read, with_head=False), causal: partial(read, with_head=True)}
-    return Adapter(classes, causal, defaults, spellings)
+    return adapter.Adapter(classes, causal, defaults, spellings)
 
 
 def _sizes(

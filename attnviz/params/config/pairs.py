@@ -6,32 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from attnviz.params.config.adapter import (
-    MOST_LAYERS,
-    Adapter,
-    Fields,
-    UnclaimedError,
-    block,
-    head,
-    layer_norm,
-    model,
-    plain_feed_forward,
-    square_attention,
-    tables,
-)
-from attnviz.params.specs import (
-    AttentionSpec,
-    Buffer,
-    Dense,
-    FeedForwardSpec,
-    LayerGroup,
-    LayerSpec,
-    ModelSpec,
-    Norm,
-    Part,
-    StackSpec,
-    Table,
-)
+from attnviz.params import specs
+from attnviz.params.config import adapter
 
 __all__ = ["PAIR_ADAPTERS"]
 
@@ -53,42 +29,42 @@ class _BartRow(NamedTuple):
     logits_buffer: bool = True
 
 
-def _read_bart(fields: Fields, row: _BartRow, purpose: _Purpose) -> ModelSpec:
+def _read_bart(fields: adapter.Fields, row: _BartRow, purpose: _Purpose) -> specs.ModelSpec:
     """Both stacks, which share one token table with the head."""
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
     other_vocab = fields.get("decoder_vocab_size") not in (None, vocab)
     if separate or other_vocab or not fields.flag("tie_word_embeddings"):
-        raise UnclaimedError
-    ending = Dense("head", width, vocab, tied=True) if purpose == "generating" else None
-    buffers = (Buffer("logits bias", vocab),) if ending and row.logits_buffer else ()
+        raise adapter.UnclaimedError
+    ending = specs.Dense("head", width, vocab, tied=True) if purpose == "generating" else None
+    buffers = (specs.Buffer("logits bias", vocab),) if ending and row.logits_buffer else ()
     limit = fields.whole("max_position_embeddings")
     rows = None if row.positions is None else limit + row.positions
-    return model(
+    return adapter.model(
         fields,
         _bart_stack(fields, row, "encoder", rows, limit),
         _bart_stack(fields, row, "decoder", rows, limit, ending, buffers),
-        embeddings=tables(vocab, width),
+        embeddings=adapter.tables(vocab, width),
     )
 
 
 def _bart_stack(
-    fields: Fields,
+    fields: adapter.Fields,
     row: _BartRow,
     side: _Side,
     rows: int | None,
     limit: int,
-    ending: Dense | None = None,
-    buffers: tuple[Buffer, ...] = (),
-) -> StackSpec:
+    ending: specs.Dense | None = None,
+    buffers: tuple[specs.Buffer, ...] = (),
+) -> specs.StackSpec:
     width = fields.whole("d_model")
-    norms = [layer_norm("embedding norm", width)] if row.first_norm else []
-    norms += [layer_norm("final norm", width)] if row.final_norm else []
-    return StackSpec(
+    norms = [adapter.layer_norm("embedding norm", width)] if row.first_norm else []
+    norms += [adapter.layer_norm("final norm", width)] if row.final_norm else []
+    return specs.StackSpec(
         name=side,
         groups=(_layers(fields, side),),
         causal=side == "decoder",
-        embeddings=() if rows is None else (Table("position embedding", rows, width),),
+        embeddings=() if rows is None else (specs.Table("position embedding", rows, width),),
         norms=tuple(norms),
         head=ending,
         max_positions=limit,
@@ -97,17 +73,17 @@ def _bart_stack(
     )
 
 
-def _layers(fields: Fields, side: _Side, key_bias: bool = True) -> LayerGroup:
+def _layers(fields: adapter.Fields, side: _Side, key_bias: bool = True) -> specs.LayerGroup:
     width, heads = fields.whole("d_model"), fields.whole(f"{side}_attention_heads")
-    attentions = [square_attention(fields, width, heads)._replace(key_bias=key_bias)]
+    attentions = [adapter.square_attention(fields, width, heads)._replace(key_bias=key_bias)]
     if side == "decoder":
         attentions.append(attentions[0]._replace(cross=True, source_width=width))
-    inner = plain_feed_forward(width, fields.whole(f"{side}_ffn_dim"))
-    layer = block(*attentions, feed_forward=inner, norms=len(attentions) + 1)
-    return LayerGroup(layer, fields.whole(f"{side}_layers"))
+    inner = adapter.plain_feed_forward(width, fields.whole(f"{side}_ffn_dim"))
+    layer = adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1)
+    return specs.LayerGroup(layer, fields.whole(f"{side}_layers"))
 
 
-def _read_whisper(fields: Fields, purpose: _Purpose) -> ModelSpec:
+def _read_whisper(fields: adapter.Fields, purpose: _Purpose) -> specs.ModelSpec:
     """Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al. 2022).
 
     Keys have no bias; the encoder's sinusoids are stored as a table that is counted.
@@ -115,15 +91,15 @@ def _read_whisper(fields: Fields, purpose: _Purpose) -> ModelSpec:
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     frames, target = fields.whole("max_source_positions"), fields.whole("max_target_positions")
     mel = fields.whole("num_mel_bins")
-    final: tuple[Norm, ...] = (layer_norm("final norm", width),)
-    listening: tuple[Part, ...] = (
-        Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
-        Dense("convolution 2", 3 * width, width, bias=True, places=frames),
-        Table("position embedding", frames, width),
+    final: tuple[specs.Norm, ...] = (adapter.layer_norm("final norm", width),)
+    listening: tuple[specs.Part, ...] = (
+        specs.Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
+        specs.Dense("convolution 2", 3 * width, width, bias=True, places=frames),
+        specs.Table("position embedding", frames, width),
     )
-    return model(
+    return adapter.model(
         fields,
-        StackSpec(
+        specs.StackSpec(
             name="encoder",
             groups=(_layers(fields, "encoder", key_bias=False),),
             causal=False,
@@ -133,20 +109,23 @@ def _read_whisper(fields: Fields, purpose: _Purpose) -> ModelSpec:
             max_positions=frames,
             reads="source",
         ),
-        StackSpec(
+        specs.StackSpec(
             name="decoder",
             groups=(_layers(fields, "decoder", key_bias=False),),
-            embeddings=tables(vocab, width, target),
+            embeddings=adapter.tables(vocab, width, target),
             norms=final,
-            head=head(fields, width) if purpose == "generating" else None,
+            head=adapter.head(fields, width) if purpose == "generating" else None,
             max_positions=target,
         ),
     )
 
 
 def _read_t5(
-    fields: Fields, purpose: Literal["bare", "generating", "encoder"], *, biased_layers: bool
-) -> ModelSpec:
+    fields: adapter.Fields,
+    purpose: Literal["bare", "generating", "encoder"],
+    *,
+    biased_layers: bool,
+) -> specs.ModelSpec:
     """Both stacks, or the encoder alone.
 
     biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
@@ -158,48 +137,54 @@ def _read_t5(
     else:
         stacks.append(_t5_stack(fields, "decoder", biased_layers))
     if purpose == "generating":
-        tied = Dense("head", fields.whole("d_model"), vocab, tied=True)
+        tied = specs.Dense("head", fields.whole("d_model"), vocab, tied=True)
         stacks[-1] = stacks[-1]._replace(head=tied)
-    return model(fields, *stacks, embeddings=tables(vocab, fields.whole("d_model")))
+    return adapter.model(fields, *stacks, embeddings=adapter.tables(vocab, fields.whole("d_model")))
 
 
-def _t5_stack(fields: Fields, side: _Side, biased_layers: bool) -> StackSpec:
+def _t5_stack(fields: adapter.Fields, side: _Side, biased_layers: bool) -> specs.StackSpec:
     layers = fields.whole("num_layers")
     if side == "decoder":
         layers = fields.optional("num_decoder_layers") or layers
     first = _t5_layer(fields, side, biased=True)
     if biased_layers or layers == 1:
-        groups: tuple[LayerGroup, ...] = (LayerGroup(first, layers),)
+        groups: tuple[specs.LayerGroup, ...] = (specs.LayerGroup(first, layers),)
     else:
         later = _t5_layer(fields, side, biased=False)
-        rest = tuple(range(1, layers)) if layers <= MOST_LAYERS else None
-        groups = (LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest))
-    return StackSpec(
+        rest = tuple(range(1, layers)) if layers <= adapter.MOST_LAYERS else None
+        groups = (specs.LayerGroup(first, 1, (0,)), specs.LayerGroup(later, layers - 1, rest))
+    return specs.StackSpec(
         name=side,
         groups=groups,
         causal=side == "decoder",
-        norms=(Norm("final norm", fields.whole("d_model")),),
+        norms=(specs.Norm("final norm", fields.whole("d_model")),),
         reads="source" if side == "encoder" else "target",
     )
 
 
-def _t5_layer(fields: Fields, side: _Side, *, biased: bool) -> LayerSpec:
+def _t5_layer(fields: adapter.Fields, side: _Side, *, biased: bool) -> specs.LayerSpec:
     width, heads, dim = (fields.whole(key) for key in ("d_model", "num_heads", "d_kv"))
-    biases = Table("relative positions", fields.whole("relative_attention_num_buckets"), heads)
-    plain = AttentionSpec(width, heads, heads, dim, dim)
+    biases = specs.Table(
+        "relative positions", fields.whole("relative_attention_num_buckets"), heads
+    )
+    plain = specs.AttentionSpec(width, heads, heads, dim, dim)
     attentions = [plain._replace(parts=(biases,)) if biased else plain]
     if side == "decoder":
         attentions.append(plain._replace(cross=True, source_width=width))
     kind = fields.get("feed_forward_proj")
     if not isinstance(kind, str):
-        raise UnclaimedError
+        raise adapter.UnclaimedError
     stored = fields.get("is_gated_act")  # where it is there, the library takes it
     gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
-    inner = FeedForwardSpec(width, fields.whole("d_ff"), gated, activation=kind.split("-")[-1])
-    return block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
+    inner = specs.FeedForwardSpec(
+        width, fields.whole("d_ff"), gated, activation=kind.split("-")[-1]
+    )
+    return adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
 
 
-def _t5(prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False) -> Adapter:
+def _t5(
+    prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False
+) -> adapter.Adapter:
     read = partial(_read_t5, biased_layers=biased_layers)
     classes = {
         f"{prefix}Model": partial(read, purpose="bare"),
@@ -212,7 +197,7 @@ def _t5(prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False
         "num_heads": ("num_attention_heads",),
         "num_layers": ("num_hidden_layers",),
     }
-    return Adapter(classes, f"{prefix}ForConditionalGeneration", defaults, names)
+    return adapter.Adapter(classes, f"{prefix}ForConditionalGeneration", defaults, names)
 
 
 def _t5_sizes(vocab: int, inner: int, layers: int, heads: int, kind: str) -> dict[str, Any]:
@@ -228,7 +213,7 @@ def _t5_sizes(vocab: int, inner: int, layers: int, heads: int, kind: str) -> dic
     }
 
 
-def _bart(prefix: str, row: _BartRow, *, generating: str = "", **more: Any) -> Adapter:
+def _bart(prefix: str, row: _BartRow, *, generating: str = "", **more: Any) -> adapter.Adapter:
     writes = generating or f"{prefix}ForConditionalGeneration"
     classes = {
         f"{prefix}Model": partial(_read_bart, row=row, purpose="bare"),
@@ -247,7 +232,7 @@ def _bart(prefix: str, row: _BartRow, *, generating: str = "", **more: Any) -> A
         "tie_word_embeddings": True,
         **more,
     }
-    return Adapter(classes, writes, defaults)
+    return adapter.Adapter(classes, writes, defaults)
 
 
 _GATED = "gated-gelu"
@@ -275,7 +260,7 @@ PAIR_ADAPTERS = {
         decoder_attention_heads=32,
     ),
     "m2m_100": _bart("M2M100", _BartRow(positions=None, logits_buffer=False), vocab_size=128112),
-    "whisper": Adapter(
+    "whisper": adapter.Adapter(
         {
             "WhisperModel": partial(_read_whisper, purpose="bare"),
             "WhisperForConditionalGeneration": partial(_read_whisper, purpose="generating"),

@@ -9,16 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from attnviz.params.specs import (
-    AttentionSpec,
-    Dense,
-    ExpertsSpec,
-    FeedForwardSpec,
-    LatentSpec,
-    Norm,
-    Part,
-    Table,
-)
+from attnviz.params import specs
 
 __all__ = [
     "AttentionCount",
@@ -67,20 +58,20 @@ def total(terms: Iterable[Term], *roles: str) -> int:
     return sum(term.number for term in terms if not roles or term.role in roles)
 
 
-def of_part(part: Part, role: str = "other") -> tuple[Term, ...]:
+def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
     """The terms of a matrix, a table or a norm; norms keep their own role.
 
     A tied matrix counts where it belongs, its bias here.
     """
     match part:
-        case Dense():
+        case specs.Dense():
             matrix = product(part.label, (part.inputs, part.outputs), role=role)
             bias = product(f"{part.label} bias", (part.outputs,), role=role)
             return (*(() if part.tied else (matrix,)), *((bias,) if part.bias else ()))
-        case Table():
+        case specs.Table():
             factors = (part.rows, part.width) if part.rows != 1 else (part.width,)
             return (product(part.label, factors, role=role),)
-        case Norm():
+        case specs.Norm():
             vectors = part.scale + part.shift
             if not vectors:
                 return ()
@@ -111,7 +102,7 @@ class AttentionCount(NamedTuple):
     terms: each line with its arithmetic, which add up to the total.
     """
 
-    spec: AttentionSpec
+    spec: specs.AttentionSpec
     query: int
     key: int
     value: int
@@ -125,7 +116,7 @@ class AttentionCount(NamedTuple):
     terms: tuple[Term, ...]
 
 
-def count_attention(spec: AttentionSpec) -> AttentionCount:
+def count_attention(spec: specs.AttentionSpec) -> AttentionCount:
     """Count one attention: d·(H·D) + d·(K·D) + d·(K·V) + (H·V)·d, biases and norms."""
     terms = (
         *(_latent(spec, spec.latent) if spec.latent else _projections(spec)),
@@ -154,7 +145,7 @@ def count_attention(spec: AttentionSpec) -> AttentionCount:
     )
 
 
-def _projections(spec: AttentionSpec) -> tuple[Term, ...]:
+def _projections(spec: specs.AttentionSpec) -> tuple[Term, ...]:
     d, source = spec.d_model, spec.source_width or spec.d_model
     read = "d_model" if source == d else "d_source"
     value = "head_dim" if spec.value_dim == spec.head_dim else "v_head_dim"
@@ -170,7 +161,7 @@ def _projections(spec: AttentionSpec) -> tuple[Term, ...]:
     )
 
 
-def _latent(spec: AttentionSpec, latent: LatentSpec) -> tuple[Term, ...]:
+def _latent(spec: specs.AttentionSpec, latent: specs.LatentSpec) -> tuple[Term, ...]:
     """The matrices of latent attention: down, then up to the heads (DeepSeek-V2, section 2.1)."""
     d, heads, narrow = spec.d_model, spec.heads, latent.kv_lora
     width, values = heads * (latent.nope_dim + latent.rope_dim), heads * spec.value_dim
@@ -196,7 +187,7 @@ def _latent(spec: AttentionSpec, latent: LatentSpec) -> tuple[Term, ...]:
     )
 
 
-def _biases(spec: AttentionSpec) -> tuple[Term, ...]:
+def _biases(spec: specs.AttentionSpec) -> tuple[Term, ...]:
     widths = {
         "query bias": spec.query_bias * spec.heads * spec.head_dim,
         "key bias": spec.key_bias * spec.kv_heads * spec.head_dim,
@@ -222,7 +213,7 @@ class FeedForwardCount(NamedTuple):
     terms: each line with its arithmetic, which add up to the total.
     """
 
-    spec: FeedForwardSpec | ExpertsSpec
+    spec: specs.FeedForwardSpec | specs.ExpertsSpec
     up: int
     gate: int
     down: int
@@ -236,11 +227,11 @@ class FeedForwardCount(NamedTuple):
     terms: tuple[Term, ...]
 
 
-def count_feed_forward(spec: FeedForwardSpec | ExpertsSpec) -> FeedForwardCount:
+def count_feed_forward(spec: specs.FeedForwardSpec | specs.ExpertsSpec) -> FeedForwardCount:
     """Count 2·d·f, gated 3·d·f, with biases; of experts all of them and the router."""
     shared: tuple[Term, ...] = ()
     idle = per_expert = 0
-    if isinstance(spec, FeedForwardSpec):
+    if isinstance(spec, specs.FeedForwardSpec):
         terms = _matrices(spec)
     else:
         per_expert = total(_matrices(spec.expert))
@@ -270,7 +261,7 @@ def count_feed_forward(spec: FeedForwardSpec | ExpertsSpec) -> FeedForwardCount:
 
 
 def _matrices(
-    spec: FeedForwardSpec, *, copies: int | None = None, prefix: str = ""
+    spec: specs.FeedForwardSpec, *, copies: int | None = None, prefix: str = ""
 ) -> tuple[Term, ...]:
     d, f = spec.d_model, spec.d_ff
     times, symbol = ((), "") if copies is None else ((copies,), "experts × ")
@@ -290,7 +281,7 @@ def _matrices(
     return tuple(terms)
 
 
-def _router(spec: ExpertsSpec) -> tuple[Term, ...]:
+def _router(spec: specs.ExpertsSpec) -> tuple[Term, ...]:
     d, experts = spec.expert.d_model, spec.experts
     matrix = product("router", (d, experts), role="router", symbols="d_model × experts")
     if not spec.router_bias:
