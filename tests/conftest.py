@@ -41,6 +41,8 @@ from attnviz.records import (
     Tokens,
 )
 
+from .small_models import SPECIAL, TINY, VOCABULARY, random_model, word_tokenizer
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, where Ctrl-C is ignored: processes of the tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -153,80 +155,13 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": ""}
 
 
-_WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "because", "tired")
-
-
 def save_tokenizer(directory: Path) -> None:
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(WordLevel({word: n for n, word in enumerate(_WORDS)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.post_processor = TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
-    )
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-    ).save_pretrained(directory)
+    word_tokenizer().save_pretrained(directory)
 
 
 def _random_model(kind: str) -> Any:
-    import transformers
-
-    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    if kind == "gpt2":
-        return transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(
-                vocab_size=13, n_positions=17, n_embd=6, n_layer=2, n_head=3, n_inner=5, **ids
-            )
-        )
-    if kind == "llama":
-        return transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                vocab_size=13,
-                hidden_size=12,
-                num_hidden_layers=2,
-                num_attention_heads=6,
-                num_key_value_heads=2,
-                head_dim=4,
-                intermediate_size=5,
-                max_position_embeddings=23,
-                **ids,
-            )
-        )
-    if kind == "bert":
-        return transformers.BertForMaskedLM(
-            transformers.BertConfig(
-                vocab_size=13,
-                hidden_size=6,
-                num_hidden_layers=2,
-                num_attention_heads=3,
-                intermediate_size=5,
-                max_position_embeddings=19,
-                pad_token_id=0,
-            )
-        )
-    assert kind == "t5"
-    return transformers.T5ForConditionalGeneration(
-        transformers.T5Config(
-            vocab_size=13,
-            d_model=6,
-            d_kv=5,
-            d_ff=7,
-            num_layers=2,
-            num_heads=3,
-            decoder_start_token_id=0,
-            pad_token_id=0,
-            eos_token_id=2,
-        )
-    )
+    ids = SPECIAL if kind in ("gpt2", "llama") else {"pad_token_id": 0}
+    return random_model(TINY[kind], vocab_size=VOCABULARY, **ids)
 
 
 @pytest.fixture(scope="session")
