@@ -16,13 +16,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import io
 import json
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pexpect
 import pyte
 import pytest
 from rich.cells import cell_len
@@ -153,6 +155,119 @@ def environment() -> dict[str, str]:
     """The variables of a process that nobody has set up for colour or width."""
     kept = {name: value for name, value in os.environ.items() if name not in _SPEAKING}
     return kept | {"PYTHONUNBUFFERED": ""}
+
+
+Start = Callable[..., pexpect.spawn]
+
+
+@pytest.fixture
+def start(program: Sequence[str], environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Starts the command line in a terminal of its own, which has colours."""
+    children: list[pexpect.spawn] = []
+
+    def spawn(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> pexpect.spawn:
+        child = pexpect.spawn(
+            program[0],
+            [*program[1:], *arguments],
+            env=environment | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | env,
+            dimensions=(rows, columns),
+            cwd=tmp_path,
+            timeout=60,
+            encoding="utf-8",
+            codec_errors="replace",  # the terminal's own ^C may stand inside a character
+        )
+        children.append(child)
+        return child
+
+    yield spawn
+    for child in children:
+        child.close(force=True)
+
+
+def interrupted(child: pexpect.spawn) -> str:
+    """What a process says from Ctrl-C to its end, which tells of the interruption."""
+    child.sendintr()
+    output: str = child.read()
+    child.wait()
+    assert child.exitstatus == 130, output
+    assert "Traceback" not in output
+    return output
+
+
+def finished(child: pexpect.spawn) -> str:
+    """What a process writes until it ends well."""
+    output: str = child.read()
+    child.wait()
+    assert child.exitstatus == 0, output
+    return output
+
+
+def on_screen(output: str, columns: int = 80) -> pyte.Screen:
+    """What output leaves on a screen so tall that nothing scrolls away."""
+    shown = pyte.Screen(columns, 400)
+    pyte.Stream(shown).feed(output)
+    return shown
+
+
+@pytest.fixture
+def screen(start: Start) -> Callable[..., pyte.Screen]:
+    """The screen that a finished run leaves."""
+
+    def show(*arguments: str, columns: int = 80, **settings: Any) -> pyte.Screen:
+        return on_screen(finished(start(*arguments, columns=columns, **settings)), columns)
+
+    return show
+
+
+def rows(screen: pyte.Screen) -> list[str]:
+    return [line.rstrip() for line in screen.display]
+
+
+def console(terminal: bool, quiet: bool = False) -> Console:
+    """Standard error, on a terminal or not; ``printed`` says what was written to it."""
+    return Console(
+        file=io.StringIO(),
+        width=100,
+        force_terminal=terminal,
+        quiet=quiet,
+        markup=False,
+        emoji=False,
+        _environ={"TERM": "xterm"},
+    )
+
+
+def printed(shown: Console) -> str:
+    assert isinstance(shown.file, io.StringIO)
+    return shown.file.getvalue()
+
+
+def in_fresh_process(
+    code: str, modules: Sequence[str], *arguments: str, folder: Path | None = None
+) -> tuple[str, str]:
+    """Runs code in a process of its own: its standard output, and standard error.
+
+    At the end of standard error stand those of the modules that have been imported by then.
+    """
+    telling = f"import sys; sys.stderr.write(','.join(sorted({{*{modules!r}}} & {{*sys.modules}})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{telling}", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small matrices are slower on several threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def save_tokenizer(directory: Path) -> None:

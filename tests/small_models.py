@@ -31,22 +31,6 @@ def word_tokenizer(words: Sequence[str] = WORDS) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
-def llama_fields(
-    width: int, feed_forward: int, context: int, heads: tuple[int, int, int], layers: int = 2
-) -> dict[str, Any]:
-    """Fields of a Llama config; ``heads``: query heads, key/value heads, a head's width."""
-    query_heads, kv_heads, head_dim = heads
-    return {
-        "hidden_size": width,
-        "intermediate_size": feed_forward,
-        "num_hidden_layers": layers,
-        "num_attention_heads": query_heads,
-        "num_key_value_heads": kv_heads,
-        "head_dim": head_dim,
-        "max_position_embeddings": context,
-    }
-
-
 def bert_fields(
     width: int, feed_forward: int, context: int, heads: int = 3, layers: int = 2
 ) -> dict[str, Any]:
@@ -57,6 +41,18 @@ def bert_fields(
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "max_position_embeddings": context,
+    }
+
+
+def llama_fields(
+    width: int, feed_forward: int, context: int, heads: tuple[int, int, int], layers: int = 2
+) -> dict[str, Any]:
+    """Fields of a Llama config; ``heads``: query heads, key/value heads, a head's width."""
+    query_heads, kv_heads, head_dim = heads
+    return {
+        **bert_fields(width, feed_forward, context, query_heads, layers),
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
     }
 
 

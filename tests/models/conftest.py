@@ -40,10 +40,11 @@ CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 def save_checkpoint(kind: str, directory: Path, model_class: str | None = None) -> Path:
     """A tiny random checkpoint of one of ``CONFIGS`` with its tokenizer."""
-    named, *config = CONFIGS[kind]
+    named, config_class, fields = CONFIGS[kind]
     torch.manual_seed(5)
     transformers_logging.disable_progress_bar()
-    model = random_model((model_class or named, *config), vocab_size=VOCABULARY)
+    classes = (model_class or named, config_class, fields)
+    model = random_model(classes, vocab_size=VOCABULARY)
     model.save_pretrained(directory)
     word_tokenizer().save_pretrained(directory)
     return directory
