@@ -115,7 +115,7 @@ MEASURES: Mapping[str, Measure] = {
             "first",
             "position",
             "weight on the first token",
-            "looks at the very first token: often a place to rest when nothing is to be found",
+            "looks at the very first token: often an attention sink when nothing is to be found",
             "F",
             "a8adb5",
             needs=("the first token",),
@@ -162,8 +162,8 @@ MEASURES: Mapping[str, Measure] = {
             "separator",
             "content",
             "weight on the special tokens but the first",
-            "looks at the special tokens that open, close or part a text: like the first token a "
-            "place to rest",
+            "looks at the special tokens that open, close or part a text: an attention sink, like "
+            "the first token",
             "E",
             "7f93b2",
             absent="no special token stands in the text but its first one",

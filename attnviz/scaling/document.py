@@ -167,7 +167,7 @@ def _histograms(report: ScalingReport, case: ScalingCase) -> Plot:
     # The first bin has no lower end: without the scale it would hide all others.
     top = max([*case.plain.shares()[1:], *case.scaled.shares()[1:]]) or 1.0
     even = report.keys if report.model is None else None  # else queries see different numbers
-    mark = None if even is None else (_bin(-math.log10(even)), f"even: 1/{even}")
+    mark = None if even is None else (_bin(-math.log10(even)), f"uniform: 1/{even}")
     ticks = [(_bin(power), name) for power, name in _TICKS.items()]
 
     def histogram(side: ScaledSoftmax, name: str, tint: Tint) -> Histogram:

@@ -161,7 +161,7 @@ def test_the_figure(kind: str, request: pytest.FixtureRequest) -> None:
     words = list(root.itertext())
     for said in ("without the scale", "with the scale", "variance of the scores"):
         assert said in words
-    assert ("even: 1/31" in words) == (kind == "random_report")
+    assert ("uniform: 1/31" in words) == (kind == "random_report")
     assert any("theory 512" in word for word in words) == (kind == "random_report")
 
 
