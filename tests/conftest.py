@@ -16,13 +16,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import io
 import json
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pexpect
 import pyte
 import pytest
 from rich.cells import cell_len
@@ -40,6 +42,8 @@ from attnviz.records import (
     ModelInfo,
     Tokens,
 )
+
+from .small_models import SPECIAL, TINY, VOCABULARY, random_model, word_tokenizer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, where Ctrl-C is ignored: processes of the tests would inherit that.
@@ -153,80 +157,126 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": ""}
 
 
-_WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "because", "tired")
+Start = Callable[..., pexpect.spawn]
+
+
+@pytest.fixture
+def start(program: Sequence[str], environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Starts the command line in a terminal of its own, which has colours."""
+    children: list[pexpect.spawn] = []
+
+    def spawn(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> pexpect.spawn:
+        child = pexpect.spawn(
+            program[0],
+            [*program[1:], *arguments],
+            env=environment | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | env,
+            dimensions=(rows, columns),
+            cwd=tmp_path,
+            timeout=60,
+            encoding="utf-8",
+            codec_errors="replace",  # the terminal's own ^C may stand inside a character
+        )
+        children.append(child)
+        return child
+
+    yield spawn
+    for child in children:
+        child.close(force=True)
+
+
+def interrupted(child: pexpect.spawn) -> str:
+    """What a process says from Ctrl-C to its end, which tells of the interruption."""
+    child.sendintr()
+    output: str = child.read()
+    child.wait()
+    assert child.exitstatus == 130, output
+    assert "Traceback" not in output
+    return output
+
+
+def finished(child: pexpect.spawn) -> str:
+    """What a process writes until it ends well."""
+    output: str = child.read()
+    child.wait()
+    assert child.exitstatus == 0, output
+    return output
+
+
+def on_screen(output: str, columns: int = 80) -> pyte.Screen:
+    """What output leaves on a screen so tall that nothing scrolls away."""
+    shown = pyte.Screen(columns, 400)
+    pyte.Stream(shown).feed(output)
+    return shown
+
+
+@pytest.fixture
+def screen(start: Start) -> Callable[..., pyte.Screen]:
+    """The screen that a finished run leaves."""
+
+    def show(*arguments: str, columns: int = 80, **settings: Any) -> pyte.Screen:
+        return on_screen(finished(start(*arguments, columns=columns, **settings)), columns)
+
+    return show
+
+
+def rows(screen: pyte.Screen) -> list[str]:
+    return [line.rstrip() for line in screen.display]
+
+
+def console(terminal: bool, quiet: bool = False) -> Console:
+    """Standard error, on a terminal or not; ``printed`` says what was written to it."""
+    return Console(
+        file=io.StringIO(),
+        width=100,
+        force_terminal=terminal,
+        quiet=quiet,
+        markup=False,
+        emoji=False,
+        _environ={"TERM": "xterm"},
+    )
+
+
+def printed(shown: Console) -> str:
+    assert isinstance(shown.file, io.StringIO)
+    return shown.file.getvalue()
+
+
+def in_fresh_process(
+    code: str, modules: Sequence[str], *arguments: str, folder: Path | None = None
+) -> tuple[str, str]:
+    """Runs code in a process of its own: its standard output, and standard error.
+
+    At the end of standard error stand those of the modules that have been imported by then.
+    """
+    telling = f"import sys; sys.stderr.write(','.join(sorted({{*{modules!r}}} & {{*sys.modules}})))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{telling}", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small matrices are slower on several threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def save_tokenizer(directory: Path) -> None:
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(WordLevel({word: n for n, word in enumerate(_WORDS)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.post_processor = TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
-    )
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-    ).save_pretrained(directory)
+    word_tokenizer().save_pretrained(directory)
 
 
 def _random_model(kind: str) -> Any:
-    import transformers
-
-    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    if kind == "gpt2":
-        return transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(
-                vocab_size=13, n_positions=17, n_embd=6, n_layer=2, n_head=3, n_inner=5, **ids
-            )
-        )
-    if kind == "llama":
-        return transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                vocab_size=13,
-                hidden_size=12,
-                num_hidden_layers=2,
-                num_attention_heads=6,
-                num_key_value_heads=2,
-                head_dim=4,
-                intermediate_size=5,
-                max_position_embeddings=23,
-                **ids,
-            )
-        )
-    if kind == "bert":
-        return transformers.BertForMaskedLM(
-            transformers.BertConfig(
-                vocab_size=13,
-                hidden_size=6,
-                num_hidden_layers=2,
-                num_attention_heads=3,
-                intermediate_size=5,
-                max_position_embeddings=19,
-                pad_token_id=0,
-            )
-        )
-    assert kind == "t5"
-    return transformers.T5ForConditionalGeneration(
-        transformers.T5Config(
-            vocab_size=13,
-            d_model=6,
-            d_kv=5,
-            d_ff=7,
-            num_layers=2,
-            num_heads=3,
-            decoder_start_token_id=0,
-            pad_token_id=0,
-            eos_token_id=2,
-        )
-    )
+    ids = SPECIAL if kind in ("gpt2", "llama") else {"pad_token_id": 0}
+    return random_model(TINY[kind], vocab_size=VOCABULARY, **ids)
 
 
 @pytest.fixture(scope="session")

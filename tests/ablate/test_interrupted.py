@@ -14,6 +14,8 @@ import pexpect
 import pyte
 import pytest
 
+from ..conftest import Start, interrupted
+
 COUNT = 32
 
 
@@ -99,23 +101,10 @@ def test_ctrl_c_shows_what_is_done(
     assert pieces(path) >= 4
 
 
-def test_ctrl_c_before_anything_is_done(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path
-) -> None:
-    child = pexpect.spawn(
-        program[0],
-        [*program[1:], "ablate", "-"],
-        env=environment | {"TERM": "xterm-256color"},
-        cwd=str(tmp_path),
-        timeout=30,
-        encoding="utf-8",
-    )
+def test_ctrl_c_before_anything_is_done(start: Start) -> None:
+    child = start("ablate", "-")
     time.sleep(1)
-    child.sendintr()
-    output = child.read()
-    child.wait()
-    assert child.exitstatus == 130
-    assert output.replace("^C", "").split() == ["attnviz:", "interrupted"]
+    assert interrupted(child).replace("^C", "").split() == ["attnviz:", "interrupted"]
 
 
 def shown(

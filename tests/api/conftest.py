@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ..small_models import llama_fields, word_tokenizer
+
 WORDS = ("the", "cat", "sat", "on", "mat", "dog")
 
 
@@ -32,18 +34,7 @@ def rows() -> Callable[..., np.ndarray]:
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
     """Words of a small vocabulary between ``<s>`` and ``</s>``."""
-    import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    names = ["<unk>", "<s>", "</s>", *WORDS]
-    words = Tokenizer(models.WordLevel({name: at for at, name in enumerate(names)}, "<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(
-        "<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
-    )
+    return word_tokenizer(["<unk>", "<s>", "</s>", *WORDS])
 
 
 @pytest.fixture
@@ -53,14 +44,6 @@ def model() -> Any:
     import transformers
 
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=11,
-        hidden_size=12,
-        intermediate_size=13,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        num_key_value_heads=1,
-        max_position_embeddings=31,
-        attention_dropout=0.5,
-    )
+    fields = llama_fields(12, 13, 31, (3, 1, 4))
+    config = transformers.LlamaConfig(vocab_size=11, attention_dropout=0.5, **fields)
     return transformers.LlamaForCausalLM(config)

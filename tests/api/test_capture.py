@@ -14,6 +14,8 @@ import attnviz
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.resolve import load
 
+from ..small_models import bart_fields
+
 TEXT = "the cat sat on the mat"
 
 
@@ -94,15 +96,8 @@ def test_an_encoder_decoder(tokenizer: Any) -> None:
 
     torch.manual_seed(0)
     config = transformers.BartConfig(
+        **bart_fields(10, 7, 31, (1, 1), (2, 2)),
         vocab_size=11,
-        d_model=10,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=7,
-        decoder_ffn_dim=7,
-        max_position_embeddings=31,
         decoder_start_token_id=1,
         forced_eos_token_id=None,
     )

@@ -16,22 +16,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint, tensor_revision
-from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.errors import LoadError, UsageError
 
-CONFIG = DecoderConfig(
-    vocabulary=5,
-    d_model=6,
-    layers=2,
-    heads=3,
-    kv_heads=1,
-    head_dim=2,
-    d_ff=7,
-    context=11,
-    tied=True,
-    bos=0,
-    eos=0,
-)
+from ..small_models import decoder_config
+
+CONFIG = decoder_config(5, 6, 7, (3, 1, 2), context=11, tied=True, bos=0, eos=0)
 
 Floats = NDArray[np.floating]
 

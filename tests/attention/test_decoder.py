@@ -11,10 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
 from attnviz.attention.checkpoint import Checkpoint, open_checkpoint, save_checkpoint
-from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UsageError
+
+from ..small_models import decoder_config
 
 BUNDLED = Path(attnviz.__file__).parent / "data" / "tiny"
 PLAIN = {
@@ -110,9 +111,7 @@ def test_torch_equals_llama(directory: Path) -> None:
 
 def test_llama_loads_what_the_torch_decoder_saves(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    config = DecoderConfig(
-        vocabulary=31, d_model=24, layers=2, heads=6, kv_heads=3, head_dim=10, d_ff=7, context=29
-    )
+    config = decoder_config(31, 24, 7, (6, 3, 10), context=29)
     decoder = TorchDecoder(config).eval()
     save_checkpoint(tmp_path, config, decoder.llama_tensors(), '{"added_tokens": []}')
     ids = np.random.default_rng(2).integers(0, 31, size=(1, 11))
@@ -213,18 +212,9 @@ def test_torch_refuses_other_tensors(checkpoint: Checkpoint) -> None:
 
 def test_training_lowers_the_loss_and_keeps_tied_weights_one() -> None:
     torch.manual_seed(3)
-    config = DecoderConfig(
-        vocabulary=11,
-        d_model=12,
-        layers=1,
-        heads=2,
-        kv_heads=1,
-        head_dim=6,
-        d_ff=7,
-        tied=True,
-        attention_bias=True,
-        mlp_bias=True,
-        attention_dropout=0.1,
+    biases = {"attention_bias": True, "mlp_bias": True}
+    config = decoder_config(
+        11, 12, 7, (2, 1, 6), layers=1, tied=True, attention_dropout=0.1, **biases
     )
     decoder = TorchDecoder(config)
     assert set(decoder.llama_tensors()) == set(config.tensor_shapes())

@@ -8,14 +8,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
 from attnviz.errors import LoadError, UsageError
 
-GROUPED = DecoderConfig(
+from ..small_models import decoder_config
+
+GROUPED = decoder_config(
     vocabulary=23,
     d_model=18,
-    layers=2,
-    heads=6,
-    kv_heads=2,
-    head_dim=10,
     d_ff=13,
+    heads=(6, 2, 10),
     context=37,
     norm_eps=1e-5,
     rope_theta=500.0,

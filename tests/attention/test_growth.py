@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 
-SMALL = DecoderConfig(
-    vocabulary=51,
-    d_model=16,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_dim=4,
-    d_ff=22,
-    context=32,
-    norm_eps=1e-12,
-    initializer_range=0.4,
-)
+from ..small_models import decoder_config
+
+SMALL = decoder_config(51, 16, 22, (4, 2, 4), context=32, norm_eps=1e-12, initializer_range=0.4)
 
 SIZES: list[dict[str, int]] = [
     {},

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
 from attnviz.cli.progress import loading
 
+from ..conftest import console, printed
+
 HOSTILE = "model\x1b[2J[red].safetensors"
-
-
-def console(terminal: bool, quiet: bool = False) -> Console:
-    return Console(
-        file=io.StringIO(),
-        width=100,
-        force_terminal=terminal,
-        quiet=quiet,
-        markup=False,
-        emoji=False,
-        _environ={"TERM": "xterm"},
-    )
-
-
-def printed(shown: Console) -> str:
-    assert isinstance(shown.file, io.StringIO)
-    return shown.file.getvalue()
 
 
 @pytest.mark.parametrize("model", ["tiny", "mha"])

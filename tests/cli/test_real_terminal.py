@@ -3,69 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-import pexpect
 import pyte
 import pytest
 
 from attnviz.models.bundled import Bundled
 
+from ..conftest import Start, interrupted, rows
+
 SENTENCE = "The cat sat on the mat because it was tired."
 WORDS = ("The", "cat", "sat", "on", "because", "it", "was")
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 NAMES = [f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)]
-_TALL = 400
-"""Rows of the screen, so that nothing scrolls away."""
 _FIRST_LINES = 45
 """Lines in which the answer has shown every head, whatever the terminal's height."""
-
-Start = Callable[..., pexpect.spawn]
-
-
-@pytest.fixture
-def start(program: Sequence[str], environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
-    """Starts the command line in a terminal of its own."""
-    children: list[pexpect.spawn] = []
-
-    def spawn(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> pexpect.spawn:
-        child = pexpect.spawn(
-            program[0],
-            [*program[1:], *arguments],
-            env=environment | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | env,
-            dimensions=(rows, columns),
-            cwd=tmp_path,
-            timeout=30,
-            encoding="utf-8",
-            codec_errors="replace",  # the terminal's own ^C may stand inside a character
-        )
-        children.append(child)
-        return child
-
-    yield spawn
-    for child in children:
-        child.close(force=True)
-
-
-@pytest.fixture
-def screen(start: Start) -> Callable[..., pyte.Screen]:
-    """The screen that a finished run leaves."""
-
-    def show(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> pyte.Screen:
-        child = start(*arguments, columns=columns, rows=rows, **env)
-        output = child.read()
-        child.wait()
-        assert child.exitstatus == 0, output
-        shown = pyte.Screen(columns, _TALL)
-        pyte.Stream(shown).feed(output)
-        return shown
-
-    return show
-
-
-def rows(screen: pyte.Screen) -> list[str]:
-    return [line.rstrip() for line in screen.display]
 
 
 def colours(screen: pyte.Screen) -> set[str]:
@@ -165,22 +116,14 @@ def test_ctrl_c_while_waiting_for_a_text(start: Start) -> None:
     child = start("heads", "-")
     child.sendline("The cat")
     time.sleep(1)  # the imports before it reads take a fifth of that
-    child.sendintr()
-    output = child.read()
-    child.wait()
-    assert child.exitstatus == 130
+    output = interrupted(child)
     assert output.replace("^C", "").splitlines() == ["The cat", "attnviz: interrupted"]
 
 
 def test_ctrl_c_while_a_model_is_opened(start: Start, checkpoint) -> None:
     child = start("heads", "the cat", "--model", str(checkpoint("gpt2")))
     child.expect("opening")
-    child.sendintr()
-    output = child.read()
-    child.wait()
-    assert child.exitstatus == 130
-    assert "attnviz: interrupted" in output
-    assert "Traceback" not in output
+    assert "attnviz: interrupted" in interrupted(child)
 
 
 def test_a_directory_with_its_spinner(screen, checkpoint) -> None:

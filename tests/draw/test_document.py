@@ -12,31 +12,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.document import (
-    Beside,
-    Cell,
-    Column,
-    Curve,
-    Document,
-    Facts,
-    Group,
-    HeadGrid,
-    Histogram,
-    Key,
-    Level,
-    Map,
-    Maps,
-    Mark,
-    Note,
-    Part,
-    Plot,
-    Quote,
-    Row,
-    Say,
-    Scale,
-    Table,
-    Tint,
-)
+from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing, Label
 from attnviz.draw.figure import document_drawing, part_drawings
 from attnviz.draw.files import document_files
@@ -57,87 +33,101 @@ def _tokens(*texts: str) -> Tokens:
     return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
 
 
-def _maps(**changes: Any) -> Maps:
+def _maps(**changes: Any) -> doc.Maps:
     words = _tokens("The", " cat", " sat", HOSTILE)
     weights = np.tril(np.full((4, 4), 0.25))
     names = ("L0H1", "L1H1", "L2H1")
     titles = [[(name, True), ("found .50", False)] for name in names]
     shown = [
-        Map(name, weights, words, words, title, causal=True)
+        doc.Map(name, weights, words, words, title, causal=True)
         for name, title in zip(names, titles, strict=True)
     ]
-    return Maps(shown, [("All maps", True), ("a remark", False)])._replace(**changes)
+    return doc.Maps(shown, [("All maps", True), ("a remark", False)])._replace(**changes)
 
 
-RANKED = Table(
-    [Column("", right=False), Column("loss"), Column("label", right=False)],
+RANKED = doc.Table(
+    [doc.Column("", right=False), doc.Column("loss"), doc.Column("label", right=False)],
     [
-        Row(["L0H1", "+0.52", "induction"], (0.52, 0.6)),
-        Row(["L0H2", "-0.11", HOSTILE], (-0.11, 0.6), tones={1: "bad"}),
-        Row(["What harms"], tone="strong", spaced=True),
-        Row(["L1H0", "-0.60", "±"], (-0.6, 0.6), Tint(200)),
+        doc.Row(["L0H1", "+0.52", "induction"], (0.52, 0.6)),
+        doc.Row(["L0H2", "-0.11", HOSTILE], (-0.11, 0.6), tones={1: "bad"}),
+        doc.Row(["What harms"], tone="strong", spaced=True),
+        doc.Row(["L1H0", "-0.60", "±"], (-0.6, 0.6), doc.Tint(200)),
     ],
     [("Ranking", True), ("nats", False)],
     ranked=True,
     more="and 3 more",
 )
-LISTED = Table(
-    [Column("part", right=False), Column("count"), Column("share", keep=2), Column("where", False)],
+LISTED = doc.Table(
     [
-        Row(["total", "1,000", "100%", "all"], (1000, 1000), tone="strong", below=["of all"]),
-        Row(["queries", "300", "30%", HOSTILE], (300, 1000), Tint(225), depth=1),
-        Row(["rest", "700", "70%", "×"], (700, 1000), ruled=True),
+        doc.Column("part", right=False),
+        doc.Column("count"),
+        doc.Column("share", keep=2),
+        doc.Column("where", False),
+    ],
+    [
+        doc.Row(["total", "1,000", "100%", "all"], (1000, 1000), tone="strong", below=["of all"]),
+        doc.Row(["queries", "300", "30%", HOSTILE], (300, 1000), doc.Tint(225), depth=1),
+        doc.Row(["rest", "700", "70%", "×"], (700, 1000), ruled=True),
     ],
     [("Parameters", True)],
 )
-NOTED = Table(
-    [Column("", right=False), Column("", tone="strong"), Column("", False, "faint", wraps=True)],
+NOTED = doc.Table(
     [
-        Row(["Running"], tone="strong"),
-        Row(["cache", "12 kB", "two matrices of every layer, kept for each token that was read"]),
-        Row(["flops", "3", ""], depth=1),
+        doc.Column("", right=False),
+        doc.Column("", tone="strong"),
+        doc.Column("", False, "faint", wraps=True),
+    ],
+    [
+        doc.Row(["Running"], tone="strong"),
+        doc.Row(
+            ["cache", "12 kB", "two matrices of every layer, kept for each token that was read"]
+        ),
+        doc.Row(["flops", "3", ""], depth=1),
     ],
 )
-GRID = HeadGrid(
+GRID = doc.HeadGrid(
     ["L0", "L1"],
     ["H0", "H1", "H2"],
     {
-        (0, 0): Cell(0.9, Tint(255), ".90", "I", "all of it"),
-        (0, 1): Cell(-0.5, Tint(20), "-.50", "D"),
-        (1, 2): Cell(0.0, None, "n/m", "-"),
-        (1, 0): Cell(math.nan),
+        (0, 0): doc.Cell(0.9, doc.Tint(255), ".90", "I", "all of it"),
+        (0, 1): doc.Cell(-0.5, doc.Tint(20), "-.50", "D"),
+        (1, 2): doc.Cell(0.0, None, "n/m", "-"),
+        (1, 0): doc.Cell(math.nan),
     },
     [("What each head does", True), ("a letter a label", False)],
-    [Key(Tint(255), "induction in 1", "I"), Key(None, "in none: first")],
-    Scale([(0.0, "0"), (1.0, "1")], "strength"),
+    [doc.Key(doc.Tint(255), "induction in 1", "I"), doc.Key(None, "in none: first")],
+    doc.Scale([(0.0, "0"), (1.0, "1")], "strength"),
     ("even", [".07", ".06"]),
 )
-PLOT = Plot(
+PLOT = doc.Plot(
     [("Loss", True), ("nats", False)],
-    [Curve("one", [(0, 8.0), (32, 4.0), (64, 5.0)]), Curve("two", [(0, 7.0), (64, 6.0)], True)],
+    [
+        doc.Curve("one", [(0, 8.0), (32, 4.0), (64, 5.0)]),
+        doc.Curve("two", [(0, 7.0), (64, 6.0)], True),
+    ],
     "tokens",
-    marks=[Mark(32, "phase two")],
-    levels=[Level(5.5, "limit 5.5")],
+    marks=[doc.Mark(32, "phase two")],
+    levels=[doc.Level(5.5, "limit 5.5")],
 )
-BARS = Plot(
+BARS = doc.Plot(
     [("Weights", True)],
     histograms=[
-        Histogram(
+        doc.Histogram(
             "with the scale",
             [0.25, 0.5, 0.25],
             [0, 0.01, 0.1, 1],
             0.5,
-            Tint(112),
+            doc.Tint(112),
             [(1, ".01")],
             "words",
         )
     ],
 )
-PARTS: dict[str, Part] = {
-    "facts": Facts([("tiny", True), ("6 layers × 4 heads", False)], "model", 7),
-    "quote": Quote("text", HOSTILE),
-    "note": Note("one text ± decides"),
-    "say": Say("Cost: without 6 of 24 heads √4 goes"),
+PARTS: dict[str, doc.Part] = {
+    "facts": doc.Facts([("tiny", True), ("6 layers × 4 heads", False)], "model", 7),
+    "quote": doc.Quote("text", HOSTILE),
+    "note": doc.Note("one text ± decides"),
+    "say": doc.Say("Cost: without 6 of 24 heads √4 goes"),
     "ranked": RANKED,
     "listed": LISTED,
     "noted": NOTED,
@@ -145,21 +135,23 @@ PARTS: dict[str, Part] = {
     "maps": _maps(),
     "values": _maps(values=True),
     "small maps": _maps(small=(3, 8), across=2),
-    "strip": Maps([Map("L0", np.array([[0.5, -0.5]]), _tokens("a"), _tokens("b", "c"), limit=0.5)]),
+    "strip": doc.Maps(
+        [doc.Map("L0", np.array([[0.5, -0.5]]), _tokens("a"), _tokens("b", "c"), limit=0.5)]
+    ),
     "plot": PLOT,
     "falling plot": PLOT._replace(
-        curves=[Curve("one", [(64, 8.0), (32, 4.0), (0, 5.0)])],
+        curves=[doc.Curve("one", [(64, 8.0), (32, 4.0), (0, 5.0)])],
         ends=(64.0, 0.0),
         marks=(),
     ),
     "bars": BARS,
 }
-ALL = Document(
+ALL = doc.Document(
     "every part",
     f"All of them {HOSTILE}",
-    [Group([part]) for part in PARTS.values()],
-    [Say("How to read this: so")],
-    [Facts([("next: more", False)], tone="faint")],
+    [doc.Group([part]) for part in PARTS.values()],
+    [doc.Say("How to read this: so")],
+    [doc.Facts([("next: more", False)], tone="faint")],
 )
 
 
@@ -169,16 +161,16 @@ def _texts(drawing: Drawing) -> Iterator[str]:
         yield from _texts(part)
 
 
-def _cells(part: Part) -> list[str]:
+def _cells(part: doc.Part) -> list[str]:
     """Texts that must arrive wherever the part is drawn."""
     match part:
-        case Table():
+        case doc.Table():
             return [cell for row in part.rows for cell in row.cells if cell.isascii()]
-        case HeadGrid():
+        case doc.HeadGrid():
             return [*part.rows, *part.columns, ".90", "induction in 1", ".07"]
-        case Plot():
+        case doc.Plot():
             return [each.name for each in (*part.curves, *part.levels, *part.histograms)]
-        case Maps():
+        case doc.Maps():
             return [shown.name for shown in part.maps]
     return []
 
@@ -186,7 +178,7 @@ def _cells(part: Part) -> list[str]:
 @pytest.mark.parametrize("name", PARTS)
 def test_what_a_part_says_arrives_on_every_outlet(name: str) -> None:
     part = PARTS[name]
-    document = Document("name", "title", [Group([part])])
+    document = doc.Document("name", "title", [doc.Group([part])])
     drawn = " ".join(_texts(document_drawing(document)))
     page = "\n".join(document_html(document, "viridis"))
     text = "\n".join(document_markdown(document))
@@ -260,7 +252,7 @@ def test_every_kind_of_file_is_written() -> None:
 
 
 def test_only_pages_and_markdown_have_what_is_full() -> None:
-    document = Document("name", "title", [Group([Note("every number")], full=True)])
+    document = doc.Document("name", "title", [doc.Group([doc.Note("every number")], full=True)])
     assert "every number" not in terminal_block(document, PLAIN, 80).plain
     assert "every number" not in " ".join(_texts(document_drawing(document)))
     assert "every number" in "".join(document_html(document, "viridis"))
@@ -287,23 +279,32 @@ def test_words_that_wrap_stand_beside_or_below() -> None:
     assert below[2].startswith("    two matrices")
 
 
-def _lines(group: Group, room: int) -> Sequence[str]:
-    return terminal_block(Document("", "", [group]), PLAIN, room).plain.splitlines()
+def _lines(group: doc.Group, room: int) -> Sequence[str]:
+    return terminal_block(doc.Document("", "", [group]), PLAIN, room).plain.splitlines()
 
 
 def test_groups_stand_side_by_side_where_there_is_room() -> None:
-    parts = [Group([Note("left"), Note("more")]), Group([Note("right")])]
+    parts = [doc.Group([doc.Note("left"), doc.Note("more")]), doc.Group([doc.Note("right")])]
     apart = "left" + " " * 20 + "right"
-    assert _lines(Group(parts, beside=Beside(20, gap=4)), 44) == [apart, "more"]
-    assert _lines(Group(parts, beside=Beside(20, gap=4)), 43) == ["left", "more", "", "right"]
-    assert _lines(Group(parts, beside=Beside(0, gap=4)), 20) == ["left    right", "more"]
-    assert _lines(Group(parts, spaced=True), 20) == ["left", "more", "", "right"]
+    assert _lines(doc.Group(parts, beside=doc.Beside(20, gap=4)), 44) == [apart, "more"]
+    assert _lines(doc.Group(parts, beside=doc.Beside(20, gap=4)), 43) == [
+        "left",
+        "more",
+        "",
+        "right",
+    ]
+    assert _lines(doc.Group(parts, beside=doc.Beside(0, gap=4)), 20) == ["left    right", "more"]
+    assert _lines(doc.Group(parts, spaced=True), 20) == ["left", "more", "", "right"]
 
 
 @pytest.mark.parametrize(("room", "beside"), [(60, True), (24, False)])
 def test_a_grid_yields_to_the_table_beside_it(room: int, beside: bool) -> None:
-    table = Table([Column("", right=False), Column("loss")], [Row(["L0H0", "1.0"])], ranked=True)
-    group = Group([GRID._replace(key=(), scale=None), table], beside=Beside(20, 4, yields=True))
+    table = doc.Table(
+        [doc.Column("", right=False), doc.Column("loss")], [doc.Row(["L0H0", "1.0"])], ranked=True
+    )
+    group = doc.Group(
+        [GRID._replace(key=(), scale=None), table], beside=doc.Beside(20, 4, yields=True)
+    )
     (line,) = [line for line in _lines(group, room) if "loss" in line]
     assert ("H0" in line or "What" in line) == beside
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -25,6 +23,8 @@ from attnviz.draw.scale import weight_steps
 from attnviz.draw.svg import svg_document
 from attnviz.errors import UsageError
 from attnviz.records import Tokens
+
+from ..conftest import in_fresh_process
 
 SVG = "{http://www.w3.org/2000/svg}"
 TEXTS = ("<s>", " The", " cat", " sat", " on", " the", " cat")
@@ -182,12 +182,11 @@ def test_a_readers_own_settings_change_nothing() -> None:
 
 def test_pyplot_is_not_imported() -> None:
     code = (
-        "import io, sys; from attnviz.draw import drawing_plot; "
+        "from attnviz.draw import drawing_plot; "
         "from matplotlib.backends.backend_agg import FigureCanvasAgg; "
-        "drawing_plot.Pen.for_texts(['x']); print('matplotlib.pyplot' in sys.modules)"
+        "drawing_plot.Pen.for_texts(['x']); "
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert in_fresh_process(code, ["matplotlib.pyplot"]) == ("", "")
 
 
 def test_too_many_maps_for_a_picture_are_refused() -> None:

@@ -14,6 +14,18 @@ from transformers import (
     PreTrainedModel,
 )
 
+from ..small_models import (
+    GPT_OSS,
+    QWEN3_NEXT,
+    SPECIAL,
+    bart_fields,
+    bert_fields,
+    deepseek_fields,
+    gpt_fields,
+    llama_fields,
+    t5_fields,
+)
+
 __all__ = ["ARCHITECTURES", "Architecture", "eager_attentions", "inputs_of", "small_model"]
 
 _AUTO = {
@@ -22,35 +34,13 @@ _AUTO = {
     "both": AutoModelForSeq2SeqLM,
 }
 
-_LLAMA = {
-    "hidden_size": 24,
-    "intermediate_size": 37,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 4,
-    "max_position_embeddings": 31,
-}
-_BERT = {
-    "hidden_size": 21,
-    "intermediate_size": 37,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "max_position_embeddings": 31,
-}
-_BART = {
-    "d_model": 22,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 37,
-    "decoder_ffn_dim": 37,
-    "max_position_embeddings": 31,
+_LLAMA = llama_fields(24, 37, 31, (6, 2, 4), layers=3)
+_BERT = bert_fields(21, 37, 31, layers=3)
+_BART = bart_fields(22, 37, 31, (2, 3), (2, 2)) | {
     "decoder_start_token_id": 1,
     "forced_eos_token_id": None,
 }
-_GPT = {"n_embd": 24, "n_layer": 3, "n_head": 3, "n_positions": 31}
+_GPT = gpt_fields(24, 31, layers=3)
 
 
 @dataclass(frozen=True)
@@ -80,36 +70,9 @@ ARCHITECTURES = {
     ),
     "gpt_oss": Architecture(
         "decoder",
-        _LLAMA
-        | {
-            "intermediate_size": 36,  # grouped matrix products need multiples of 16 bytes
-            "num_local_experts": 3,
-            "num_experts_per_tok": 2,
-            "sliding_window": 5,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-        },
+        _LLAMA | GPT_OSS,
     ),
-    "deepseek_v3": Architecture(
-        "decoder",
-        {
-            "hidden_size": 24,
-            "intermediate_size": 37,
-            "moe_intermediate_size": 13,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 3,
-            "num_key_value_heads": 3,
-            "q_lora_rank": 7,
-            "kv_lora_rank": 11,
-            "qk_nope_head_dim": 5,
-            "qk_rope_head_dim": 2,
-            "v_head_dim": 7,
-            "n_routed_experts": 4,
-            "n_group": 2,
-            "topk_group": 1,
-            "num_experts_per_tok": 2,
-            "max_position_embeddings": 31,
-        },
-    ),
+    "deepseek_v3": Architecture("decoder", deepseek_fields(layers=3)),
     "phi": Architecture(
         "decoder", _LLAMA | {"num_key_value_heads": 6, "partial_rotary_factor": 0.5}
     ),
@@ -134,14 +97,7 @@ ARCHITECTURES = {
         | {
             "num_hidden_layers": 4,
             "layer_types": ["linear_attention", "full_attention"] * 2,
-            "linear_key_head_dim": 4,
-            "linear_value_head_dim": 4,
-            "linear_num_key_heads": 3,
-            "linear_num_value_heads": 3,
-            "num_experts": 3,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 12,
-            "shared_expert_intermediate_size": 12,
+            **QWEN3_NEXT,
         },
         layers=(1, 3),
     ),
@@ -174,15 +130,7 @@ ARCHITECTURES = {
     ),
     "t5": Architecture(
         "both",
-        {
-            "d_model": 23,
-            "d_kv": 5,
-            "d_ff": 37,
-            "num_layers": 2,
-            "num_decoder_layers": 3,
-            "num_heads": 3,
-            "decoder_start_token_id": 0,
-        },
+        t5_fields(23, 5, 37, layers=(2, 3)),
     ),
     "bart": Architecture("both", _BART),
     "marian": Architecture("both", _BART),
@@ -239,9 +187,8 @@ ARCHITECTURES = {
 def small_model(name: str, attention: str | None = None, seed: int = 0) -> PreTrainedModel:
     """The architecture's model with random weights, in evaluation mode."""
     architecture = ARCHITECTURES[name]
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     vocabulary = {} if name == "fsmt" else {"vocab_size": 97}
-    config = AutoConfig.for_model(name, **vocabulary, **special, **architecture.config)
+    config = AutoConfig.for_model(name, **vocabulary, **SPECIAL, **architecture.config)
     torch.manual_seed(seed)
     model = _AUTO[architecture.stack].from_config(config, attn_implementation=attention).eval()
     # Initial weights near zero give rows so even that little could go wrong with them.

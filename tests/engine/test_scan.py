@@ -17,6 +17,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Tokens
 
+from ..small_models import SPECIAL, gpt_fields
 from .ablation_loop import loop_metrics, outputs_without
 from .architectures import small_model, state_of
 from .scans import IDS, every, measured, torch_scan
@@ -205,17 +206,7 @@ def test_a_control_takes_off_as_much_in_a_direction_of_its_own():
 
 def big_code():
     torch.manual_seed(0)
-    config = GPTBigCodeConfig(
-        vocab_size=97,
-        n_embd=24,
-        n_layer=3,
-        n_head=3,
-        n_positions=31,
-        n_inner=37,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-    )
+    config = GPTBigCodeConfig(**gpt_fields(24, 31, layers=3), vocab_size=97, n_inner=37, **SPECIAL)
     model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -12,6 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from attnviz.engine.scan.memory import peak_bytes, room_for
 from attnviz.errors import UsageError
 
+from ..small_models import gpt_fields
 from .scans import every, torch_scan
 
 
@@ -65,13 +66,7 @@ class Ledger(TorchDispatchMode):
 def test_the_peak_of_a_scan_stays_under_the_limit(limit):
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=997,
-        n_embd=256,
-        n_layer=2,
-        n_head=16,
-        n_positions=64,
-        bos_token_id=1,
-        eos_token_id=2,
+        **gpt_fields(256, 64, heads=16), vocab_size=997, bos_token_id=1, eos_token_id=2
     )
     model = GPT2LMHeadModel(config).eval()
     scan = torch_scan(model, [range(3, 64)], max_memory=limit)

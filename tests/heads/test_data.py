@@ -7,8 +7,6 @@ import dataclasses
 import io
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,8 @@ from attnviz.heads.data import (
 )
 from attnviz.heads.report import compare_heads
 from attnviz.records import HeadsReport, LayerWeights
+
+from ..conftest import in_fresh_process
 
 Reports = Callable[..., HeadsReport]
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
@@ -152,13 +152,8 @@ def test_sorted_heads_keep_their_order(reports: Reports) -> None:
 
 
 def test_importing_needs_no_heavy_package() -> None:
-    code = (
-        "import sys, attnviz.draw.files, attnviz.heads.data; "
-        "print([n for n in ('torch', 'matplotlib', 'safetensors', 'transformers') "
-        "if n in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    heavy = ("torch", "matplotlib", "safetensors", "transformers")
+    assert in_fresh_process("import attnviz.draw.files, attnviz.heads.data", heavy) == ("", "")
 
 
 # The table -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,21 @@ import pytest
 
 
 @pytest.fixture
-def llama(checkpoint: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
-    """``llama(hidden_size=7, …)``: a fresh copy whose config.json has these fields."""
+def stranger(checkpoint: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """``stranger("t5", "config.json", d_kv=7, …)``: a copy whose file has these fields too."""
 
-    def make(**fields: Any) -> Path:
+    def make(kind: str, file: str, **fields: Any) -> Path:
         directory = tmp_path / "m"
         if not directory.exists():
-            shutil.copytree(checkpoint("llama"), directory)
-        config = directory / "config.json"
-        config.write_text(json.dumps(json.loads(config.read_text()) | fields))
+            shutil.copytree(checkpoint(kind), directory)
+        path = directory / file
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
         return directory
 
     return make
+
+
+@pytest.fixture
+def llama(stranger: Callable[..., Path]) -> Callable[..., Path]:
+    """``llama(hidden_size=7, …)``: a fresh copy whose config.json has these fields."""
+    return partial(stranger, "llama", "config.json")

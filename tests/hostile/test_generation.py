@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,8 @@ ASKED: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def t5(checkpoint: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
-    def make(**fields: Any) -> Path:
-        directory = tmp_path / "t5"
-        if not directory.exists():
-            shutil.copytree(checkpoint("t5"), directory)
-        path = directory / "generation_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-        return directory
-
-    return make
+def t5(stranger: Callable[..., Path]) -> Callable[..., Path]:
+    return partial(stranger, "t5", "generation_config.json")
 
 
 @pytest.mark.parametrize("fields", ASKED, ids=str)

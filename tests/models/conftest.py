@@ -9,119 +9,43 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import TemplateProcessing
 from transformers.utils import logging as transformers_logging
 
-WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "because", "tired")
-VOCABULARY = 13
-"""More than the words: an embedding table is often padded."""
+from ..small_models import (
+    SPECIAL,
+    TINY,
+    VOCABULARY,
+    bart_fields,
+    bert_fields,
+    random_model,
+    word_tokenizer,
+)
 
-
-def word_tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """Whole words; ``<s>`` in front and ``</s>`` behind."""
-    tokenizer = Tokenizer(WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.post_processor = TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        pad_token="<pad>",
-    )
-
-
-CONFIGS: dict[str, tuple[str, Any]] = {
-    "gpt2": (
-        "GPT2LMHeadModel",
-        lambda: transformers.GPT2Config(
-            vocab_size=VOCABULARY, n_positions=17, n_embd=6, n_layer=2, n_head=3, n_inner=5
-        ),
-    ),
-    "bert": (
-        "BertForMaskedLM",
-        lambda: transformers.BertConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=6,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            intermediate_size=5,
-            max_position_embeddings=11,
-        ),
-    ),
+CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    **TINY,
+    "bert": ("BertForMaskedLM", "BertConfig", bert_fields(6, 5, 11)),
     "roberta": (
         "RobertaForMaskedLM",
-        lambda: transformers.RobertaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=6,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            intermediate_size=5,
-            max_position_embeddings=13,
-            pad_token_id=1,
-        ),
-    ),
-    "t5": (
-        "T5ForConditionalGeneration",
-        lambda: transformers.T5Config(
-            vocab_size=VOCABULARY,
-            d_model=6,
-            d_kv=5,
-            d_ff=7,
-            num_layers=2,
-            num_heads=3,
-            decoder_start_token_id=0,
-            pad_token_id=0,
-            eos_token_id=2,
-        ),
+        "RobertaConfig",
+        bert_fields(6, 5, 13) | {"pad_token_id": 1},
     ),
     "bart": (
         "BartForConditionalGeneration",
-        lambda: transformers.BartConfig(
-            vocab_size=VOCABULARY,
-            d_model=6,
-            encoder_layers=2,
-            decoder_layers=1,
-            encoder_attention_heads=3,
-            decoder_attention_heads=2,
-            encoder_ffn_dim=5,
-            decoder_ffn_dim=5,
-            max_position_embeddings=19,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            decoder_start_token_id=2,
-            forced_eos_token_id=2,
-        ),
-    ),
-    "llama": (
-        "LlamaForCausalLM",
-        lambda: transformers.LlamaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=12,
-            num_hidden_layers=2,
-            num_attention_heads=6,
-            num_key_value_heads=2,
-            head_dim=4,
-            intermediate_size=5,
-            max_position_embeddings=23,
-        ),
+        "BartConfig",
+        bart_fields(6, 5, 19, (2, 1), (3, 2))
+        | {**SPECIAL, "decoder_start_token_id": 2, "forced_eos_token_id": 2},
     ),
 }
 
 
 def save_checkpoint(kind: str, directory: Path, model_class: str | None = None) -> Path:
     """A tiny random checkpoint of one of ``CONFIGS`` with its tokenizer."""
-    named, config = CONFIGS[kind]
+    named, config_class, fields = CONFIGS[kind]
     torch.manual_seed(5)
     transformers_logging.disable_progress_bar()
-    getattr(transformers, model_class or named)(config()).save_pretrained(directory)
+    classes = (model_class or named, config_class, fields)
+    model = random_model(classes, vocab_size=VOCABULARY)
+    model.save_pretrained(directory)
     word_tokenizer().save_pretrained(directory)
     return directory
 

@@ -36,7 +36,7 @@ T5 = {
     "num_heads": 5,
     "relative_attention_num_buckets": 11,
 }
-BART = {
+_ENCODER_DECODER = {
     "vocab_size": 29,
     "d_model": 30,
     "encoder_layers": 3,
@@ -45,10 +45,10 @@ BART = {
     "decoder_ffn_dim": 19,
     "encoder_attention_heads": 5,
     "decoder_attention_heads": 3,
-    "max_position_embeddings": 38,
     "pad_token_id": 0,
     "decoder_start_token_id": 0,
 }
+BART = _ENCODER_DECODER | {"max_position_embeddings": 38}
 VIT = {
     "hidden_size": 30,
     "num_hidden_layers": 3,
@@ -77,19 +77,10 @@ LATENT = {
     "v_head_dim": 5,
 }
 WHISPER = {
-    "vocab_size": 29,
-    "d_model": 30,
-    "encoder_layers": 3,
-    "decoder_layers": 2,
-    "encoder_ffn_dim": 17,
-    "decoder_ffn_dim": 19,
-    "encoder_attention_heads": 5,
-    "decoder_attention_heads": 3,
+    **_ENCODER_DECODER,
     "num_mel_bins": 7,
     "max_source_positions": 41,
     "max_target_positions": 43,
-    "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
-    "decoder_start_token_id": 0,
 }

@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pexpect
 import pyte
 import pytest
 
+from ..conftest import in_fresh_process
+
 SHAPE = ("params", "--d-model", "4096", "--heads", "32")
-_ROWS = 100
 _HEAVY = ("torch", "numpy", "transformers", "huggingface_hub", "tokenizers", "matplotlib")
 
 
-def screen_of(
-    program: Sequence[str], environment: Mapping[str, str], folder: Path, *arguments: str
-) -> pyte.Screen:
-    """The screen that a run leaves on a terminal with colours."""
-    child = pexpect.spawn(
-        program[0],
-        [*program[1:], *arguments],
-        env={**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
-        dimensions=(_ROWS, 80),
-        cwd=folder,
-        timeout=30,
-        encoding="utf-8",
-    )
-    output = child.read()
-    child.wait()
-    assert child.exitstatus == 0, output
-    shown = pyte.Screen(80, _ROWS)
-    pyte.Stream(shown).feed(output)
-    return shown
-
-
 def test_bars_have_colours_and_lengths(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path
+    screen: Callable[..., pyte.Screen],
 ) -> None:
-    shown = screen_of(program, environment, tmp_path, *SHAPE, "--kv-heads", "8")
+    shown = screen(*SHAPE, "--kv-heads", "8", rows=100)
     lengths = {}
     for row, line in enumerate(shown.display):
         name = line.split(" ")[0]
@@ -54,9 +32,9 @@ def test_bars_have_colours_and_lengths(
 
 
 def test_what_changes_is_bold(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path
+    screen: Callable[..., pyte.Screen],
 ) -> None:
-    shown = screen_of(program, environment, tmp_path, *SHAPE, "--compare", "heads=8,32")
+    shown = screen(*SHAPE, "--compare", "heads=8,32", rows=100)
     (row,) = [row for row, line in enumerate(shown.display) if line.startswith("heads  ")]
     heading = shown.display[row]
     for below in (row, row + 1, row + 2):
@@ -90,16 +68,7 @@ def test_a_pipe_gets_plain_text(program: Sequence[str], environment: dict[str, s
     ids=["shape", "json", "compare", "name", "names", "save"],
 )
 def test_nothing_heavy_is_imported(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    code = (
-        "import sys; from attnviz.cli.boundary import run; run(); "
-        f"sys.stderr.write(','.join(sorted(set({_HEAVY!r}) & set(sys.modules))))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments, "--quiet"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout
-    assert done.stderr == ""
+    code = "from attnviz.cli.boundary import run; run()"
+    out, err = in_fresh_process(code, _HEAVY, *arguments, "--quiet", folder=tmp_path)
+    assert out
+    assert err == ""

@@ -50,31 +50,20 @@ def test_options_that_are_not_given_are_none() -> None:
 
 
 def test_a_whole_decoder() -> None:
+    sizes = {"layers": 32, "d_ff": 11008, "vocab": 32000, "max_positions": 4096}
     llama = counted(
         d_model=4096,
         heads=32,
-        layers=32,
-        d_ff=11008,
         ffn="swiglu",
-        vocab=32000,
         tied=False,
         norm="rmsnorm",
         positions="rotary",
-        max_positions=4096,
+        **sizes,
     )
     assert llama.parameters.total == 6_738_415_616
     assert llama.cache.bytes_per_token == 524_288
-    gpt2 = counted(
-        d_model=768,
-        heads=12,
-        layers=12,
-        d_ff=3072,
-        bias=True,
-        vocab=50257,
-        norm="layernorm",
-        positions="learned",
-        max_positions=1024,
-    )
+    sizes = {"layers": 12, "d_ff": 3072, "vocab": 50257, "max_positions": 1024}
+    gpt2 = counted(d_model=768, heads=12, bias=True, norm="layernorm", positions="learned", **sizes)
     assert gpt2.parameters.total == 124_439_808
 
 

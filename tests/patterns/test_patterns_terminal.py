@@ -4,51 +4,29 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-import pexpect
 import pyte
 import pytest
 
 from attnviz.measures.registry import LABELS
 from attnviz.models.bundled import Bundled
 
+from ..conftest import in_fresh_process, rows
+
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
-_ROWS = 300
 _HEAVY = ("torch", "transformers", "huggingface_hub", "matplotlib")
 
 Shown = Callable[..., pyte.Screen]
 
 
 @pytest.fixture
-def screen(program: Sequence[str], environment: Mapping[str, str], tmp_path: Path) -> Shown:
-    """The screen that a finished run leaves on a terminal with colours."""
-
-    def show(*arguments: str, columns: int = 80, **env: str) -> pyte.Screen:
-        child = pexpect.spawn(
-            program[0],
-            [*program[1:], *arguments],
-            env={**environment, "TERM": "xterm-256color", "COLORTERM": "truecolor", **env},
-            dimensions=(_ROWS, columns),
-            cwd=tmp_path,
-            timeout=60,
-            encoding="utf-8",
-        )
-        output = child.read()
-        child.wait()
-        assert child.exitstatus == 0, output
-        shown = pyte.Screen(columns, _ROWS)
-        pyte.Stream(shown).feed(output)
-        return shown
-
-    return show
-
-
-def rows(screen: pyte.Screen) -> list[str]:
-    return [line.rstrip() for line in screen.display]
+def screen(screen: Shown) -> Shown:
+    """The screen that a finished run leaves on a tall terminal."""
+    return partial(screen, rows=300)
 
 
 def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
@@ -130,15 +108,7 @@ def test_a_pipe_gets_plain_text(program: Sequence[str], environment: Mapping[str
     ids=["probes", "watch", "control", "save"],
 )
 def test_the_bundled_model_needs_no_torch(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    code = (
-        "import sys; from attnviz.cli.boundary import run; run(); "
-        f"sys.stderr.write(','.join(sorted(set({_HEAVY!r}) & set(sys.modules))))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments, "--quiet"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
-    )
-    assert done.stdout
-    assert done.stderr == b""
+    code = "from attnviz.cli.boundary import run; run()"
+    out, err = in_fresh_process(code, _HEAVY, *arguments, "--quiet", folder=tmp_path)
+    assert out
+    assert err == ""

@@ -19,16 +19,10 @@ from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.prune.store import plan_pruned, write_pruned
 
+from ..small_models import SPECIAL, bert_fields, deepseek_fields, gpt_fields, llama_fields
+
 _IDS = torch.tensor([[3, 11, 7, 2, 5, 7, 11]])
-_LLAMA = {
-    "hidden_size": 24,
-    "intermediate_size": 37,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 4,
-    "max_position_embeddings": 31,
-}
+_LLAMA = llama_fields(24, 37, 31, (6, 2, 4))
 _EVEN = _LLAMA | {"num_key_value_heads": 6}
 _O_PROJ = "model.layers.{}.self_attn.o_proj"
 _GROUP = {0: {0, 1, 2}, 1: {3, 4, 5}}
@@ -43,23 +37,7 @@ _CASES: dict[str, tuple[dict[str, Any], str, int, dict[int, set[int]], tuple[str
     "gemma2": (_LLAMA, _O_PROJ, 1, {0: {0, 3}, 1: {2, 5}}, ("cut", 4, 2)),
     "phi3": (_LLAMA | {"pad_token_id": 0}, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),  # one qkv tensor
     "deepseek_v3": (
-        {
-            "hidden_size": 24,
-            "intermediate_size": 37,
-            "moe_intermediate_size": 13,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "num_key_value_heads": 3,
-            "q_lora_rank": 7,
-            "kv_lora_rank": 11,
-            "qk_nope_head_dim": 5,
-            "qk_rope_head_dim": 2,
-            "v_head_dim": 7,
-            "n_routed_experts": 4,
-            "n_group": 2,
-            "topk_group": 1,
-            "num_experts_per_tok": 2,
-        },
+        deepseek_fields(layers=2),
         _O_PROJ,
         1,
         {0: {1}, 1: {2}},
@@ -68,20 +46,14 @@ _CASES: dict[str, tuple[dict[str, Any], str, int, dict[int, set[int]], tuple[str
     # a norm over all heads together: fewer of them are another model
     "olmo2": (_EVEN, _O_PROJ, 1, _ONE, ("masked", 6, 6)),
     "gpt2": (
-        {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 31},
+        gpt_fields(24, 31),
         "transformer.h.{}.attn.c_proj",
         0,
         {0: {1}, 1: {2}},
         ("masked", 3, 3),
     ),
     "bert": (
-        {
-            "hidden_size": 21,
-            "intermediate_size": 37,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "max_position_embeddings": 31,
-        },
+        bert_fields(21, 37, 31),
         "bert.encoder.layer.{}.attention.output.dense",
         1,
         {0: {1}, 1: {2}},
@@ -91,8 +63,7 @@ _CASES: dict[str, tuple[dict[str, Any], str, int, dict[int, set[int]], tuple[str
 
 
 def _model(name: str, fields: Mapping[str, Any]) -> TransformersModel:
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    config = AutoConfig.for_model(name, vocab_size=17, **special | dict(fields))
+    config = AutoConfig.for_model(name, vocab_size=17, **SPECIAL | dict(fields))
     torch.manual_seed(0)
     auto = AutoModelForMaskedLM if name == "bert" else AutoModelForCausalLM
     model = auto.from_config(config)

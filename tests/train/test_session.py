@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,8 @@ from attnviz.train.records import CurvePoint
 from attnviz.train.run import TrainingRun
 from attnviz.train.session import Pace, finished, telling, training, words
 from attnviz.train.texts import Corpus
+
+from ..conftest import console, printed
 
 
 class Clock:
@@ -37,23 +38,6 @@ class Trainer:
     used: float = 0.0
     phase: str = "text"
     points: list[CurvePoint] = field(default_factory=list)
-
-
-def console(terminal: bool, quiet: bool = False) -> Console:
-    return Console(
-        file=io.StringIO(),
-        width=100,
-        force_terminal=terminal,
-        quiet=quiet,
-        markup=False,
-        emoji=False,
-        _environ={"TERM": "xterm"},
-    )
-
-
-def printed(shown: Console) -> str:
-    assert isinstance(shown.file, io.StringIO)
-    return shown.file.getvalue()
 
 
 def point(tokens: int, loss: float, valid: float | None) -> CurvePoint:

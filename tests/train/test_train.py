@@ -22,16 +22,9 @@ Refused = Callable[..., str]
 
 RECIPE = """
 vocabulary = 270
-[model]
-layers = 2
-heads = 3
-kv_heads = 3
-head_dim = 4
-d_model = 12
-d_ff = 16
-context = 32
-[budget]
-tokens = {tokens}
+model = {{layers = 2, heads = 3, kv_heads = 3, head_dim = 4, d_model = 12, d_ff = 16, context = 32}}
+budget = {{tokens = {tokens}}}
+validation = {{every = 0.25, tokens = 200}}
 [[phase]]
 name = "short"
 until = 0.5
@@ -44,9 +37,6 @@ period = [3, 6]
 length = 23
 batch = 5
 period = [3, 7]
-[validation]
-every = 0.25
-tokens = 200
 """
 
 

@@ -6,13 +6,12 @@ import csv
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.engine.attention_calls import AttentionCall
@@ -26,14 +25,6 @@ CASES = ["self", "cross", "causal", "padding", "grouped"]
 def document(run: Any) -> Callable[..., Any]:
     """The JSON object of ``attnviz verify ARGUMENTS --json``."""
     return lambda *arguments: run("verify", *arguments, "--json").document
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_the_first_answer(run: Any) -> None:

@@ -15,23 +15,16 @@ from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.patterns.score import score_patterns
 
+from ...small_models import SPECIAL, bart_fields
+
 
 @pytest.fixture(scope="module")
 def bart() -> TransformersModel:
     torch.manual_seed(0)
     config = transformers.BartConfig(
+        **bart_fields(12, 11, 127, (2, 3), (3, 2)),
+        **SPECIAL,
         vocab_size=131,
-        d_model=12,
-        encoder_layers=2,
-        decoder_layers=3,
-        encoder_attention_heads=3,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=11,
-        decoder_ffn_dim=11,
-        max_position_embeddings=127,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
         decoder_start_token_id=2,
         forced_eos_token_id=None,
     )

@@ -16,6 +16,7 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.patterns.score import score_patterns
 
 from ...conftest import measured
+from ...small_models import llama_fields
 
 WORDS = 2_311
 
@@ -48,17 +49,8 @@ def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
 
 def llama() -> TransformersModel:
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(
-        vocab_size=101,
-        hidden_size=12,
-        intermediate_size=17,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=4,
-        max_position_embeddings=4_096,
-        initializer_range=1.0,
-    )
+    fields = llama_fields(12, 17, 4_096, (6, 2, 4))
+    config = transformers.LlamaConfig(vocab_size=101, initializer_range=1.0, **fields)
     model = transformers.LlamaForCausalLM(config)
     return prepared("made", model, None, torch.device("cpu"))
 

@@ -1,0 +1,170 @@
+"""Small models, said once: the sizes of their configurations, and a tokenizer of whole words.
+
+What imports torch or transformers does so when it is called: tests without a model stay light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attnviz.attention.decoder_config import DecoderConfig
+
+WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "because", "tired")
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def word_tokenizer(words: Sequence[str] = WORDS) -> Any:
+    """Whole words; ``<s>`` in front and ``</s>`` behind, at the second and third place."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    places = {word: place for place, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(places, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    if "<pad>" in words:
+        special["pad_token"] = "<pad>"
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def bert_fields(
+    width: int, feed_forward: int, context: int, heads: int = 3, layers: int = 2
+) -> dict[str, Any]:
+    """Fields of a BERT config and of those that are like it."""
+    return {
+        "hidden_size": width,
+        "intermediate_size": feed_forward,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "max_position_embeddings": context,
+    }
+
+
+def llama_fields(
+    width: int, feed_forward: int, context: int, heads: tuple[int, int, int], layers: int = 2
+) -> dict[str, Any]:
+    """Fields of a Llama config; ``heads``: query heads, key/value heads, a head's width."""
+    query_heads, kv_heads, head_dim = heads
+    return {
+        **bert_fields(width, feed_forward, context, query_heads, layers),
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+    }
+
+
+def bart_fields(
+    width: int, feed_forward: int, context: int, layers: tuple[int, int], heads: tuple[int, int]
+) -> dict[str, Any]:
+    """Fields of a BART config; layers and heads of the encoder and of the decoder."""
+    return {
+        "d_model": width,
+        "encoder_layers": layers[0],
+        "decoder_layers": layers[1],
+        "encoder_attention_heads": heads[0],
+        "decoder_attention_heads": heads[1],
+        "encoder_ffn_dim": feed_forward,
+        "decoder_ffn_dim": feed_forward,
+        "max_position_embeddings": context,
+    }
+
+
+def t5_fields(
+    width: int, head_dim: int, feed_forward: int, layers: tuple[int, int] = (2, 2)
+) -> dict[str, Any]:
+    """Fields of a T5 config with three heads; layers of the encoder and of the decoder."""
+    return {
+        "d_model": width,
+        "d_kv": head_dim,
+        "d_ff": feed_forward,
+        "num_layers": layers[0],
+        "num_decoder_layers": layers[1],
+        "num_heads": 3,
+        "decoder_start_token_id": 0,
+    }
+
+
+def gpt_fields(width: int, context: int, heads: int = 3, layers: int = 2) -> dict[str, Any]:
+    """Fields of a GPT-2 config and of those that are like it."""
+    return {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": context}
+
+
+def deepseek_fields(layers: int) -> dict[str, Any]:
+    """Fields of a DeepSeek config: latent keys and values, experts in groups."""
+    return {
+        **llama_fields(24, 37, 31, (3, 3, 2), layers),
+        "moe_intermediate_size": 13,
+        "q_lora_rank": 7,
+        "kv_lora_rank": 11,
+        "qk_nope_head_dim": 5,
+        "qk_rope_head_dim": 2,
+        "v_head_dim": 7,
+        "n_routed_experts": 4,
+        "n_group": 2,
+        "topk_group": 1,
+        "num_experts_per_tok": 2,
+    }
+
+
+GPT_OSS = {
+    "intermediate_size": 36,  # grouped matrix products need multiples of 16 bytes
+    "num_local_experts": 3,
+    "num_experts_per_tok": 2,
+    "sliding_window": 5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
+"""What a GPT-OSS config has beside Llama's fields."""
+
+QWEN3_NEXT = {
+    "linear_key_head_dim": 4,
+    "linear_value_head_dim": 4,
+    "linear_num_key_heads": 3,
+    "linear_num_value_heads": 3,
+    "num_experts": 3,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 12,
+    "shared_expert_intermediate_size": 12,
+}
+"""What a Qwen3-Next config has beside Llama's fields and the kinds of its layers."""
+
+TINY: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**gpt_fields(6, 17), "n_inner": 5}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", llama_fields(12, 5, 23, (6, 2, 4))),
+    "bert": ("BertForMaskedLM", "BertConfig", bert_fields(6, 5, 19)),
+    "t5": (
+        "T5ForConditionalGeneration",
+        "T5Config",
+        {**t5_fields(6, 5, 7), "pad_token_id": 0, "eos_token_id": 2},
+    ),
+}
+"""By kind: the model's class, its config's class and fields, without the vocabulary."""
+
+VOCABULARY = 13
+"""More than the words: an embedding table is often padded."""
+
+
+def random_model(classes: tuple[str, str, dict[str, Any]], **changes: Any) -> Any:
+    """A model of an entry like those of ``TINY``, its weights as the generator gives them."""
+    import transformers
+
+    model_class, config_class, fields = classes
+    config = getattr(transformers, config_class)(**fields | changes)
+    return getattr(transformers, model_class)(config)
+
+
+def decoder_config(
+    vocabulary: int,
+    d_model: int,
+    d_ff: int,
+    heads: tuple[int, int, int],
+    layers: int = 2,
+    **others: Any,
+) -> DecoderConfig:
+    """A decoder's configuration; ``heads``: query heads, key/value heads, a head's width."""
+    query_heads, kv_heads, head_dim = heads
+    return DecoderConfig(
+        vocabulary, d_model, layers, query_heads, kv_heads, head_dim, d_ff, **others
+    )
