@@ -10,8 +10,6 @@
 A message is one sentence or two: what was expected, what came, what to do next.
 """
 
-__all__ = ["AttnvizError", "LoadError", "OfflineError", "UnsupportedError", "UsageError"]
-
 
 class AttnvizError(Exception):
     """Base of every error that attnviz raises on purpose."""

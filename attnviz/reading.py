@@ -16,8 +16,6 @@ from typing import Any, BinaryIO
 
 from attnviz.errors import LoadError, UsageError
 
-__all__ = ["CORPUS_BYTES", "parse_json", "read_bytes", "read_json", "read_stream", "read_toml"]
-
 TEXT_BYTES = 2**28
 """256 MiB of a text, a list of texts or annotated sentences: some 60 million tokens."""
 

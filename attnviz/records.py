@@ -10,19 +10,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "AttentionRecord",
-    "HeadLabel",
-    "HeadScores",
-    "HeadsReport",
-    "Input",
-    "Kind",
-    "LayerWeights",
-    "ModelInfo",
-    "Score",
-    "Tokens",
-]
-
 Kind = Literal["self", "encoder", "decoder", "cross"]
 """Which attention: ``self`` of a model with one stack, or one of an encoder–decoder's three."""
 

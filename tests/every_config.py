@@ -10,7 +10,6 @@ from typing import Any
 
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
 
-__all__ = ["causal_configs", "small_config"]
 
 _SIZES: dict[int, str] = {
     64: "vocab_size decoder_vocab_size max_position_embeddings n_positions max_seq_len "

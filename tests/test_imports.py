@@ -7,7 +7,6 @@ from above only to annotate with it depends on it all the same.
 from __future__ import annotations
 
 import ast
-import importlib
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -181,22 +180,3 @@ def test_packages_import_nothing() -> None:
     for package in PACKAGES:
         lazily = {"importlib", "sys", "types"} if package == "attnviz" else set()
         assert imports(package) <= {"__future__"} | lazily, package
-
-
-def test_the_public_names_are_listed_and_exist() -> None:
-    for module in PATHS.keys() - set(PACKAGES):
-        loaded = importlib.import_module(module)
-        names = loaded.__all__
-        assert len(set(names)) == len(names), module
-        assert not [name for name in names if name.startswith("_") or not hasattr(loaded, name)]
-        kinds = (ast.FunctionDef, ast.ClassDef)
-        defined = {node.name for node in tree(module).body if isinstance(node, kinds)}
-        assert {name for name in defined if not name.startswith("_")} <= set(names), module
-
-
-def test_all_is_a_plain_list() -> None:
-    for module in PATHS:
-        for node in tree(module).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                assert isinstance(node.value, ast.List), module
-                assert all(isinstance(ast.literal_eval(name), str) for name in node.value.elts)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from attnviz.models.model import Model
     from attnviz.records import HeadsReport
 
-__all__ = ["EXAMPLES", "ablate"]
-
 EXAMPLES = """
 [bold]Examples[/bold]
 

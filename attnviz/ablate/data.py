@@ -18,8 +18,6 @@ from attnviz.records import HeadLabel, Tokens
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "ablation_data", "ablation_rows", "write_ablation_json"]
-
 SCHEMA = "attnviz.ablate/1"
 
 

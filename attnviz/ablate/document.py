@@ -30,8 +30,6 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
 
-__all__ = ["ablation_document", "effect_grid"]
-
 _BESIDE = doc.Beside(44, 4, yields=True)
 """The columns that a map beside the ranking has at least, for its title and its legend."""
 

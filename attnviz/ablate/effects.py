@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from attnviz.ablate.records import Effect
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 
-__all__ = ["LEAST_TEXTS", "ablation_effects", "mean_baseline", "mean_interval", "spearman"]
-
 LEAST_TEXTS = 5
 """Below it there is no interval: four numbers tell too little of how they are spread."""
 

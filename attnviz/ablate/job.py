@@ -23,8 +23,6 @@ from attnviz.models.model import Model, NumpyModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Job", "choose_ablations"]
-
 _DRAWS = 4
 """How many other texts are drawn from for each text where nobody says."""
 

@@ -10,8 +10,6 @@ from attnviz.cli.groups import Options, flag, option
 from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
 from attnviz.errors import UsageError
 
-__all__ = ["AblatedModel", "Ablation", "Measure", "Request", "View", "WrittenText"]
-
 *_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
 
 

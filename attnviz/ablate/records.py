@@ -24,8 +24,6 @@ from attnviz.engine.effects import (
 )
 from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Tokens
 
-__all__ = ["AblationReport", "Effect", "Head", "Ranking", "scale_of"]
-
 Head = tuple[int, int]
 """A head as (layer, head), both counted from 0."""
 

@@ -25,16 +25,6 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.reading import CORPUS_BYTES, read_bytes
 from attnviz.records import Tokens
 
-__all__ = [
-    "SCHEMA",
-    "Piece",
-    "ResumeFile",
-    "digest",
-    "restore_scores",
-    "store_scores",
-    "texts_digest",
-]
-
 SCHEMA = "attnviz.ablate-resume/1"
 _LONGEST_VALUE = 40
 _DIGITS = 12

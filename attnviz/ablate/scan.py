@@ -19,8 +19,6 @@ from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import LoadError, UsageError
 
-__all__ = ["Measured", "Part", "ScanRun", "measure"]
-
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 """The parts in a resume file."""
 

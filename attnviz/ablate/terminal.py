@@ -22,8 +22,6 @@ from attnviz.draw.scale import diverging_steps, sign_glyph, strength
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 
-__all__ = ["WIDEST_CELL", "EffectGrid", "effect_map", "sign_legend", "token_text"]
-
 WIDEST_CELL = 9
 _GLYPH_CELL = 2
 _LEAST_VALUE = 3

@@ -9,8 +9,6 @@ from attnviz.draw.document import Facts, Part, Quote
 from attnviz.draw.provenance import counted, model_words
 from attnviz.engine.effects import METRICS
 
-__all__ = ["about", "caveats", "explanation", "map_title", "ranking_titles"]
-
 _UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from attnviz.api.head_maps import HeadMaps
     from attnviz.api.heatmap import TokenLabels
 
-__all__ = ["AttentionResult", "scaled_dot_product_attention"]
-
 
 class AttentionResult(NamedTuple):
     """What attention puts out, and the weights by which it mixed the values.

@@ -18,8 +18,6 @@ from attnviz.records import Kind
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
-__all__ = ["capture"]
-
 _SHAPE = ("d_model", "heads", "kv_heads", "causal", "score")
 
 

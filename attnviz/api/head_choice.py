@@ -15,8 +15,6 @@ from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
 from attnviz.records import HeadsReport, LayerWeights
 
-__all__ = ["HeadChoice", "chosen_heads", "in_python_words", "one_head", "only", "spelled"]
-
 HeadChoice: TypeAlias = str | int | tuple[int, int]
 """A head as the command line writes it (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head of
 every layer, or (layer, head)."""

@@ -31,8 +31,6 @@ from attnviz.heads.document import heads_document
 from attnviz.heads.report import View, compare_heads
 from attnviz.records import HeadScores, HeadsReport
 
-__all__ = ["HeadMaps"]
-
 _LEAST_WIDTH = 20
 _NAMED = 4
 

@@ -16,8 +16,6 @@ from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
-__all__ = ["ArrayLike", "TokenLabels", "as_numpy", "axis_tokens", "heatmap", "weight_matrices"]
-
 ArrayLike: TypeAlias = Any
 """A NumPy array, a torch tensor, a JAX array, whatever offers ``__array__`` or DLPack, or lists."""
 

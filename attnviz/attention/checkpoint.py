@@ -21,8 +21,6 @@ from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, c
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import read_json
 
-__all__ = ["Checkpoint", "StoredType", "open_checkpoint", "save_checkpoint", "tensor_revision"]
-
 StoredType = Literal["float16", "float32", "float64"]
 
 _STORED_TYPES = {"F16", "F32", "F64"}

@@ -12,15 +12,6 @@ from typing import Any
 
 from attnviz.errors import LoadError, UsageError
 
-__all__ = [
-    "GROWING",
-    "LLAMA_PROJECTIONS",
-    "DecoderConfig",
-    "config_from_llama",
-    "config_to_llama",
-    "require_growth",
-]
-
 GROWING = ("layers", "d_model", "head_dim", "d_ff")
 """What may become larger in a decoder that is trained, see ``torch_decoder.grown``."""
 

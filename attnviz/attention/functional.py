@@ -28,29 +28,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-__all__ = [
-    "Array",
-    "Score",
-    "additive_scores",
-    "apply_rotary",
-    "attention_output",
-    "attention_scores",
-    "attention_weights",
-    "causal_mask",
-    "combine_masks",
-    "masked_softmax",
-    "merge_heads",
-    "namespace",
-    "padding_mask",
-    "project",
-    "repeat_kv_heads",
-    "rotary_tables",
-    "scaled_dot_product_attention",
-    "scores_by",
-    "softmax",
-    "split_heads",
-]
-
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
 

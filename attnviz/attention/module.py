@@ -28,8 +28,6 @@ from attnviz.attention.functional import (
 )
 from attnviz.attention.shape import AttentionShape
 
-__all__ = ["HookPoint", "MultiHeadAttention", "fused_attention"]
-
 
 class HookPoint(nn.Identity):
     """Hands on what it is given; a forward hook reads it and, by returning another, replaces it."""

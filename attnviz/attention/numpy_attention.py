@@ -22,8 +22,6 @@ from attnviz.attention.functional import (
 )
 from attnviz.attention.shape import AttentionShape
 
-__all__ = ["NumpyAttention"]
-
 Floats = NDArray[np.floating]
 
 

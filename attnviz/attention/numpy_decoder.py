@@ -18,8 +18,6 @@ from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 
-__all__ = ["NumpyDecoder"]
-
 Floats = NDArray[np.floating]
 
 

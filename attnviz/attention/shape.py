@@ -17,8 +17,6 @@ from attnviz.attention.functional import (
     split_heads,
 )
 
-__all__ = ["AttentionShape"]
-
 
 @dataclass(frozen=True)
 class AttentionShape:

@@ -23,8 +23,6 @@ from attnviz.attention.decoder_config import LLAMA_PROJECTIONS, DecoderConfig, r
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.errors import UsageError
 
-__all__ = ["TorchDecoder", "grown"]
-
 
 class TorchDecoder(nn.Module):
     """A decoder language model with fresh weights: N(0, ``initializer_range``), biases zero."""

@@ -11,8 +11,6 @@ from typer.core import TyperCommand, TyperGroup
 from attnviz import __version__
 from attnviz.cli.groups import SETTINGS
 
-__all__ = ["COMMANDS", "app"]
-
 COMMANDS = {
     "heads": "Show where each attention head looks, over one text.",
     "patterns": "Score what every head does, label it, and hold it against a base rate.",

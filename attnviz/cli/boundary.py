@@ -17,8 +17,6 @@ from attnviz.cli.terminal import discard_output, steady_streams
 from attnviz.draw.labels import cut, visible, width
 from attnviz.errors import AttnvizError, LoadError
 
-__all__ = ["run"]
-
 _INTERRUPTED = 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 

@@ -17,8 +17,6 @@ from typer.core import TyperCommand
 
 from attnviz.errors import UsageError
 
-__all__ = ["SETTINGS", "Options", "argument", "command", "flag", "option"]
-
 _LARGEST = 2**63 - 1
 """The largest whole number that torch and NumPy take."""
 

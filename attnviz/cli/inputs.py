@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from attnviz.models.model import Model
     from attnviz.records import Tokens
 
-__all__ = [
-    "BUILT_IN_TEXT",
-    "Texts",
-    "as_utf8",
-    "encode_texts",
-    "read_text",
-    "read_texts",
-    "read_texts_file",
-    "single_token",
-]
-
 BUILT_IN_TEXT = (
     "Old Captain Alder had two sisters, Mary and Margaret. When Captain Alder came home, Mary sat "
     "by the window and Margaret sat by the fire. Then Captain Alder gave a letter to Mary and a "

@@ -6,8 +6,6 @@ import gc
 import os
 import sys
 
-__all__ = ["main"]
-
 # NumPy's own threads cost more than they give on the small arrays of one sentence; the variable
 # is read when NumPy is imported and does not touch torch.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

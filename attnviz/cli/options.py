@@ -18,31 +18,6 @@ from attnviz.errors import UsageError
 if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
 
-__all__ = [
-    "EVERY",
-    "SCREEN_ENDING",
-    "Budget",
-    "Device",
-    "HeadChoice",
-    "IndexBase",
-    "Kind",
-    "Loading",
-    "Model",
-    "ModelName",
-    "Output",
-    "OwnShape",
-    "Text",
-    "Texts",
-    "Truncation",
-    "complete_label",
-    "complete_model",
-    "complete_shape",
-    "load_options",
-    "read_budget",
-    "read_bytes",
-    "saved",
-]
-
 SCREEN_ENDING = ".txt"
 """The file that holds the screen itself."""
 

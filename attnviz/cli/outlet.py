@@ -21,8 +21,6 @@ if TYPE_CHECKING:  # an answer for a program needs nothing that draws
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
 
-__all__ = ["ArrayReport", "Outlet", "Report", "open_outlet"]
-
 
 @runtime_checkable
 class Report(Protocol):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from attnviz.models.download import Progress
 
-__all__ = ["Advance", "loading", "scanning", "spoken_time"]
-
 Advance = Callable[[float], None]
 """Called with the share of the work that is done, from 0 to 1."""
 

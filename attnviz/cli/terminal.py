@@ -17,17 +17,6 @@ from attnviz.errors import LoadError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "ColourChoice",
-    "as_interrupt",
-    "between_steps",
-    "discard_output",
-    "messages",
-    "open_console",
-    "printing",
-    "steady_streams",
-]
-
 ColourChoice = Literal["auto", "always", "never"]
 
 _LEAST_WIDTH, _MOST_WIDTH = 20, 1000

@@ -9,8 +9,6 @@ from functools import cached_property
 from attnviz.draw.blocks import DIM, Line, text_line
 from attnviz.draw.labels import width
 
-__all__ = ["Axes", "tick_line"]
-
 _LONGEST_LABEL = 16
 _WIDEST_CELL = 9
 _VALUE_CELL = 4

@@ -9,20 +9,6 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 
-__all__ = [
-    "BOLD",
-    "DIM",
-    "Block",
-    "Line",
-    "beside",
-    "flow",
-    "stack",
-    "text_line",
-    "trimmed",
-    "widest",
-    "without_trailing_blanks",
-]
-
 Line = list[Segment]
 
 BOLD = Style(bold=True)

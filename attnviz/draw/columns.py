@@ -17,8 +17,6 @@ from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
-__all__ = ["INDENT", "columns_block"]
-
 INDENT = "  "
 _GAP = 2
 _LEAST_BAR, _WANTED_BAR, _MOST_BAR = 6, 10, 28

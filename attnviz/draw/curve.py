@@ -16,16 +16,6 @@ from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import round_ticks, short_number
 
-__all__ = [
-    "DOTS_ACROSS",
-    "DOTS_DOWN",
-    "Canvas",
-    "Curve",
-    "Points",
-    "plot_block",
-    "value_range",
-]
-
 Points = Sequence[tuple[float, float]]
 """(place on the axis, value), the places rising."""
 

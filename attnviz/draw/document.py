@@ -11,44 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.palette import Tint
-from attnviz.draw.theme import Theme, Tone, Words
+from attnviz.draw.palette import Tint as Tint  # parts are made of these: doc.Tint
+from attnviz.draw.theme import Theme
+from attnviz.draw.theme import Tone as Tone
+from attnviz.draw.theme import Words as Words
 
 if TYPE_CHECKING:  # documents without maps need no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
     from attnviz.records import Tokens
-
-__all__ = [
-    "WEIGHTS",
-    "Beside",
-    "Cell",
-    "Column",
-    "Curve",
-    "Document",
-    "Facts",
-    "Group",
-    "HeadGrid",
-    "Histogram",
-    "Key",
-    "Level",
-    "Map",
-    "Maps",
-    "Mark",
-    "Note",
-    "Part",
-    "Plot",
-    "Quote",
-    "Row",
-    "Say",
-    "Scale",
-    "Screen",
-    "Table",
-    "Tint",
-    "Tone",
-    "Words",
-]
 
 Screen = Callable[[Theme, int], Block]
 """Draws a part for a terminal of so many columns, where the shared layout does not do."""

@@ -14,20 +14,6 @@ from numpy.typing import NDArray
 
 from attnviz.draw.palette import Tint
 
-__all__ = [
-    "Anchor",
-    "Cells",
-    "Drawing",
-    "Item",
-    "Label",
-    "Stroke",
-    "Style",
-    "Tip",
-    "column",
-    "flow",
-    "tinted",
-]
-
 Style = Literal["title", "heading", "name", "text", "faint", "axis", "axis-faint", "value"]
 Anchor = Literal["start", "middle", "end"]
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.font_manager import FontEntry
 
-__all__ = ["Pen", "write_drawing"]
-
 _BASE = "DejaVu Sans"  # comes with matplotlib
 
 _PREFERRED = (

@@ -28,8 +28,6 @@ from attnviz.draw.palette import DIVERGING
 from attnviz.draw.plot_figure import plot_figure
 from attnviz.draw.theme import VERDICTS
 
-__all__ = ["SIGN_TINTS", "document_drawing", "heading_words", "part_drawings", "text_drawing"]
-
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
 _MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
 _BEFORE_HEADING = 8.0

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from attnviz.draw.document import Document
 
-__all__ = [
-    "CsvTable",
-    "TextWriter",
-    "Writer",
-    "check_path",
-    "csv_text",
-    "document_files",
-    "save",
-    "table_file",
-    "text_file",
-]
-
 Writer = Callable[[BinaryIO], object]
 """Writes one kind of file."""
 

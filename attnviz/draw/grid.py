@@ -27,8 +27,6 @@ from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
-__all__ = ["full_width", "grid_block", "key_block", "strength_glyph"]
-
 _NUMBERED, _LEAST = 6, 2
 _GLYPHS, _HARMS = "░▒▓█", "-=≡"
 _STEPS = (0.0, 0.25, 0.5, 0.75)

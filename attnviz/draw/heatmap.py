@@ -22,8 +22,6 @@ from attnviz.draw.labels import at_blanks, fit, width, wrap
 from attnviz.draw.maps import block_starts, cell_steps, pooling
 from attnviz.draw.theme import Theme
 
-__all__ = ["dense_map", "heatmap", "heatmap_width", "values_fit"]
-
 _LONGEST_LABEL = 20
 _FEW_QUERIES = 12
 _TWO_A_LINE = "two queries a line, the upper one is named"

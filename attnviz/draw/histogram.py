@@ -14,8 +14,6 @@ from attnviz.draw.labels import at_blanks
 from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import percent
 
-__all__ = ["histogram_blocks"]
-
 _ROWS = 6
 _GAP = 3
 _GUTTER = 6

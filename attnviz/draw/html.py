@@ -12,8 +12,6 @@ from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.svg import STYLE, safe, svg_element
 from attnviz.draw.theme import VERDICTS
 
-__all__ = ["PAGE_STYLE", "document_html", "framed_document", "page_frame"]
-
 PAGE_STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 2rem auto; padding: 0 1.5rem; max-width: 90rem; background: #ffffff; color: #1f2328;

@@ -12,19 +12,6 @@ from rich.cells import cell_len, set_cell_size
 if TYPE_CHECKING:
     from attnviz.records import Tokens
 
-__all__ = [
-    "at_blanks",
-    "cut",
-    "fit",
-    "spelled",
-    "token_label",
-    "token_labels",
-    "visible",
-    "width",
-    "word_label",
-    "wrap",
-]
-
 _ROOT = re.compile(r"√(\w[\w,]*\w|\w)")
 _VECTORS = re.compile(r"(?<=[a-z])·(?=[a-z])")
 _SPELLED = {

@@ -17,13 +17,6 @@ from attnviz.draw.provenance import share
 from attnviz.draw.scale import diverging_steps
 from attnviz.records import Tokens
 
-__all__ = [
-    "map_figure",
-    "pooling_words",
-    "scale_figure",
-    "small_map_figure",
-]
-
 _LETTER = 6.7  # the width of a terminal cell's character in the axis font of 11 pixels
 _LINE = 12  # the closest that axis labels may stand
 _SLANT = math.sqrt(0.5)

@@ -9,8 +9,6 @@ from attnviz.draw.blocks import Block, Line
 from attnviz.draw.scale import visible_cells, weight_steps
 from attnviz.draw.theme import Theme
 
-__all__ = ["block_starts", "cell_steps", "pool", "pooling", "small_map", "small_map_cells"]
-
 
 def block_starts(tokens: int, blocks: int) -> NDArray[np.intp]:
     """The index of the first token of each of ``blocks`` almost equal blocks."""

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from attnviz.draw import document as doc
 from attnviz.draw.labels import visible
 
-__all__ = ["document_markdown", "part_markdown"]
-
 _ACTIVE = re.compile(r"([\\`*_\[\]<>|#~$])")
 _INDENT = "&nbsp;&nbsp;"
 _MOST_TOKENS = 16

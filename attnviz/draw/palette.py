@@ -8,17 +8,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = [
-    "DIVERGING",
-    "PALETTES",
-    "RGB",
-    "STEPS",
-    "Tint",
-    "colour_table",
-    "contrasting",
-    "to_hex",
-]
-
 RGB = tuple[int, int, int]
 
 

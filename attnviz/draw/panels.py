@@ -18,8 +18,6 @@ from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
 
-__all__ = ["legend", "map_axes", "maps_block"]
-
 _WEIGHTS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 

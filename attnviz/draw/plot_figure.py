@@ -10,8 +10,6 @@ from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Stroke, Tip, flow
 from attnviz.draw.labels import width
 from attnviz.draw.ticks import percent, round_ticks, short_number
 
-__all__ = ["INKS", "plot_figure"]
-
 INKS = (
     "#2b83ba",
     "#d95f0e",

@@ -9,8 +9,6 @@ from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line
 from attnviz.draw.labels import at_blanks, fit, visible, width
 from attnviz.draw.theme import Theme, Words
 
-__all__ = ["paragraph", "quoted_line", "spelled_parts", "wrapped"]
-
 
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
     """Text broken at blanks, later lines indented by two; safe text only.

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, ModelInfo
 
-__all__ = [
-    "counted",
-    "label_text",
-    "label_words",
-    "model_words",
-    "share",
-    "sinks",
-    "size_words",
-]
-
 
 def counted(number: int, noun: str) -> str:
     """Such as ``1 text`` or ``1,024 tokens``."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from attnviz.draw.palette import STEPS
 
-__all__ = ["diverging_steps", "sign_glyph", "strength", "visible_cells", "weight_steps"]
-
 _MIDDLE = (STEPS - 1) / 2
 _LEVELS = (0.125, 0.4, 0.7)
 """The roots from which a value is weak, middling or strong without colour."""

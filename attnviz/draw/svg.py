@@ -16,8 +16,6 @@ from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Tip
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import colour_table, contrasting, to_hex
 
-__all__ = ["STYLE", "png", "png_uri", "safe", "svg_document", "svg_element"]
-
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
     checksum = zlib.crc32(kind + content)

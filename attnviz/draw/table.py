@@ -19,8 +19,6 @@ from attnviz.draw.palette import DIVERGING, colour_table
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
-__all__ = ["ranked_block"]
-
 _GAP = 2
 _LEAST_BAR, _WIDEST_BAR = 6, 24
 _LONGEST_NAME = 28

@@ -15,8 +15,6 @@ from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
 from attnviz.draw.table import ranked_block
 from attnviz.draw.theme import Theme
 
-__all__ = ["part_block", "terminal_block"]
-
 
 def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
     """All of it in ``room`` columns."""

@@ -15,8 +15,6 @@ from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
 from attnviz.draw.palette import STEPS, Tint, colour_table, contrasting
 
-__all__ = ["VERDICTS", "Theme", "Tone", "Words"]
-
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """How a text stands out; the last three are verdicts."""
 

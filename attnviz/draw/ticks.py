@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["percent", "round_ticks", "short_number"]
-
 _SLACK = 1e-9
 """Of a tick, so that one that lies on an end is not lost to rounding."""
 

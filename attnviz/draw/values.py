@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from attnviz.records import ModelInfo
 
-__all__ = ["json_number", "model_facts", "shortest"]
-
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
     """Where the numbers come from, as JSON values; None for what an array does not tell."""

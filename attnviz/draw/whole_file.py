@@ -18,8 +18,6 @@ from typing import BinaryIO
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
 
-__all__ = ["check_new_directory", "check_writable", "held", "lock", "whole_directory", "whole_file"]
-
 
 def lock(descriptor: int, name: str) -> None:
     """Keep other runs off an open file while this process has it open, where the system can.

@@ -22,15 +22,6 @@ from attnviz.engine.patchable import PatchableModel, run_pass
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
 
-__all__ = [
-    "HeadAblation",
-    "Replacements",
-    "ablating",
-    "check_heads",
-    "mean_outputs",
-    "resampled",
-]
-
 Replacements: TypeAlias = Mapping[int, Tensor]
 """By layer, what takes the place of its heads' outputs: (token or 1, head, dim)."""
 

@@ -25,18 +25,6 @@ from attnviz.models.attention_interface import FoundAttention, answering
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
-__all__ = [
-    "Attended",
-    "AttentionCall",
-    "IncompleteError",
-    "SoftmaxWatch",
-    "StrayAttention",
-    "borrowed",
-    "implementations",
-    "taking_calls",
-    "without_recording_hooks",
-]
-
 Attended: TypeAlias = tuple[Tensor, Tensor | None]
 """Output (batch, query, heads, dims) and weights (batch, heads, query, key), or None for these."""
 

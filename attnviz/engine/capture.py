@@ -33,19 +33,6 @@ from attnviz.models.model import (
 )
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
-__all__ = [
-    "Choice",
-    "attention_kind",
-    "capture",
-    "capture_text",
-    "encoded",
-    "observe",
-    "observe_queries_keys",
-    "require_maps",
-    "target_tokens",
-    "written_targets",
-]
-
 _ROUNDING = 0.02
 """How far a row of 16-bit weights may be from one by rounding alone."""
 

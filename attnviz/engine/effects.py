@@ -15,19 +15,6 @@ if TYPE_CHECKING:  # the options name the metrics, and a help needs no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "METRICS",
-    "Method",
-    "Metric",
-    "MetricInfo",
-    "Mode",
-    "Positions",
-    "ScanOptions",
-    "Scores",
-    "Unit",
-    "Variant",
-]
-
 Unit = Literal["head", "kv-head", "layer"]
 """What one ablation takes: a query head, all that share a key/value head, or a layer's heads."""
 

@@ -22,8 +22,6 @@ from attnviz.records import Kind
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
-__all__ = ["KINDS", "TWO_STACKS", "ForwardPass", "plan_pass", "require_token_ids", "wanted_kinds"]
-
 TWO_STACKS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
 """What both stacks of an encoder–decoder compute together."""
 

@@ -21,8 +21,6 @@ from attnviz.engine.scan.plan import is_causal, require_own
 from attnviz.errors import UsageError
 from attnviz.records import Input
 
-__all__ = ["gradient_importance"]
-
 _IGNORED = -100
 """In place of the word at a position that predicts none."""
 

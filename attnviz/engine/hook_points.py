@@ -18,20 +18,6 @@ from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.observer import Observer, hand_over
 from attnviz.records import Kind
 
-__all__ = [
-    "CallCounter",
-    "HookPoint",
-    "HookPoints",
-    "Intervention",
-    "LostTrackError",
-    "OwnHookPoints",
-    "enclosing_block",
-    "hooked",
-    "is_linear",
-    "linear_maps",
-    "observe_hook_points",
-]
-
 
 class LostTrackError(Exception):
     """A pass ran otherwise than the one in which its points were found."""

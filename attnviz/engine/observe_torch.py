@@ -37,15 +37,6 @@ from attnviz.models.model import Model
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind
 
-__all__ = [
-    "LONG",
-    "observe_pass",
-    "observe_torch",
-    "observe_transformers",
-    "run_reporting",
-    "transformers_of",
-]
-
 LONG = 2048
 """Tokens from which weights are recomputed in blocks."""
 

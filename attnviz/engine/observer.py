@@ -16,20 +16,6 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import attention_scores, softmax
 from attnviz.records import Kind, LayerWeights, ModelInfo
 
-__all__ = [
-    "BLOCK_CELLS",
-    "KeepWeights",
-    "ObserveHeads",
-    "Observer",
-    "QueriesKeys",
-    "hand_over",
-    "no_numbers",
-    "products",
-    "rows_of_a_block",
-    "softmaxed",
-    "to_numpy",
-]
-
 Floats = NDArray[np.floating]
 
 BLOCK_CELLS = 2**20

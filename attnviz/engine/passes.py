@@ -27,8 +27,6 @@ from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.plain_pass import PlainCheck
 from attnviz.records import Kind
 
-__all__ = ["Answer", "WatchedCall", "encoder_modules", "watched"]
-
 _complete: WeakSet[nn.Module] = WeakSet()
 """What has run once without stray attention need not be watched for it again."""
 

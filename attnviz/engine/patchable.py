@@ -32,18 +32,6 @@ from attnviz.records import Input, Kind, Tokens
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
-__all__ = [
-    "ForwardOutput",
-    "PatchableModel",
-    "Untouched",
-    "open_patchable",
-    "patchable_transformers",
-    "probe_of",
-    "require_two",
-    "run_pass",
-    "words_to_mask",
-]
-
 _SOURCE, _TARGET = 5, 3
 """Tokens of the short texts that a model is tried with; different, so that axes can be told."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:  # the library's own decoder does without transformers
     from attnviz.engine.attention_calls import AttentionCall
     from attnviz.engine.forward_pass import ForwardPass
 
-__all__ = ["PlainCheck", "ends_alike", "length_class", "not_its_own"]
-
 _STORED = 4
 """Results of one attention that are rounded one after another: scores, exponents, weights, sums."""
 

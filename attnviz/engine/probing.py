@@ -12,8 +12,6 @@ from attnviz.models.model import HasVocabulary, Model, TwoStackModel, Vocabulary
 from attnviz.models.resolve import random_twin
 from attnviz.records import Input, Kind, Tokens
 
-__all__ = ["Probing", "open_probing"]
-
 _TRIAL = "The cat sat on the mat."
 _TARGET_TOKENS = 64
 """The longest decoder text that a model writes for itself."""

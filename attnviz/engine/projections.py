@@ -20,8 +20,6 @@ from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind
 
-__all__ = ["ValueNorms", "find_output_projections"]
-
 _LENGTH = 7
 _NUMBER = re.compile(r"\.(\d+)\.")
 

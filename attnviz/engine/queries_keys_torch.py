@@ -27,8 +27,6 @@ from attnviz.models.attention_interface import uses_interface
 from attnviz.models.model import Model
 from attnviz.records import ModelInfo, Tokens
 
-__all__ = ["observe_torch"]
-
 _ROUNDING = {4: 1e-3, 8: 1e-3}
 """How far weights of this many bytes may be from ours, which are made in float64."""
 

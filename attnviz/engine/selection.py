@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from attnviz.errors import UsageError
 
-__all__ = ["choose_heads"]
-
 _SPAN = re.compile(r"(-?\d{1,18})(?:-(-?\d{1,18}))?")
 _NAMED = re.compile(r"[Ll](.+?)[Hh](.+)")
 

@@ -38,8 +38,6 @@ from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.records import Kind
 
-__all__ = ["find_hook_points"]
-
 
 def find_hook_points(probe: ForwardPass) -> HookPoints:
     """The hook points of a pass, in the order in which they run.

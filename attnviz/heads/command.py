@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
     from attnviz.records import HeadsReport
 
-__all__ = ["EXAMPLES", "HeadsOutput", "Kinds", "Variants", "Views", "heads", "make_variants"]
-
 EXAMPLES = """
 [bold]Examples[/bold]
 

@@ -23,17 +23,6 @@ from attnviz.records import HeadScores, HeadsReport
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = [
-    "SCHEMA",
-    "array_files",
-    "heads_rows",
-    "weight_rows",
-    "write_heads_csv",
-    "write_heads_json",
-    "write_heads_npz",
-    "write_heads_safetensors",
-]
-
 SCHEMA = "attnviz.heads/1"
 _VARIED = ("kind", "causal", "score")
 _TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")

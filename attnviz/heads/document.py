@@ -15,8 +15,6 @@ from attnviz.heads.token_pairs import pairs_table, token_maps
 from attnviz.heads.words import explanation, name_words, score_words, variant_names
 from attnviz.records import HeadScores, HeadsReport
 
-__all__ = ["heads_document", "shown_heads"]
-
 _SCALE = doc.WEIGHTS._replace(
     after="colour: square root of the weight · a row is the token that looks (query), a column "
     "the token looked at (key)"

@@ -14,8 +14,6 @@ from attnviz.draw.provenance import label_text
 from attnviz.draw.theme import Theme
 from attnviz.records import HeadScores, HeadsReport
 
-__all__ = ["overview"]
-
 _GAP = 2
 _NAMED_WIDTH = 13  # room for "duplicate .98" below a map
 _NAMED_LINES = 3  # name, trait and the empty line between layers

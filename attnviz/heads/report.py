@@ -18,16 +18,6 @@ from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.words import joined, word_spans
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
 
-__all__ = [
-    "HeadsComparison",
-    "View",
-    "Word",
-    "compare_heads",
-    "find_word",
-    "heads_report",
-    "total_variation",
-]
-
 _NOTABLE = 3
 
 

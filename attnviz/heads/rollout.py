@@ -17,8 +17,6 @@ from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind, ModelInfo, Tokens
 
-__all__ = ["Rollout", "followed", "rollout"]
-
 Matrix = NDArray[np.float64]
 
 

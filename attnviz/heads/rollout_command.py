@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from attnviz.heads.rollout import Rollout
     from attnviz.models.resolve import LoadOptions
 
-__all__ = ["EXAMPLES", "RolloutReport", "SelfAttention", "View", "rollout"]
-
 SCHEMA = "attnviz.rollout/1"
 _MATRICES = 4
 """Of the text by itself in float64, that a rollout holds at once."""

@@ -19,14 +19,6 @@ from attnviz.draw.theme import Theme
 from attnviz.heads.report import Word
 from attnviz.records import HeadsReport, Tokens
 
-__all__ = [
-    "looked_at_by",
-    "looks_at",
-    "pairs_table",
-    "strongest_pairs",
-    "token_maps",
-]
-
 # One word ------------------------------------------------------------------------------------
 
 _COLUMN = 5  # a byte such as <ED> and the blank beside it

@@ -17,14 +17,6 @@ from attnviz.records import (
     Score,
 )
 
-__all__ = [
-    "explanation",
-    "kind_reading",
-    "name_words",
-    "score_words",
-    "variant_names",
-]
-
 # Which attention -----------------------------------------------------------------------------
 
 _FORMULAS: dict[Score, str] = {

@@ -8,16 +8,6 @@ from dataclasses import dataclass
 
 from attnviz.measures.registry import LABELS, label_named
 
-__all__ = [
-    "ONE_TEXT",
-    "THRESHOLD",
-    "Rule",
-    "best_label",
-    "clear_deviations",
-    "strength",
-    "strengths",
-]
-
 THRESHOLD = 0.2
 """The share of what a score could gain over its base rate from which it names a head."""
 

@@ -10,8 +10,6 @@ from attnviz.measures.registry import OF_ONE_TEXT, UNLABELLED, label_named, of_f
 from attnviz.measures.rows import Conditions, TextFacts, uniform_weights, whole_scores
 from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores
 
-__all__ = ["head_scores", "notable_heads"]
-
 _EVEN = 0.6
 """The normalised entropy from which a head without another label is called spread."""
 

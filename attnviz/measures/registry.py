@@ -10,23 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "BASES",
-    "DESCRIBED",
-    "LABELS",
-    "MEASURES",
-    "NEEDS",
-    "OF_ONE_TEXT",
-    "RELATIONS",
-    "STATISTICS",
-    "UNLABELLED",
-    "Family",
-    "Measure",
-    "Need",
-    "label_named",
-    "of_family",
-]
-
 Family = Literal["position", "identity", "content", "relation", "alignment", "statistic"]
 """What a measure depends on, which decides its base rate, see ``BASES``: where a key stands, that
 it equals another token, what it is, how a person annotated it, where it stands in another text.

@@ -18,19 +18,6 @@ from numpy.typing import NDArray
 from attnviz.measures.registry import MEASURES, Measure, Need
 from attnviz.records import Kind, Tokens
 
-__all__ = [
-    "FORMULAS",
-    "Conditions",
-    "RowBlock",
-    "Rows",
-    "TextFacts",
-    "View",
-    "centre_rows",
-    "is_punctuation",
-    "uniform_weights",
-    "whole_scores",
-]
-
 View = Literal["raw", "without-first", "norm-weighted"]
 """Weights as they are; without key 0, the rest of each row scaled to one; or each weight times the
 norm of what it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 from attnviz.records import Tokens
 
-__all__ = ["joined", "word_spans"]
-
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 
 

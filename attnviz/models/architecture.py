@@ -14,8 +14,6 @@ from torch import nn
 
 from attnviz.errors import LoadError, UnsupportedError
 
-__all__ = ["AttentionShape", "context_length", "read_shape", "resized", "text_config"]
-
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads")
 _WIDTH = ("true_hidden_size", "hidden_size", "d_model", "n_embd", "dim")

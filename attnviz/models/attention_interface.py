@@ -16,16 +16,8 @@ from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedConfig
-from transformers.modeling_utils import AttentionInterface, PreTrainedModel
-
-__all__ = [
-    "AttentionFunction",
-    "FoundAttention",
-    "PreTrainedModel",
-    "answering",
-    "uses_interface",
-    "without_choices",
-]
+from transformers.modeling_utils import AttentionInterface
+from transformers.modeling_utils import PreTrainedModel as PreTrainedModel  # typed here, once
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 """``(module, query, key, value, mask, **options)`` to output (batch, query, heads, dims) and

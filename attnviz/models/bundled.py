@@ -27,8 +27,6 @@ from attnviz.models.model import (
 from attnviz.models.pieces import token_texts
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["Bundled"]
-
 _DIRECTORY = Path(__file__).resolve().parent.parent / "data" / "tiny"
 
 

@@ -15,19 +15,6 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import one_line
 from attnviz.reading import read_json
 
-__all__ = [
-    "PickleError",
-    "check_layers",
-    "check_weights",
-    "file_names",
-    "has_vocabulary",
-    "local_directory",
-    "read_config",
-    "side_files",
-    "stored_metadata",
-    "weight_files",
-]
-
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _VOCABULARY = (

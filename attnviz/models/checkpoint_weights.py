@@ -19,8 +19,6 @@ from attnviz.errors import LoadError
 from attnviz.models.checkpoint_files import Shapes
 from attnviz.models.third_party import third_party
 
-__all__ = ["arguments", "needed_memory", "open_weights"]
-
 _Mismatch = tuple[str, Sequence[int], Sequence[int]]
 """A tensor's name, its shape in the file, and the one that its config asks for."""
 

@@ -20,17 +20,6 @@ from torch import Tensor
 
 from attnviz.errors import UnsupportedError
 
-__all__ = [
-    "CutPlan",
-    "HeadShape",
-    "OutputProjection",
-    "Removed",
-    "UncutError",
-    "cut_plans",
-    "cut_tensors",
-    "silenced",
-]
-
 _BLOCK = re.compile(r"(.*\.\d+)\.")
 
 

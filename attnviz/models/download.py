@@ -43,8 +43,6 @@ from attnviz.models.checkpoint_files import side_files, weight_files
 from attnviz.models.shapes import hint
 from attnviz.models.third_party import one_line, third_party
 
-__all__ = ["Progress", "contact_error", "download", "download_config", "progress_bar"]
-
 _PATIENCE = float(os.environ.get("HF_HUB_ETAG_TIMEOUT", "5"))
 """Seconds for the first answer. The client alone would retry for half a minute and more, and no
 time-out of its own covers the look-up of a name."""

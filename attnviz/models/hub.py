@@ -22,8 +22,6 @@ from attnviz.models.download import Progress, contact_error, download, download_
 from attnviz.models.shapes import hint
 from attnviz.models.third_party import quietly
 
-__all__ = ["Snapshot", "find_checkpoint", "find_config"]
-
 
 @dataclass(frozen=True)
 class Snapshot:

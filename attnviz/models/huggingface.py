@@ -41,8 +41,6 @@ from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.reading import read_json
 
-__all__ = ["TransformersModel", "load_shape", "load_transformers", "no_bars", "public_class"]
-
 _VERSION = transformers.__version__
 _TOKENIZER = re.compile(r"(Tokenizer(Fast)?|Backend)$")
 """How the classes of tokenizers are called."""

@@ -11,8 +11,6 @@ from attnviz.errors import LoadError, UsageError
 if TYPE_CHECKING:  # the bundled model asks for free memory too, and does without torch
     import torch
 
-__all__ = ["byte_text", "free_memory", "require_memory", "require_room"]
-
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 

@@ -13,27 +13,6 @@ from numpy.typing import NDArray
 
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = [
-    "HasVocabulary",
-    "Model",
-    "NumpyModel",
-    "ObserveBlock",
-    "ObserveQueriesKeys",
-    "ObserveWeights",
-    "PairModel",
-    "QueryKeyModel",
-    "RowModel",
-    "TwoStackModel",
-    "Vocabulary",
-    "Wants",
-    "beyond_training",
-    "frame_of",
-    "random_copies",
-    "stated_revision",
-    "trained_tokens",
-    "weights_fingerprint",
-]
-
 Floats = NDArray[np.floating]
 
 Wants = Callable[[int], bool]

@@ -21,9 +21,6 @@ from attnviz.models.model import (
 )
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["OwnAttention", "check_sizes"]
-
-
 _WORDS = 256
 """Distinct words of random texts."""
 

@@ -13,8 +13,6 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.decoders import Decoder
 
-__all__ = ["token_texts"]
-
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 """What ``surrogateescape`` makes of a byte that is no UTF-8, and how such a byte is written."""
 

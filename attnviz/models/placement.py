@@ -10,8 +10,6 @@ import torch
 from attnviz.errors import UsageError
 from attnviz.models.third_party import quietly
 
-__all__ = ["drawing", "find_device", "find_dtype"]
-
 _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,

@@ -19,8 +19,6 @@ from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind, ModelInfo
 
-__all__ = ["handed_over", "prepared", "redrawn"]
-
 _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NAMED = 3
 

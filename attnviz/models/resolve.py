@@ -19,15 +19,6 @@ if TYPE_CHECKING:  # the records bring NumPy, which counting parameters does wit
     from attnviz.models.download import Progress
     from attnviz.models.model import Model
 
-__all__ = [
-    "LoadOptions",
-    "Source",
-    "load",
-    "random_twin",
-    "refuse_ignored",
-    "resolve",
-]
-
 _CONFIGS = "configs/"
 _PATH_STARTS = tuple(start for start in ("./", "../", "/", "~", os.sep) if start)
 

@@ -15,8 +15,6 @@ from typing import Any
 from attnviz.errors import LoadError
 from attnviz.reading import read_toml
 
-__all__ = ["Shape", "find_shape", "hint", "nearest", "read_shape_file", "shape_names"]
-
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OTHER_NAMES = ("tiny", "mha")
 _KEYS = ("name", "source", "hub", "counts", "notes", "config", "shape", "stack", "table", "matrix")

@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 
 from attnviz.errors import AttnvizError, LoadError
 
-__all__ = ["one_line", "quietly", "running", "third_party", "tokenizing"]
-
 _TALKATIVE = ("transformers", "huggingface_hub")
 _LONGEST = 300
 """Characters kept of a library's message: some list every tensor of a model."""

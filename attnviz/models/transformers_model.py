@@ -16,8 +16,6 @@ from attnviz.models.pieces import token_texts
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = ["TransformersModel"]
-
 _GROWTH = 20
 """Characters that normalising may make of one; the longest decomposition in Unicode has 18."""
 

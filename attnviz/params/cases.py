@@ -37,8 +37,6 @@ from attnviz.params.specs import ModelSpec
 if TYPE_CHECKING:  # a shape typed in needs no names
     from attnviz.params.find_spec import FoundSpec
 
-__all__ = ["BuiltCount", "Case", "Counted", "Shape", "compared_cases", "requested_cases"]
-
 Shape = Mapping[str, Any]
 """The options that describe a shape, those that were given."""
 

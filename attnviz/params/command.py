@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # the program's form needs no drawing, and --help no counting
     from attnviz.draw.document import Document
     from attnviz.params.cases import Counted
 
-__all__ = ["EXAMPLES", "params"]
-
 EXAMPLES = """
 [bold]Examples[/bold]
 

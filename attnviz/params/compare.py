@@ -12,17 +12,6 @@ from attnviz.params.parts import attention_only, main_attention, main_group
 from attnviz.params.specs import AttentionSpec, ExpertsSpec
 from attnviz.params.words import bytes_text, count, factor, run_words, share, short, times
 
-__all__ = [
-    "MARK",
-    "Metric",
-    "change_sentences",
-    "changed",
-    "compared_table",
-    "side_by_side_table",
-    "size_sentences",
-    "telling_metrics",
-]
-
 MARK = "*"
 """Stands in the heading of a column whose numbers differ, for eyes without colour or bold."""
 

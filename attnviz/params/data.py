@@ -23,8 +23,6 @@ from attnviz.params.parts import PartLine, layer_kind, main_attention, main_grou
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["params_rows", "write_params_json"]
-
 _SCHEMA = "attnviz.params/1"
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
 

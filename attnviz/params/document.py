@@ -49,8 +49,6 @@ from attnviz.params.words import (
     title_words,
 )
 
-__all__ = ["params_document"]
-
 
 def params_document(
     counted: Counted, view: View, hints: Sequence[str] = (), explain: bool = False

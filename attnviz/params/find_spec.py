@@ -12,8 +12,6 @@ from attnviz.params.config.read import spec_from_config
 from attnviz.params.shapes import spec_from_options, spec_from_shape
 from attnviz.params.specs import ModelSpec
 
-__all__ = ["FoundSpec", "find_spec", "spec_of_shape"]
-
 _BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny"
 
 

@@ -22,8 +22,6 @@ from attnviz.models.third_party import third_party
 from attnviz.params.counting.cache import CacheKind, Kept
 from attnviz.params.specs import MOST
 
-__all__ = ["MetaCount", "count_on_meta"]
-
 _NOT_COUNTED = ("model_type", "quantization_config")
 """Fields that are given apart, or change no parameter but ask for libraries that may be missing."""
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from attnviz.errors import UsageError
 from attnviz.models.shapes import nearest
 
-__all__ = ["check_options", "option"]
-
 _CHOICES = {
     "ffn": ("relu", "gelu", "swiglu", "geglu"),
     "norm": ("layernorm", "rmsnorm"),

@@ -12,23 +12,6 @@ from attnviz.cli.options import complete_shape
 from attnviz.errors import UsageError
 from attnviz.params.specs import MOST
 
-__all__ = [
-    "RUNNING",
-    "SHAPE",
-    "Attention",
-    "FeedForward",
-    "Hub",
-    "Latent",
-    "Named",
-    "Rest",
-    "Running",
-    "ShapeOptions",
-    "View",
-    "check_size",
-    "parse_choices",
-    "parse_memory",
-]
-
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 
 _SIZE = re.compile(

@@ -19,16 +19,6 @@ from attnviz.params.counting.parameters import (
 )
 from attnviz.params.specs import ExpertsSpec
 
-__all__ = [
-    "PartLine",
-    "attention_only",
-    "layer_kind",
-    "main_attention",
-    "main_group",
-    "main_stack",
-    "part_lines",
-]
-
 _LATE = {"bias": "biases", "norm": "norms"}
 _PROJECTIONS = ("query", "key", "value", "output")
 

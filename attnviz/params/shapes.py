@@ -11,8 +11,6 @@ from attnviz.params import specs
 from attnviz.params.option_rules import check_options
 from attnviz.params.options import SHAPE, ShapeOptions
 
-__all__ = ["spec_from_options", "spec_from_shape"]
-
 _Part = TypeVar("_Part", specs.Dense, specs.Table, specs.Norm)
 
 _GATED = {"relu": False, "gelu": False, "swiglu": True, "geglu": True}

@@ -10,24 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = [
-    "MOST",
-    "AttentionSpec",
-    "Buffer",
-    "Dense",
-    "ExpertsSpec",
-    "FeedForwardSpec",
-    "LatentSpec",
-    "LayerGroup",
-    "LayerSpec",
-    "ModelSpec",
-    "Norm",
-    "Part",
-    "StackSpec",
-    "Table",
-    "group_layers",
-]
-
 MOST = 10**15
 """The largest size that is believed: beyond it a slip of the keyboard is likelier."""
 

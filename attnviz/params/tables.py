@@ -19,8 +19,6 @@ from attnviz.params.parts import (
 from attnviz.params.specs import AttentionSpec
 from attnviz.params.words import bytes_text, count, layer_span, run_words, share, short
 
-__all__ = ["cache_facts", "fact", "facts_table", "layer_table", "parameter_table", "running_table"]
-
 _MANY = 3
 _TOGETHER = {"embedding": "embeddings", "norm": "outer norms", "other": "other parts"}
 

@@ -14,24 +14,6 @@ from attnviz.params.counting.parameters import GroupCount
 from attnviz.params.parts import attention_only, main_attention, main_group, main_stack
 from attnviz.params.specs import AttentionSpec, ExpertsSpec
 
-__all__ = [
-    "bytes_text",
-    "comparison_explanation",
-    "count",
-    "explanation",
-    "factor",
-    "fit_words",
-    "layer_span",
-    "origin_lines",
-    "readings",
-    "run_words",
-    "share",
-    "short",
-    "spans",
-    "times",
-    "title_words",
-]
-
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _SCALES = ("", "k", "M", "G", "T", "P", "E")
 _EXACT_BYTES = 1_000_000

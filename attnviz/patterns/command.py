@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from attnviz.patterns.records import PatternReport
     from attnviz.records import Tokens
 
-__all__ = ["EXAMPLES", "ScoredModel", "Scoring", "Shown", "find_label", "patterns"]
-
 EXAMPLES = """
 [bold]Examples[/bold]
 

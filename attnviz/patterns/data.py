@@ -13,8 +13,6 @@ from attnviz.patterns.records import PatternReport, PatternScores, Probe
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "patterns_data", "patterns_rows", "write_patterns_json"]
-
 SCHEMA = "attnviz.patterns/1"
 
 

@@ -27,8 +27,6 @@ from attnviz.patterns.words import (
     signed,
 )
 
-__all__ = ["patterns_document"]
-
 _LEAD = 8
 _LONGEST = 100
 _LISTED, _RANKED = 4, 24

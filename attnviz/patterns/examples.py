@@ -17,8 +17,6 @@ from attnviz.patterns.records import Example, PatternReport, PatternScores
 from attnviz.patterns.sums import in_view
 from attnviz.records import Input, Kind, Tokens
 
-__all__ = ["examples_of"]
-
 _SENTENCE = "The cat sat on the mat, and the dog slept by the door."
 _COPIES = (8, 2, 0)
 """Distinct tokens, copies and seed of the random text."""

@@ -18,8 +18,6 @@ from attnviz.measures.registry import label_named
 from attnviz.patterns.records import PatternReport, PatternScores
 from attnviz.patterns.words import score, short
 
-__all__ = ["label_grid", "label_heading", "label_tint", "score_grid"]
-
 _DARK = bytes((24, 28, 36))
 _FAINTEST = 0.3
 

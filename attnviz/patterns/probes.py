@@ -20,21 +20,6 @@ from attnviz.patterns.relations import WordView
 from attnviz.reading import read_bytes
 from attnviz.records import Input, Tokens
 
-__all__ = [
-    "COPIES",
-    "NATURAL",
-    "OWN",
-    "PREFIX",
-    "SENTENCES",
-    "ProbeText",
-    "batches",
-    "described",
-    "natural_texts",
-    "probe_texts",
-    "read_probe_file",
-    "shipped_sentences",
-]
-
 NATURAL = "natural text"
 COPIES = "random repeats"
 PREFIX = "random copies"

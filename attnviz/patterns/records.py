@@ -14,16 +14,6 @@ from numpy.typing import NDArray
 from attnviz.measures.rows import View
 from attnviz.records import Kind, ModelInfo, Tokens
 
-__all__ = [
-    "AnnotatedSentence",
-    "Control",
-    "Example",
-    "PatternReport",
-    "PatternScores",
-    "Probe",
-    "WordPair",
-]
-
 
 @dataclass(frozen=True)
 class WordPair:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from attnviz.patterns.records import AnnotatedSentence
 from attnviz.records import Tokens
 
-__all__ = ["Found", "WordView", "relation_base_rate", "word_pieces", "word_weights"]
-
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _CONTINUES = "##"
 _GAP = 64

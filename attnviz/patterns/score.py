@@ -20,8 +20,6 @@ from attnviz.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
 from attnviz.patterns.sums import cells_of, measure
 from attnviz.records import Kind, Tokens
 
-__all__ = ["score_patterns"]
-
 Place = tuple[int, int]
 
 

@@ -12,8 +12,6 @@ from attnviz.patterns.probes import COPIES, NATURAL, OWN, PREFIX
 from attnviz.patterns.relations import Found, relation_base_rate
 from attnviz.patterns.sums import TextScores
 
-__all__ = ["ON_TEXT", "SCORES_OF", "HeadSummary", "summaries"]
-
 ON_TEXT = "text_"
 """Before the names of scores whose label is given on random tokens."""
 

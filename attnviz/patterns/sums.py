@@ -22,18 +22,6 @@ from attnviz.patterns.probes import ProbeText, batches
 from attnviz.patterns.relations import Found
 from attnviz.records import Kind
 
-__all__ = [
-    "SHUFFLES",
-    "LayerScores",
-    "ScoreSums",
-    "TextScores",
-    "Work",
-    "cells_of",
-    "in_view",
-    "measure",
-    "uniform_scores",
-]
-
 Weights = NDArray[np.floating]
 Scores = dict[str, NDArray[np.float64]]
 

@@ -12,18 +12,6 @@ from attnviz.measures.registry import BASES, label_named
 from attnviz.measures.rows import View
 from attnviz.patterns.records import PatternReport, Probe
 
-__all__ = [
-    "NOT_MEASURED",
-    "gaps",
-    "percent",
-    "plain",
-    "provenance_words",
-    "reading",
-    "score",
-    "short",
-    "signed",
-]
-
 NOT_MEASURED = "n/m"
 """Stands where there is no number."""
 

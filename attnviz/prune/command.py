@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.prune.records import PruneReport
 
-__all__ = ["EXAMPLES", "prune"]
-
 EXAMPLES = """
 [bold]Examples[/bold]
 

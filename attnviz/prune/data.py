@@ -12,8 +12,6 @@ from attnviz.prune.records import Head, PruneReport
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "prune_data", "prune_rows", "write_prune_json"]
-
 SCHEMA = "attnviz.prune/1"
 
 

@@ -14,8 +14,6 @@ from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.theme import Theme
 from attnviz.prune.records import PruneReport, PruneStep
 
-__all__ = ["prune_document"]
-
 _METHODS = {"exact": "exact loss", "gradient": "gradient, a first-order hint"}
 _ROWS = 12
 

@@ -21,8 +21,6 @@ from attnviz.prune.order import Bounds, Goal, goal_of, prune, random_losses
 from attnviz.prune.records import Head, PruneReport, PruneStep
 from attnviz.prune.store import PruneStore
 
-__all__ = ["ScanMeter", "Scanner", "prune_model"]
-
 _POINTS = 12
 """Numbers of heads at which random orders are measured, at most."""
 

@@ -11,8 +11,6 @@ from attnviz.cli.groups import Options, flag, option
 from attnviz.cli.options import read_bytes
 from attnviz.errors import UsageError
 
-__all__ = ["Importance", "Measure", "Removal"]
-
 Importance = Literal["exact", "gradient"]
 """What heads are ordered by: what each costs alone, or the size of the loss's derivative."""
 

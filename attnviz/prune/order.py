@@ -18,8 +18,6 @@ from attnviz.prune.options import Importance, Removal
 from attnviz.prune.records import Head, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
-__all__ = ["Bounds", "Goal", "Meter", "goal_of", "prune", "random_losses"]
-
 _AHEAD = 8
 """Removals measured at once where a limit of the loss may end them early."""
 

@@ -7,8 +7,6 @@ from typing import Literal
 
 from attnviz.records import ModelInfo
 
-__all__ = ["Head", "PruneReport", "PruneStep", "PrunedModel", "RandomLoss"]
-
 Head = tuple[int, int]
 """A head as (layer, head), both counted from 0."""
 

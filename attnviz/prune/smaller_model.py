@@ -28,8 +28,6 @@ from attnviz.models.cut_tensors import (
 from attnviz.models.huggingface import public_class
 from attnviz.models.third_party import third_party
 
-__all__ = ["Smaller", "count_parameters", "shell_of", "smaller_models"]
-
 # Llama's config wants a width that is a multiple of the number of heads, whatever head_dim says.
 # Mistral's has the same tensors and computation without that rule.
 _RELATIVES: Mapping[str, tuple[str, dict[str, Any]]] = {

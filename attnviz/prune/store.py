@@ -39,14 +39,6 @@ from attnviz.prune.records import Head, PrunedModel
 from attnviz.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.records import Input, ModelInfo
 
-__all__ = [
-    "Difference",
-    "PruneStore",
-    "difference_from_masked",
-    "plan_pruned",
-    "write_pruned",
-]
-
 Difference = Callable[[Any], tuple[float, float]]
 """From an opened model to the largest absolute difference of its outputs from what they should be,
 and the largest that is allowed."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
     from attnviz.scaling.records import ScalingReport
 
-__all__ = ["EXAMPLES", "FromModel", "ModelText", "RandomVectors", "Seed", "scaling"]
-
 EXAMPLES = """
 [bold]Examples[/bold]
 

@@ -21,8 +21,6 @@ from attnviz.scaling.words import seen
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "scaling_data", "scaling_rows", "write_scaling_json"]
-
 SCHEMA = "attnviz.scaling/1"
 _COLUMNS = (
     *("d_k", "layer", "head", "side", "scale", "measure"),

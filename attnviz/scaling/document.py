@@ -22,8 +22,6 @@ from attnviz.scaling.records import (
 )
 from attnviz.scaling.words import LABELS, bars_legend, explanation, measured, plain, seen, whole
 
-__all__ = ["entropy_gain", "scaling_document"]
-
 _LONGEST = 100
 _MOST_IN_FULL = 4
 _SIDE_BY_SIDE = doc.Beside(78, most=2)

@@ -30,18 +30,6 @@ from attnviz.scaling.records import (
     ScalingReport,
 )
 
-__all__ = [
-    "histogram",
-    "jacobian_norms",
-    "matrix_measures",
-    "model_scaling",
-    "needed_bytes",
-    "needed_text_bytes",
-    "normalised_entropies",
-    "random_scaling",
-    "visible_rows",
-]
-
 Floats = NDArray[np.floating]
 Visible = NDArray[np.bool_]
 

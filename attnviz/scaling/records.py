@@ -12,17 +12,6 @@ from itertools import pairwise
 
 from attnviz.records import ModelInfo
 
-__all__ = [
-    "BIN_EDGES",
-    "HIGH_WEIGHT",
-    "MEASURES",
-    "VANISHED",
-    "Estimate",
-    "ScaledSoftmax",
-    "ScalingCase",
-    "ScalingReport",
-]
-
 HIGH_WEIGHT = 0.9
 """A weight above this leaves next to nothing for the other keys."""
 

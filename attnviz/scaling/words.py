@@ -7,18 +7,6 @@ import math
 from attnviz.draw.ticks import percent
 from attnviz.scaling.records import Estimate, ScalingCase, ScalingReport
 
-__all__ = [
-    "LABELS",
-    "PERCENTS",
-    "bars_legend",
-    "error_digits",
-    "explanation",
-    "measured",
-    "plain",
-    "seen",
-    "whole",
-]
-
 LABELS = {
     "score_variance": "variance of the scores",
     "normalised_entropy": "entropy (1 is uniform)",

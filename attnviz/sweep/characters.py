@@ -23,8 +23,6 @@ from attnviz.sweep.tasks import (
 from attnviz.train.records import CorpusFacts
 from attnviz.train.texts import read_corpus
 
-__all__ = ["Characters"]
-
 _LEAST = 1000
 """Characters that a text must have."""
 

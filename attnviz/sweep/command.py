@@ -14,8 +14,6 @@ from attnviz.errors import UsageError
 if TYPE_CHECKING:  # brings NumPy
     from attnviz.sweep.tasks import Task
 
-__all__ = ["Heads", "Learned", "Shape", "sweep"]
-
 _NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
 EXAMPLES = """

@@ -19,8 +19,6 @@ from attnviz.train.data import text_data
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "sweep_data", "sweep_rows", "write_sweep_json"]
-
 SCHEMA = "attnviz.sweep/1"
 
 

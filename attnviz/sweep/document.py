@@ -18,8 +18,6 @@ from attnviz.sweep.findings import findings, nats
 from attnviz.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
 from attnviz.train.records import CurvePoint
 
-__all__ = ["CurvesByHeads", "curves_plot", "sweep_document"]
-
 _LONGEST = 100
 _LEAD = 7
 _PLACES = 200

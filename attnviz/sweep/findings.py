@@ -8,8 +8,6 @@ from itertools import combinations
 from attnviz.draw.provenance import counted, share
 from attnviz.sweep.records import Spread, SweepModel, SweepReport
 
-__all__ = ["findings", "nats"]
-
 _CERTAIN = 2.0
 """Standard deviations over seeds from which a difference is called one."""
 

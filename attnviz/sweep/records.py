@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from attnviz.train.records import CorpusFacts, CurvePoint
 
-__all__ = ["PatternScore", "Reference", "Spread", "SweepModel", "SweepReport", "SweepTask"]
-
 
 @dataclass(frozen=True)
 class Reference:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from attnviz.draw.document import Document
 
-__all__ = ["Progress", "Watch", "train_and_compare", "watching"]
-
 Watch = Callable[["Progress"], None]
 """Called after each step."""
 

@@ -19,23 +19,6 @@ from attnviz.errors import UsageError
 from attnviz.sweep.records import Reference, SweepTask
 from attnviz.train.records import CorpusFacts
 
-__all__ = [
-    "BEGINNING",
-    "DUPLICATE",
-    "FIRST",
-    "INDUCTION",
-    "TASKS",
-    "Copying",
-    "Induction",
-    "Majority",
-    "Pattern",
-    "Samples",
-    "Task",
-    "back",
-    "evenly",
-    "named_task",
-]
-
 BEGINNING = 0
 """The id that begins every sequence; letters are counted from 1."""
 

@@ -35,8 +35,6 @@ from attnviz.train.trainer import (
     token_losses,
 )
 
-__all__ = ["HeadsTraining", "SweepPlan", "best_heads", "few_threads", "weight_on"]
-
 _BATCHES, _HELD_OUT = 1, 2
 """What a stream of random numbers is for, so that two purposes never share one."""
 

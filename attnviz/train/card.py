@@ -20,8 +20,6 @@ from attnviz.train.scores import SCORED
 from attnviz.train.tables import table_text
 from attnviz.train.texts import KIND_WORDS, Corpus
 
-__all__ = ["card_text"]
-
 _LOOK = """```sh
 attnviz heads --model THIS_DIRECTORY "The cat sat on the mat because the cat was tired."
 attnviz patterns --model THIS_DIRECTORY

@@ -17,8 +17,6 @@ if TYPE_CHECKING:  # heavier than the options
     from attnviz.train.recipe import Recipe
     from attnviz.train.texts import Corpus
 
-__all__ = ["Duration", "ListOptions", "Trained", "spread_lists", "train"]
-
 _LISTS = ("--valid",)
 
 

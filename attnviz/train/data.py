@@ -13,8 +13,6 @@ from attnviz.train.records import CorpusFacts, CurvePoint, Estimate, ModelScores
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "text_data", "train_data", "train_rows", "write_train_json"]
-
 SCHEMA = "attnviz.train/1"
 
 _CURVE = ("step", "tokens", "seconds", "learning_rate", "loss", "valid_loss", "phase")

@@ -19,18 +19,6 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.reading import CORPUS_BYTES, read_bytes
 from attnviz.train.records import CurvePoint
 
-__all__ = [
-    "CARD_FILE",
-    "LOG_FILE",
-    "STATE_FILE",
-    "check_directory",
-    "clean_directory",
-    "make_directory",
-    "read_state",
-    "write_curve",
-    "write_state",
-]
-
 CARD_FILE = "README.md"
 """The model card; written last, so that a directory with one holds a finished model."""
 

@@ -11,8 +11,6 @@ from attnviz.draw.provenance import model_words
 from attnviz.train.records import CorpusFacts, ModelScores, ScoredHeads, TrainedModel
 from attnviz.train.texts import KIND_WORDS
 
-__all__ = ["scores_table", "train_document"]
-
 _NAMED = 2
 """Files of a text that are named; more are counted."""
 

@@ -12,17 +12,6 @@ from attnviz.attention.decoder_config import GROWING, DecoderConfig, require_gro
 from attnviz.errors import UsageError
 from attnviz.train.tables import Rule, Table, choice, demand, listed, read_table, value
 
-__all__ = [
-    "Budget",
-    "Card",
-    "Optimiser",
-    "Phase",
-    "Recipe",
-    "Shape",
-    "Validation",
-    "read_recipe",
-]
-
 _POSITIVE = Rule("above 0, and finite", lambda given: 0 < given < inf)
 _NOT_NEGATIVE = Rule("0 or more, and finite", lambda given: 0 <= given < inf)
 _SHARE = Rule("in [0, 1]", lambda given: 0 <= given <= 1)

@@ -8,16 +8,6 @@ from dataclasses import dataclass
 
 from attnviz.records import ModelInfo
 
-__all__ = [
-    "CorpusFacts",
-    "CurvePoint",
-    "Estimate",
-    "ModelScores",
-    "ScoredHeads",
-    "TrainedModel",
-    "bits_per_byte",
-]
-
 
 @dataclass(frozen=True)
 class CurvePoint:

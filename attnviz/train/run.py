@@ -34,8 +34,6 @@ from attnviz.train.scores import head_scores, open_decoder, text_windows
 from attnviz.train.texts import BEGINNING, Corpus, encode, make_tokenizer, text_too_short
 from attnviz.train.trainer import Trainer, validation_loss
 
-__all__ = ["TrainingRun", "needed_memory", "require_training_memory", "with_known_precision"]
-
 
 class TrainingRun:
     """A model to be trained on a text and stored in a directory.

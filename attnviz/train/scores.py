@@ -26,8 +26,6 @@ from attnviz.measures.rows import (
 from attnviz.records import Tokens
 from attnviz.train.records import Estimate, ModelScores, ScoredHeads
 
-__all__ = ["SCORED", "head_scores", "open_decoder", "random_twice", "text_windows"]
-
 Ids = NDArray[np.int64]
 Floats = NDArray[np.floating]
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from attnviz.draw.document import Document
 
-__all__ = ["Pace", "TrainReport", "finished", "telling", "train_and_show", "training", "words"]
-
 Tell = Callable[[CurvePoint | None], None]
 """Called after each step with the point of the curve that it ended with, if any."""
 

@@ -15,8 +15,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from attnviz.errors import UsageError
 from attnviz.reading import read_toml
 
-__all__ = ["Rule", "Table", "choice", "demand", "listed", "read_table", "table_text", "value"]
-
 _Read = TypeVar("_Read", bound="Table")
 
 

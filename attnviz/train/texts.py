@@ -24,20 +24,6 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.reading import CORPUS_BYTES, read_bytes
 from attnviz.train.recipe import Phase
 
-__all__ = [
-    "BEGINNING",
-    "KIND_WORDS",
-    "Batch",
-    "Corpus",
-    "Sampler",
-    "SequenceKind",
-    "encode",
-    "hold_out",
-    "make_tokenizer",
-    "read_corpus",
-    "text_too_short",
-]
-
 BEGINNING = 0
 """Id of the token that stands at the start of every sequence and between two texts."""
 

@@ -22,17 +22,6 @@ from attnviz.train.recipe import Optimiser, Phase, Recipe
 from attnviz.train.records import CurvePoint
 from attnviz.train.texts import Sampler
 
-__all__ = [
-    "Trainer",
-    "change_optimiser",
-    "fresh_decoder",
-    "learning_rate",
-    "make_optimiser",
-    "take_step",
-    "token_losses",
-    "validation_loss",
-]
-
 _POINTS = 200
 """Of the curve of a whole run."""
 

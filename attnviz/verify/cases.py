@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import attention_scores, project, repeat_kv_heads, split_heads
 from attnviz.verify.records import Sizes
 
-__all__ = ["Answer", "Case", "attention_cases"]
-
 Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
 """Output (text, query, width) and weights (text, head, query, key), or None without these."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from attnviz.records import Tokens
     from attnviz.verify.records import Sizes, Verification
 
-__all__ = ["EXAMPLES", "Examined", "ModelText", "Own", "Proof", "verify"]
-
 EXAMPLES = """
 [bold]Examples[/bold]
 

@@ -13,8 +13,6 @@ from attnviz.verify.records import Check, Matrix, Measure, Step, Verification
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["SCHEMA", "verification_data", "verification_rows", "write_verification_json"]
-
 SCHEMA = "attnviz.verify/1"
 _FORMULA = "4 * epsilon * sqrt(roundings) * largest"
 _COLUMNS = (

@@ -22,8 +22,6 @@ from attnviz.verify.tables import (
     model_block,
 )
 
-__all__ = ["failure_words", "verification_document"]
-
 _OWN_NAME = "the library's own attention"
 _LONGEST = 100
 _DECIMALS = 3

@@ -14,23 +14,6 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import to_numpy
 from attnviz.records import Input, Kind, ModelInfo
 
-__all__ = [
-    "PADDED",
-    "Difference",
-    "Examinee",
-    "HeadSum",
-    "KeepAll",
-    "Maps",
-    "Outputs",
-    "Padded",
-    "Reference",
-    "Side",
-    "apart",
-    "furthest",
-    "padded_ids",
-    "score_spread",
-]
-
 Maps: TypeAlias = Mapping[tuple[Kind, int], NDArray[np.floating]]
 """The weights (head, query, key) of each layer of each kind of attention."""
 

@@ -18,8 +18,6 @@ from attnviz.verify.properties import exact
 from attnviz.verify.records import Check
 from attnviz.verify.transformers import TransformersExaminee
 
-__all__ = ["count_check", "open_examinee"]
-
 
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
     """A loaded model and the tokens that it reads, ready to be verified.

@@ -29,8 +29,6 @@ from attnviz.verify.others import naive_attention
 from attnviz.verify.torch_module import module_state, sum_heads
 from attnviz.verify.transformers import TransformersExaminee
 
-__all__ = ["BundledExaminee", "OwnExaminee"]
-
 _OTHER_WORDS = 32
 
 

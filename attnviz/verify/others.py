@@ -25,15 +25,6 @@ from torch.nn import functional
 
 from attnviz.verify.cases import Answer, Case
 
-__all__ = [
-    "find_keras",
-    "functional_answer",
-    "keras_answer",
-    "layer_answer",
-    "multiplications",
-    "naive_attention",
-]
-
 _Vector = Sequence[float]
 
 

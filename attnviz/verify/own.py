@@ -24,8 +24,6 @@ from attnviz.verify.others import (
 )
 from attnviz.verify.records import Check, Measure, Sizes, Tolerance
 
-__all__ = ["KERAS", "NAIVE", "own_checks"]
-
 NAIVE = "naive loop"
 KERAS = "keras.layers.MultiHeadAttention"
 _GROUPED_KERAS = "keras.layers.GroupQueryAttention"

@@ -22,8 +22,6 @@ from attnviz.verify.examinee import (
 )
 from attnviz.verify.records import Check, Measure, Tolerance
 
-__all__ = ["EPSILON", "PROPERTIES", "Property", "Rounding", "Run", "exact", "model_checks"]
-
 EPSILON = {
     "float64": 2.0**-52,
     "float32": 2.0**-23,

@@ -16,18 +16,6 @@ from numpy.typing import NDArray
 
 from attnviz.records import ModelInfo
 
-__all__ = [
-    "MOST",
-    "Check",
-    "Matrix",
-    "Measure",
-    "Sizes",
-    "Step",
-    "Tolerance",
-    "Verdict",
-    "Verification",
-]
-
 Verdict = Literal["pass", "fail", "skipped"]
 
 _WALK = 4

@@ -24,8 +24,6 @@ from attnviz.attention.functional import (
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.verify.records import Check, Matrix, Measure, Sizes, Step, Tolerance
 
-__all__ = ["attention_steps", "steps_check"]
-
 Floats = NDArray[Any]
 
 _FLAT = ("tokens", "heads × head_dim")

@@ -18,8 +18,6 @@ from attnviz.draw.prose import wrapped
 from attnviz.draw.theme import Theme, Tone
 from attnviz.verify.records import Check, Measure, Verdict
 
-__all__ = ["TONES", "case_block", "case_width", "difference", "matrices_block", "model_block"]
-
 TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
 
 _VERDICT, _NAME = 6, 7

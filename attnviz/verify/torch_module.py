@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from attnviz.engine.hook_points import HookPoint, HookPoints, is_linear, linear_maps
 from attnviz.verify.examinee import HeadSum
 
-__all__ = ["dropout_of", "module_state", "sum_heads"]
-
 
 @torch.inference_mode()
 def sum_heads(

@@ -26,8 +26,6 @@ from attnviz.records import Input, Kind, ModelInfo, Tokens
 from attnviz.verify import examinee
 from attnviz.verify.torch_module import dropout_of, module_state, sum_heads
 
-__all__ = ["TransformersExaminee"]
-
 _TOO_LOW = (
     "not tried on the left in float64: transformers hides padding by the lowest float64, which is "
     "no number to a softmax in float32"

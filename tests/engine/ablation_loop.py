@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["MASK", "PROJECTIONS", "Clean", "heads_of", "loop_metrics", "outputs_without"]
 
 MASK = 96
 """Hides a word from the masked models."""

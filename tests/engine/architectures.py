@@ -26,7 +26,6 @@ from ..small_models import (
     t5_fields,
 )
 
-__all__ = ["ARCHITECTURES", "Architecture", "eager_attentions", "inputs_of", "small_model"]
 
 _AUTO = {
     "decoder": AutoModelForCausalLM,

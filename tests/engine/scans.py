@@ -11,7 +11,6 @@ from attnviz.records import Input
 
 from .architectures import inputs_of
 
-__all__ = ["IDS", "every", "input_of", "measured", "torch_scan"]
 
 IDS = tuple(inputs_of("gpt2")["input_ids"][0].tolist())
 

@@ -24,8 +24,6 @@ from attnviz.engine.scan.memory import rows_at_once
 from attnviz.engine.scan.plan import ENDING, ScanPlan, is_no_op, require_own, run_expanded
 from attnviz.records import Input
 
-__all__ = ["Chunk", "Request", "score_chunk"]
-
 _CHUNK = 64_000_000
 """Bytes of float32 differences that are formed at once."""
 

@@ -23,15 +23,6 @@ from torch import Tensor, nn
 
 from attnviz.engine.hook_points import HookPoint, HookPoints, LostTrackError, enclosing_block
 
-__all__ = [
-    "STRATEGIES",
-    "BatchExpansion",
-    "BlockCall",
-    "RecordBlocks",
-    "RowIntervention",
-    "Strategy",
-]
-
 _Path: TypeAlias = tuple[int | str, ...]
 """Where in nested arguments something is: (0, position, …) or (1, keyword, …)."""
 

@@ -23,8 +23,6 @@ from torch.utils._pytree import tree_leaves
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
 
-__all__ = ["Room", "fused_activations", "peak_bytes", "room_for", "rows_at_once"]
-
 _SHARE = 0.5
 """Of the free memory that a scan takes when it is not told."""
 

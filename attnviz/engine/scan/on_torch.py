@@ -22,8 +22,6 @@ from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.records import Input
 
-__all__ = ["TorchScan"]
-
 _TOKENS_ON_CPU = 1 << 15
 """Of a pass on a CPU, all rows counted: a larger batch gains nothing there."""
 

@@ -12,8 +12,6 @@ from attnviz.errors import UsageError
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Tokens
 
-__all__ = ["OwnScan"]
-
 Floats = NDArray[np.floating]
 
 

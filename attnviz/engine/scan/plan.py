@@ -30,19 +30,6 @@ from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError
 from attnviz.records import Input, Kind
 
-__all__ = [
-    "ENDING",
-    "MISFITS",
-    "ScanPlan",
-    "class_of",
-    "is_causal",
-    "is_no_op",
-    "make_plan",
-    "ordered",
-    "require_own",
-    "run_expanded",
-]
-
 # What a batch of another shape may raise in a model that is not made for it.
 MISFITS = (LostTrackError, LoadError, RuntimeError, ValueError, IndexError, TypeError)
 

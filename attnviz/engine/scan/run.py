@@ -16,8 +16,6 @@ from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, Tokens
 
-__all__ = ["Scan", "inputs_of", "open_scan"]
-
 
 class Scan(Protocol):
     """A model and texts that are ready to be scanned.

@@ -17,8 +17,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["Comparison", "Unembedding"]
-
 _Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 _SAFE = 60.0

@@ -9,21 +9,6 @@ from typing import Any, NamedTuple, TypeAlias
 from attnviz.errors import LoadError
 from attnviz.params import specs
 
-__all__ = [
-    "MOST_LAYERS",
-    "Adapter",
-    "Fields",
-    "Reader",
-    "UnclaimedError",
-    "block",
-    "head",
-    "layer_norm",
-    "model",
-    "plain_feed_forward",
-    "square_attention",
-    "tables",
-]
-
 MOST_LAYERS = 100_000
 """So many layers are told apart at most."""
 

@@ -12,8 +12,6 @@ from typing import Any, Literal, NamedTuple
 from attnviz.params import specs
 from attnviz.params.config import adapter
 
-__all__ = ["ExpertsRow", "NormKind", "Row", "Slides", "decoder_adapter"]
-
 NormKind = Literal["rms", "layer", "scale", "none"]
 """RMS norm; layer norm; layer norm without bias; layer norm without parameters."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from attnviz.params.config.decoder import ExpertsRow, Row
 
-__all__ = ["DECODER_ROWS"]
-
 
 def _sizes(
     vocab: int,

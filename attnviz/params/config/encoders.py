@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple
 from attnviz.params.config import adapter
 from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Part, StackSpec, Table
 
-__all__ = ["ENCODER_ADAPTERS", "VISION_ADAPTERS"]
-
 _Purpose = Literal["bare", "masked", "pretraining"]
 
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from attnviz.params.config import adapter
 from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Norm, Part, StackSpec, group_layers
 
-__all__ = ["GPT_ADAPTERS"]
-
 
 class _Row(NamedTuple):
     """How a family differs from GPT-2 in switches only (Radford et al. 2019).

@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple
 from attnviz.params import specs
 from attnviz.params.config import adapter
 
-__all__ = ["PAIR_ADAPTERS"]
-
 _Purpose = Literal["bare", "generating"]
 _Side = Literal["encoder", "decoder"]
 

@@ -13,8 +13,6 @@ from attnviz.params.config.gpt import GPT_ADAPTERS
 from attnviz.params.config.pairs import PAIR_ADAPTERS
 from attnviz.params.specs import ModelSpec
 
-__all__ = ["ADAPTERS", "misspelt_field", "spec_from_config", "stored_dtype"]
-
 ADAPTERS: dict[str, Adapter] = {
     **{name: decoder_adapter(row) for name, row in DECODER_ROWS.items()},
     **GPT_ADAPTERS,

@@ -11,18 +11,6 @@ from typing import NamedTuple
 
 from attnviz.params import specs
 
-__all__ = [
-    "AttentionCount",
-    "FeedForwardCount",
-    "PerHead",
-    "Term",
-    "count_attention",
-    "count_feed_forward",
-    "of_part",
-    "product",
-    "total",
-]
-
 
 class Term(NamedTuple):
     """A number with its arithmetic.

@@ -13,22 +13,6 @@ from attnviz.errors import UsageError
 from attnviz.params.counting.parameters import count_parameters
 from attnviz.params.specs import AttentionSpec, ModelSpec, StackSpec
 
-__all__ = [
-    "BITS",
-    "CacheCount",
-    "CacheKind",
-    "CacheLine",
-    "Fit",
-    "Kept",
-    "Lengths",
-    "bits",
-    "byte_count",
-    "count_cache",
-    "count_kept",
-    "lengths",
-    "longest_context",
-]
-
 BITS = {
     "float32": 32,
     "float16": 16,

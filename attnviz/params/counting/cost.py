@@ -19,8 +19,6 @@ from attnviz.params.counting.cache import (
 from attnviz.params.counting.parameters import ParameterCount, StackCount, count_parameters
 from attnviz.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
 
-__all__ = ["DEFAULT_TOKENS", "CostReport", "FlopCount", "MapCount", "count_cost"]
-
 DEFAULT_TOKENS = 2048
 """The length that is counted where none is asked for and the positions reach as far."""
 

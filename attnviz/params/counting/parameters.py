@@ -16,16 +16,6 @@ from attnviz.params.counting.blocks import (
 )
 from attnviz.params.specs import LayerGroup, LayerSpec, ModelSpec, StackSpec
 
-__all__ = [
-    "GroupCount",
-    "LayerCount",
-    "ParameterCount",
-    "Shares",
-    "StackCount",
-    "count_layer",
-    "count_parameters",
-]
-
 
 class Shares(NamedTuple):
     """A number of parameters by what they are for; the shares add up to ``total``.
