@@ -10,7 +10,6 @@ from typing import Any
 
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
 
-
 _SIZES: dict[int, str] = {
     64: "vocab_size decoder_vocab_size max_position_embeddings n_positions max_seq_len "
     "max_target_positions unpadded_vocab_size vocab_size_per_layer_input",

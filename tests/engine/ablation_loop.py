@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
 MASK = 96
 """Hides a word from the masked models."""
 

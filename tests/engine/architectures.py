@@ -26,7 +26,6 @@ from ..small_models import (
     t5_fields,
 )
 
-
 _AUTO = {
     "decoder": AutoModelForCausalLM,
     "encoder": AutoModelForMaskedLM,

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-
 _CLASS = re.compile(r"Attention|SelfOutput")
 _NAME = re.compile(r"(o_proj|out_proj|c_proj|dense|out_lin|Wo|wo|o)")
 

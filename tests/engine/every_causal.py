@@ -14,7 +14,6 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-
 LAYERS, HEADS, KV_HEADS, WORDS = 4, 4, 2, 97
 
 _SIZES: tuple[tuple[str, int], ...] = (

@@ -11,7 +11,6 @@ from attnviz.records import Input
 
 from .architectures import inputs_of
 
-
 IDS = tuple(inputs_of("gpt2")["input_ids"][0].tolist())
 
 
