@@ -16,7 +16,7 @@ from attnviz.draw.terminal import part_block, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.prune.data import prune_data, prune_rows
 from attnviz.prune.document import prune_document
-from attnviz.prune.records import PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
 _PLAIN = Theme(colour=False)
@@ -29,7 +29,9 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
     random."""
     total = layers * heads
     steps = tuple(
-        PruneStep(i % layers, i // layers, 0.1, total - i - 1, 2.0 + 0.1 * (i + 1))
+        PruneStep(
+            i % layers, i // layers, 0.1, total - i - 1, 2.0 + 0.1 * (i + 1), 1.5 + 0.05 * (i + 1)
+        )
         for i in range(count)
     )
     random = tuple(
@@ -43,13 +45,14 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         source="",
         texts=1,
         tokens=11,
+        ranking=Half(1, 5, 1.5),
+        held_out=Half(1, 6, 2.0),
         loss_name="loss",
         method="exact",
         rerank=False,
         asked="--fraction 0.3",
         uniform=False,
         empty_layers=False,
-        baseline=2.0,
         limit=None,
         steps=steps,
         random=random,
@@ -96,7 +99,7 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
         _report(2, 32, 60, limit=3.3),
         _report(random=(), draws=0),
         _report(steps=(), random=(), notes=("none can go",)),
-        _report(steps=(*_report().steps[:2], PruneStep(2, 4, 0.1, 12, float("nan")))),
+        _report(steps=(*_report().steps[:2], PruneStep(2, 4, 0.1, 12, math.nan, 1.6))),
         _report(
             pruned=PrunedModel(
                 "masked", 5, 5, "GPT2LMHeadModel", 1000, path="/tmp/x", difference=0.0, note="why"
@@ -192,6 +195,6 @@ def test_the_document_and_the_table_hold_every_number() -> None:
 
 
 def test_numbers_that_json_lacks_are_null() -> None:
-    broken = replace(_report(), limit=float("nan"), baseline=float("inf"))
+    broken = replace(_report(), limit=math.nan, held_out=Half(1, 6, math.inf))
     document = json.dumps(prune_data(broken), allow_nan=False)
     assert json.loads(document)["baseline"] == {"loss": None}
