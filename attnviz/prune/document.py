@@ -14,8 +14,9 @@ _ROWS = 12
 _CURVE_ROWS = 8
 _AROUND_CURVE = 9
 """Lines of a first screen that are no curve: title, axis, legend, and what stands below."""
-_GRID_ONLY, _WIDE = 60, 110
-"""Columns from which the grid stands beside the curve, and the steps below the grid."""
+_GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
+"""Columns from which the grid stands beside the curve, the steps below the grid, and the curve has
+all the room that it takes."""
 
 _EXPLANATION = (
     "How to read this: heads are removed for good, one after another, and the loss (nats per "
@@ -60,7 +61,7 @@ def _halves(report: PruneReport) -> str:
     """What heads were ranked on, and what is held out."""
     tokens = counted(report.held_out.tokens, "token")
     if report.texts == 1:
-        return f"ranked on the first half of 1 text, held out the second ({tokens})"
+        return f"ranked on the first half, held out the second ({tokens})"
     ranked = counted(report.ranking.texts, "text")
     return f"ranked on {ranked}, held out {report.held_out.texts} others ({tokens})"
 
@@ -134,7 +135,8 @@ def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
     title = [("Step by step", True), ("ratio: to the full model", False)]
     steps = [_steps(report)._replace(title=title, least=3)] if wide else []
     right = doc.Group([grid, *steps], spaced=True)
-    return [doc.Group([curve, right], beside=doc.Beside(30, yields=True)), result]
+    beside = doc.Beside(0) if columns >= _WIDEST else doc.Beside(30, yields=True)
+    return [doc.Group([curve, right], beside=beside), result]
 
 
 # Parts ---------------------------------------------------------------------------------------
