@@ -188,10 +188,14 @@ def _own_checks(found: Verification) -> list[doc.Group]:
     tables = [
         _comparisons(name, found.cases.get(name, ""), checks) for name, checks in cases.items()
     ]
-    skipped = [f"{check.word}  {check.name}: {check.skipped}" for check in loose]
+    skipped = [
+        doc.Row([check.word, f"{check.name}: {check.skipped}"], tones={0: _TONES[check.verdict]})
+        for check in loose
+    ]
+    columns = [doc.Column("", right=False), doc.Column("", right=False, tone="faint", wraps=True)]
     return [
         doc.Group(tables, beside=doc.Beside(_case_width(found), gap=_CASE_GAP, stretch=False)),
-        *(doc.Group([doc.Facts([(words, "skipped")])]) for words in skipped),
+        *([doc.Group([doc.Table(columns, skipped)])] if loose else []),
     ]
 
 
