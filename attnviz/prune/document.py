@@ -63,7 +63,7 @@ def _halves(report: PruneReport) -> str:
     if report.texts == 1:
         return f"ranked on the first half, held out the second ({tokens})"
     ranked = counted(report.ranking.texts, "text")
-    return f"ranked on {ranked}, held out {report.held_out.texts} others ({tokens})"
+    return f"ranked on {ranked}, held out {counted(report.held_out.texts, 'other')} ({tokens})"
 
 
 def _finding(report: PruneReport) -> str:

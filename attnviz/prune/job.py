@@ -5,25 +5,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from attnviz.cli.inputs import Texts, encode_texts
 from attnviz.cli.progress import Advance
 from attnviz.engine.capture import written_targets
-from attnviz.engine.effects import ScanOptions, Scores, Variant
+from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of
+from attnviz.prune.meter import ScanMeter
 from attnviz.prune.options import Measure, Removal
 from attnviz.prune.order import Bounds, Goal, goal_of, prune, random_losses
-from attnviz.prune.plan import BundledPlan, Store
-from attnviz.prune.records import Half, Head, PruneReport, PruneStep
+from attnviz.prune.plan import BundledPlan
+from attnviz.prune.records import Half, PruneReport, PruneStep
 from attnviz.records import ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.prune.store import PruneStore
 
 _POINTS = 12
 """Numbers of heads at which random orders are measured, at most."""
@@ -50,7 +52,7 @@ def prune_model(
     started = time.monotonic()
     tokens = encode_texts(model, texts, truncate, 2)
     halves = split_texts(tokens)
-    store = _open_store(model, removal.out)
+    store = _open_store(model, removal.out, tokens[0].ids)
     info = model.info
     kv_heads = info.kv_heads if info.heads % info.kv_heads == 0 else info.heads
     bounds = Bounds(
@@ -83,7 +85,7 @@ def prune_model(
     if not steps and removal.out is not None:
         raise UsageError(f"{_none(removal)}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
-    pruned = store.make(removed, tokens[0].ids, removal.out)
+    pruned = store.make(removed)
     notes = dict.fromkeys(note for scan in scans for note in scan.notes)
     return PruneReport(
         model=info,
@@ -147,13 +149,13 @@ def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
     )
 
 
-def _open_store(model: Model, out: Path | None) -> Store:
+def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> BundledPlan | PruneStore:
     """What can be kept of ``model``; the bundled one is opened anew only to be written."""
     if isinstance(model, Bundled) and out is None:
         return BundledPlan(model)
     from attnviz.prune.store import PruneStore  # brings transformers
 
-    return PruneStore(model)
+    return PruneStore(model, out, ids)
 
 
 def _half(texts: Sequence[Tokens], meter: ScanMeter) -> Half:
@@ -221,83 +223,3 @@ def _spread(count: int, together: int) -> list[int]:
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})
-
-
-class Scanner(Protocol):
-    """What a scan of several texts offers."""
-
-    def scan(
-        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
-    ) -> Iterator[Scores]:
-        """The ``wanted`` removals over one text, in pieces."""
-        ...
-
-    def gradients(self, removed: Collection[Head] = ()) -> Mapping[Head, float]:
-        """First-order importance of every head over all texts, some heads removed already."""
-        ...
-
-
-class ScanMeter:
-    """A ``Meter`` over a scanner.
-
-    texts: how many there are; each counts as much as another.
-    probe: any head, measured where only the whole model's loss is wanted.
-    on_measured: told after each piece how many removals it had, as a share of all texts.
-    """
-
-    def __init__(
-        self,
-        scanner: Scanner,
-        texts: int,
-        probe: Head,
-        on_measured: Callable[[float], None] = lambda removals: None,
-    ) -> None:
-        self._scanner = scanner
-        self._texts = texts
-        self._probe = probe
-        self._on_measured = on_measured
-        self._baseline: float | None = None
-
-    @property
-    def baseline(self) -> float:
-        """The loss of the whole model.
-
-        Raises UsageError for a model that predicts no tokens.
-        """
-        if self._baseline is None:
-            self._measure([Variant((self._probe,))])
-        assert self._baseline is not None
-        return self._baseline
-
-    def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
-        """The loss in nats per token with the heads of each removal taken out together.
-
-        Raises UsageError for a model that predicts no tokens.
-        """
-        keys = [tuple(sorted(removal)) for removal in removals]
-        variants = [Variant(key) for key in dict.fromkeys(keys) if key]
-        found = self._measure(variants) if variants else []
-        losses = {variant.heads: loss for variant, loss in zip(variants, found, strict=True)}
-        return [losses[key] if key else self.baseline for key in keys]
-
-    def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
-        """First-order importance of every head while ``removed`` are out."""
-        return self._scanner.gradients(removed)
-
-    def _measure(self, variants: Sequence[Variant]) -> list[float]:
-        """The mean loss of each removal, and on the way that of the whole model."""
-        deltas = np.full((self._texts, len(variants)), np.nan)
-        clean = np.full(self._texts, np.nan)
-        for text in range(self._texts):
-            for scores in self._scanner.scan(text, variants, range(len(variants))):
-                if "loss_delta" not in scores.metrics:
-                    raise UsageError(
-                        "this model has no loss to prune by: expected a language-model head, and a "
-                        "mask token where it reads both ways"
-                    )
-                deltas[text, list(scores.variants)] = scores.metrics["loss_delta"]
-                clean[text] = scores.baseline["loss"]
-                self._on_measured(len(scores.variants) / self._texts)
-        self._baseline = float(clean.mean())
-        losses: list[float] = (clean[:, None] + deltas).mean(0).tolist()
-        return losses

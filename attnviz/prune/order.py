@@ -9,35 +9,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.prune.meter import ScanMeter
 from attnviz.prune.options import Importance, Removal
 from attnviz.prune.records import Head, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
 _AHEAD = 8
 """Removals measured at once where a limit of the loss may end them early."""
-
-
-class Meter(Protocol):
-    """Measures a model with heads taken out, on one half of the texts."""
-
-    @property
-    def baseline(self) -> float:
-        """The loss of the whole model in nats per token."""
-        ...
-
-    def losses(self, removals: Sequence[Collection[Head]]) -> Sequence[float]:
-        """The loss in nats per token with the heads of each removal taken out together."""
-        ...
-
-    def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
-        """First-order importance of every head while ``removed`` are out."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -168,8 +151,8 @@ def _chosen(removal: Removal, bounds: Bounds, info: ModelInfo, base: int) -> Goa
 
 
 def prune(
-    ranking: Meter,
-    held_out: Meter,
+    ranking: ScanMeter,
+    held_out: ScanMeter,
     bounds: Bounds,
     goal: Goal,
     method: Importance,
@@ -198,9 +181,9 @@ def prune(
 _Chosen = list[tuple[Head, float]]
 
 
-def _ranked(meter: Meter, bounds: Bounds, goal: Goal, method: Importance) -> Iterator[_Chosen]:
+def _ranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
     """The removals of one ranking, as many at a time as are worth measuring together."""
-    scores = _scores(meter, method, (), _candidates(bounds, goal), meter.baseline)
+    scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
     order = list(bounds.ordered(sorted(scores, key=lambda head: (scores[head], head))))
     order = order[: goal.count]
     ahead = len(order) if goal.loss is None else max(_AHEAD, bounds.round)
@@ -208,7 +191,7 @@ def _ranked(meter: Meter, bounds: Bounds, goal: Goal, method: Importance) -> Ite
         yield [(head, scores[head]) for head in order[start : start + ahead]]
 
 
-def _reranked(meter: Meter, bounds: Bounds, goal: Goal, method: Importance) -> Iterator[_Chosen]:
+def _reranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
     """One removal at a time, the least important of those that are left."""
     removed: list[Head] = []
     loss = meter.baseline
@@ -216,16 +199,16 @@ def _reranked(meter: Meter, bounds: Bounds, goal: Goal, method: Importance) -> I
         able = [head for head in _candidates(bounds, goal) if bounds.may_go(head, removed)]
         if not able:
             return
-        scores = _scores(meter, method, removed, able, loss)
+        scores = _scores(meter, how, removed, able, loss)
         head = min(scores, key=lambda head: (scores[head], head))
         removed.append(head)
-        if method == "exact":
+        if how == "exact":
             loss += scores[head]
         yield [(head, scores[head])]
 
 
 def _scores(
-    meter: Meter,
+    meter: ScanMeter,
     method: Importance,
     removed: Collection[Head],
     candidates: Sequence[Head],
@@ -248,7 +231,7 @@ def _whole_rounds(steps: list[PruneStep], bounds: Bounds) -> tuple[PruneStep, ..
 
 
 def random_losses(
-    meter: Meter, bounds: Bounds, counts: Sequence[int], *, draws: int, seed: int
+    meter: ScanMeter, bounds: Bounds, counts: Sequence[int], *, draws: int, seed: int
 ) -> tuple[RandomLoss, ...]:
     """The loss after each number of removals in ``counts``, in random orders within the bounds."""
     if not counts or not draws:

@@ -7,12 +7,9 @@ The bundled model's plan is arithmetic on its config, so that ranking its heads 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Protocol
 
-from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
 from attnviz.prune.records import Head, PrunedModel
@@ -23,41 +20,17 @@ RELATIVE = ("Llama", "Mistral")
 Mistral's has the same tensors and computation without that rule."""
 
 
-class Store(Protocol):
-    """What can be kept of a model without some heads."""
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers that have heads."""
-        ...
-
-    @property
-    def parameters(self) -> int:
-        """Of the whole model, tied tensors once."""
-        ...
-
-    def make(
-        self, heads: Iterable[Head], ids: tuple[int, ...], directory: Path | None
-    ) -> PrunedModel:
-        """What is left without these heads, written where a directory is given.
-
-        ids: a text, over which the written model is compared.
-        """
-        ...
-
-
 class BundledPlan:
-    """Plans for the bundled model, which is a Llama checkpoint."""
+    """What is left of the bundled model, which is a Llama checkpoint; as ``store.PruneStore``."""
 
     def __init__(self, model: Bundled) -> None:
         self._info, self._config = model.info, model.decoder.config
         self.layers = tuple(range(self._info.layers))
-        self.parameters = _count(self._config)
+        shapes = self._config.tensor_shapes().values()
+        self.parameters = sum(map(math.prod, shapes))
 
-    def make(
-        self, heads: Iterable[Head], ids: tuple[int, ...], directory: Path | None
-    ) -> PrunedModel:
-        assert directory is None
+    def make(self, heads: Collection[Head]) -> PrunedModel:
+        """The plan without these heads."""
         info, config = self._info, self._config
         removed = by_layer(heads, self.layers)
         plan = next(iter(cut_plans(removed, self.layers, info.heads, info.kv_heads)), None)
@@ -73,14 +46,9 @@ class BundledPlan:
         return cut_record(info, name, plan, removed, self.parameters - gone)
 
 
-def _count(config: DecoderConfig) -> int:
-    return sum(math.prod(shape) for shape in config.tensor_shapes().values())
-
-
-def by_layer(heads: Iterable[Head], layers: Iterable[int]) -> Removed:
+def by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
     """The heads that each layer loses."""
-    gone = tuple(heads)
-    return {layer: frozenset(head for at, head in gone if at == layer) for layer in layers}
+    return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
 
 
 def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:

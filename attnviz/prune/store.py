@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,16 @@ _SCHEMA = "attnviz.pruned/1"
 
 
 class PruneStore:
-    """A loaded model as a ``Store``.
+    """What is left of a loaded model without some heads.
 
+    directory: where it is written; None for a plan alone.
+    ids: a text, over which the written model is compared.
+    layers: those that have heads. parameters: of the whole model, tied tensors once.
     Raises UnsupportedError where its heads cannot be removed for good.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, directory: Path | None, ids: tuple[int, ...]) -> None:
+        self._directory, self._ids = directory, ids
         self._stored: torch.dtype | None = None
         if isinstance(model, Bundled):
             # Its files are a Llama checkpoint: what is written of it is one as well.
@@ -73,26 +77,17 @@ class PruneStore:
             assert isinstance(model, TransformersModel)
             self._model = model
         self._projections = find_output_projections(self._model)
+        self.layers = tuple(sorted(self._projections))
+        self.parameters = count_parameters(self._model.model)
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        return tuple(sorted(self._projections))
-
-    @property
-    def parameters(self) -> int:
-        return count_parameters(self._model.model)
-
-    def make(
-        self, heads: Iterable[Head], ids: tuple[int, ...], directory: Path | None
-    ) -> PrunedModel:
-        heads = tuple(heads)
+    def make(self, heads: Collection[Head]) -> PrunedModel:
+        """The model without these heads, planned or written."""
+        model, projections = self._model, self._projections
         removed = by_layer(heads, self.layers)
-        if directory is None:
-            return plan_pruned(self._model, removed, self._projections)
-        difference = difference_from_masked(self._model, heads, ids[:_COMPARED])
-        return write_pruned(
-            self._model, removed, self._projections, directory, difference, self._stored
-        )
+        if self._directory is None:
+            return plan_pruned(model, removed, projections)
+        difference = difference_from_masked(model, heads, self._ids[:_COMPARED])
+        return write_pruned(model, removed, projections, self._directory, difference, self._stored)
 
 
 @torch.inference_mode()
@@ -165,15 +160,15 @@ def write_pruned(
     state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
     off = 0.0
     with whole_directory(directory) as draft:
-        ways = smaller_models(model.model, state, removed, projections, _shape(model))
-        for smaller in ways:
+        for smaller in smaller_models(model.model, state, removed, projections, _shape(model)):
             _fill(draft, model, smaller.shell, smaller.tensors, stored)
             found, allowed = difference(_opened(draft, smaller.shell, model))
             if found <= allowed:  # written so that NaN fails
                 record = _cut_record(model, smaller, removed)
                 return _finished(draft, directory, record, removed, smaller.plan, found)
             off = found
-            _empty(draft)
+            shutil.rmtree(draft)
+            draft.mkdir()
         shell = shell_of(model.model)
         _fill(draft, model, shell, state, stored)
         found, allowed = difference(_opened(draft, shell, model))
@@ -288,8 +283,3 @@ def _finished(
     for file in draft.iterdir():  # safetensors makes its files private
         shutil.copymode(draft / "heads.json", file)
     return replace(record, path=str(directory), difference=difference)
-
-
-def _empty(draft: Path) -> None:
-    shutil.rmtree(draft)
-    draft.mkdir()

@@ -151,7 +151,7 @@ def test_gpt2_is_masked_and_says_that_nothing_got_smaller(
     text, directory = "the cat sat on the mat", str(checkpoint("gpt2"))
     result = run("prune", text, "--model", directory, "--heads", "L0H1,L1H2", "--out", "d", "-q")
     assert result.code == 0, result
-    assert "nothing got smaller" in " ".join(result.out.split())
+    assert "none saved" in " ".join(result.out.split())
     facts = json.loads((tmp_path / "d" / "heads.json").read_text())
     assert (facts["form"], facts["removed"]) == ("masked", {"0": [1], "1": [2]})
     from transformers import AutoModelForCausalLM
@@ -178,11 +178,12 @@ def test_the_screen_names_its_text_and_what_was_done(run: Run) -> None:
     result = run("prune", "--fraction", "0.2", "--width", "100", "--explain", "--save", "s.txt")
     assert result.code == 0, result
     text = " ".join(result.out.split())
-    for words in ("built in: no text was given", "Loss against heads left", "Heads left", "Cost:"):
+    for words in ("Held-out loss · nats per token", "Removed heads", "Step by step", "on the half"):
         assert words in text
+    assert "5 of 24 heads removed: held-out loss ×" in text
     assert "How to read this" in text
     saved = Path("s.txt").read_text()
-    assert "Loss against heads left" in saved
+    assert "Held-out loss" in saved
     assert "\x1b" not in saved
 
 
@@ -280,7 +281,7 @@ def test_a_limit_that_no_removal_meets_writes_nothing(
     document = _document(run, *arguments)
     assert (document["steps"], document["removed"]) == ([], [])
     assert document["parameters_after"] == document["parameters_before"]
-    assert "Nothing removed" in run("prune", *arguments).out
+    assert "No head removed: no head can go" in run("prune", *arguments).out
 
 
 def test_a_file_that_grows_too_large_leaves_nothing(
