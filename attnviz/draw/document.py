@@ -177,8 +177,9 @@ class Cell(NamedTuple):
     """One cell of a grid.
 
     strength: from −1 to 1, how strongly it stands out where there is no colour; NaN is blank.
-    tint: its colour, None for none. text: what is written in it where there is room.
-    letter: what is always written. tip: all that is known of it.
+    tint: its colour; without one it is faint. text: such as a number, where there is room.
+    letter: a label of one to four letters, which is always written and cut where it must be.
+    tip: all that is known of it.
     """
 
     strength: float
@@ -234,6 +235,7 @@ class Maps(NamedTuple):
     small: without tokens, in so many lines and columns of a terminal. rows: of small maps at most
         on a terminal, 0 for all; pages have all. across: how many make a row of a page, 0 for as
         many as there is room for.
+    lines: of a terminal that a full map takes at most, 0 for forty.
     values: write weights into cells. least_cell: the columns of a cell that maps keep on a
         terminal while they stand side by side; crowded: they do so too where they are pooled
         anyway. scale: what the colours mean; None where another part says it, which may be one
@@ -245,6 +247,7 @@ class Maps(NamedTuple):
     small: tuple[int, int] | None = None
     rows: int = 0
     across: int = 0
+    lines: int = 0
     values: bool = False
     least_cell: int = 4
     crowded: bool = False

@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.segment import Segment
 
 from attnviz.draw.blocks import BOLD, DIM, Block, beside, flow, stack, text_line
-from attnviz.draw.maps import pooling, small_map, small_map_cells
+from attnviz.draw.maps import fitted, pooling, small_map
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import label_text
 from attnviz.draw.theme import Theme
@@ -30,17 +30,18 @@ def overview(report: HeadsReport, theme: Theme, width: int, height: int) -> Bloc
     are named once and the trait is a letter at the map's upper right corner. Below stand what a
     cell is, where maps are pooled, and how often each trait occurs.
     """
-    maps, cells = _maps(report, theme, width, height)
-    record = report.record
-    caption = pooling((len(record.queries), len(record.keys)), cells)
-    lines = wrapped([(f"small maps {caption}", False)], width, theme) if caption else []
+    maps, factors = _maps(report, theme, width, height)
+    caption = pooling(factors)
+    lines = (
+        wrapped([(f"small maps {theme.spell(caption)}", False)], width, theme) if caption else []
+    )
     return stack([maps, stack([Block(tuple(lines), width), _labels(report, width, theme)], 0)])
 
 
 def _maps(
     report: HeadsReport, theme: Theme, width: int, height: int
 ) -> tuple[Block, tuple[int, int]]:
-    """The maps, and the cells (query, key) of each."""
+    """The maps, and how many queries and keys a cell of each stands for."""
     if report.sorted_by is not None:
         return _ranking(report, theme, width)
     layers = [list(entries) for _, entries in groupby(report.heads, lambda entry: entry.layer)]
@@ -62,7 +63,7 @@ def _maps(
 
 def _cells(report: HeadsReport, lines: int, columns: int, theme: Theme) -> tuple[int, int]:
     record = report.record
-    return small_map_cells(len(record.queries), len(record.keys), lines, columns, theme)
+    return fitted(len(record.queries), len(record.keys), lines, columns, theme).factors
 
 
 def _named(report: HeadsReport, entry: HeadScores, lines: int, columns: int, theme: Theme) -> Block:

@@ -87,7 +87,8 @@ def _rows(shown: Map, theme: Theme, room: int, values: bool) -> Block:
         note = f"the {len(chosen)} of {len(labels)} tokens with the most weight, in text order"
         weights, labels = weights[:, chosen], tuple(labels[column] for column in chosen)
         lines += [text_line((line, DIM)) for line in at_blanks(note, room)]
-    return heatmap(weights, Axes(names, labels), theme, lines, room, values)
+    drawn = heatmap(weights, Axes(names, labels), theme, room, values)
+    return Block((*lines, *drawn.lines), room)
 
 
 # The strongest pairs -------------------------------------------------------------------------
