@@ -17,7 +17,7 @@ from rich.segment import Segment
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.document import Map, Scale
 from attnviz.draw.drawing import Drawing, Item, Label, Tip, tinted
-from attnviz.draw.labels import fit, token_label, token_labels, visible, width, word_label
+from attnviz.draw.labels import fit, token_labels, visible, width, word_label
 from attnviz.draw.palette import DIVERGING, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
@@ -80,14 +80,14 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
     Such as ``largest increase: Mary (27) +1.20``, ``A[ld]er (20) +0.31``.
     """
-    values = shown.weights[0]
+    values, labels = shown.weights[0], token_labels(shown.keys, encoding)
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
     largest = float(np.nanmax(np.abs(values), initial=0.0))
     ends = [("largest increase" if shown.limit else "highest", order, 1)]
     ends += [("largest decrease", order[::-1], -1)] if shown.limit else []
     for title, places, sign in ends:
         found = [
-            f"{_name(shown.keys, place, encoding)} {_number(float(values[place]), shown)}"
+            f"{_name(shown.keys, labels[place], place, encoding)} {_number(float(values[place]), shown)}"
             for place in places[:_LISTED]
             if sign * values[place] > _LEAST_SHARE * largest
         ]
@@ -239,9 +239,8 @@ def _number(value: float, shown: Map) -> str:
     return f"{value:+.{2 if shown.limit >= 0.5 else 3}f}"
 
 
-def _name(tokens: Tokens, place: int, encoding: str) -> str:
+def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
     """A token and its place, such as ``Mary (27)``; a piece within its word: ``A[ld]er (20)``."""
-    label = token_label(tokens.texts[place], encoding)
     before, after = _rest_of_word(tokens, place)
     if before or after:
         label = visible(f"{before}[{tokens.texts[place].strip()}]{after}", encoding)
