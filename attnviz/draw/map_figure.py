@@ -114,8 +114,10 @@ def _tips(
 def _numbered(tokens: Tokens, index_base: int) -> list[str]:
     """Each token with its place, for a tip."""
     return [
-        f"{cut(token_label(text), _LONGEST_TIP)} ({place + index_base})"
-        for place, text in enumerate(tokens.texts)
+        f"{cut(token_label(text) if special else label, _LONGEST_TIP)} ({place + index_base})"
+        for place, (text, special, label) in enumerate(
+            zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
+        )
     ]
 
 
@@ -193,7 +195,8 @@ _BAR, _THICK = 256.0, 12.0
 
 def scale_figure(scale: Scale) -> Drawing:
     """A colour bar with its ticks and its words."""
-    left = 6.6 * width(scale.words) + 10 if scale.words else 0.0
+    half = [_LETTER * width(text) / 2 for _, text in scale.ticks] or [0.0]
+    left = max(_LETTER * width(scale.words) + 10 if scale.words else 0.0, half[0])
     steps = np.rint(np.linspace(scale.first, scale.last, 128)).astype(np.intp)[None, :]
     items: list[Item] = [
         Label(0, 22, scale.words, "faint"),
@@ -203,5 +206,5 @@ def scale_figure(scale: Scale) -> Drawing:
     items += [
         Label(left + _BAR * place, 38, text, "faint", "middle") for place, text in scale.ticks
     ]
-    across = left + _BAR + 16 + 6.4 * width(scale.after)
+    across = left + _BAR + max(16 + 7 * width(scale.after), half[-1])  # √ is wider than a letter
     return Drawing("colour scale", across, 42, tuple(items))

@@ -10,6 +10,7 @@ from rich.segment import Segment
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import DIM, Block, Line, beside, flow, stack, text_line, widest
+from attnviz.draw.coloured_text import scale_block, text_block
 from attnviz.draw.document import Map, Maps, Words
 from attnviz.draw.heatmap import heatmap, quality, values_fit
 from attnviz.draw.labels import token_labels
@@ -68,9 +69,22 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
         key = legend(theme, room, written)
     if not part.maps:
         return key
+    if part.texts:
+        return _texts(part, theme, room)
     if part.small is not None:
         return stack([title, _small(part, part.small, theme, room), key], gap=0)
     return stack([title, _full(part, theme, room), key])
+
+
+def _texts(part: Maps, theme: Theme, room: int) -> Block:
+    """The texts below each other, each under its title, then what their colours mean."""
+    blocks = [Block(tuple(_lines(part.title, theme, room)), room)]
+    for shown in part.maps:
+        words = [*_lines(shown.words or [(shown.name, True)], theme, room)]
+        blocks.append(Block((*words, *_lines(shown.below, theme, room)), room))
+        blocks.append(text_block(shown, theme, room, part.lines))
+    blocks += [] if part.scale is None else [scale_block(part.scale, theme, room)]
+    return stack(blocks, gap=0)
 
 
 def map_axes(shown: Map, theme: Theme) -> Axes:
