@@ -138,10 +138,10 @@ class _Part(NamedTuple):
 
     character: str
     number: int = 1
-    count: int = 1
+    of: int = 1
 
     def __str__(self) -> str:
-        return self.character + f" {self.number}/{self.count}" * (self.count > 1)
+        return self.character + f" {self.number}/{self.of}" * (self.of > 1)
 
 
 def _parts(texts: Sequence[str]) -> list[list[_Part]]:
@@ -171,7 +171,7 @@ def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     """The tokens one by one as (first, behind the last), those of one character together."""
     start = 0
     for place, parts in enumerate(_parts(texts), start=1):
-        if not parts or parts[-1].number == parts[-1].count:
+        if not parts or parts[-1].number == parts[-1].of:
             yield start, place
             start = place
 
