@@ -9,7 +9,7 @@ from typing import NamedTuple
 from attnviz.draw.document import Words
 from attnviz.draw.labels import token_labels
 from attnviz.draw.provenance import shape_words, share, size_words
-from attnviz.heads.links import LONGEST, Link, link_names, strongest_links, word_links
+from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
 from attnviz.measures.registry import UNLABELLED
@@ -183,7 +183,8 @@ def _of_heads(report: HeadsReport, view: View) -> str:
     said = f"{report.name(*place)}: {what.said} {share(what.score)}"
     if place in report.sinks and what.said != "sink":
         said += f", sink weight {share(report.sinks[place])}"
-    links = [each for each in strongest_links(report, 2 * _NAMED, view.sink) if each[:2] == place]
+    links = head_links(report, *place, len(first.scores), view.sink)
+    links = [each for each in links if each.query != each.key or report.record.kind == "cross"]
     said += f"; strongest link {_link(report, links[0])}." if links else "."
     others = len(report.heads) - 1
     return said + (f" {others} more." if others else "")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels, width
+from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import share
 from attnviz.heads.finding import counts, described
@@ -43,7 +44,6 @@ _SHORT_TEXT = 40
 _CELL, _FULL_CELL = 5, 9
 _MOST_MAPS = 4
 _LEAST_LINKS, _MOST_LINKS = 5, 14
-_LEAST_THUMBNAIL = 8
 _LEAST_TEXT = 4
 _LISTED = 10
 
@@ -55,9 +55,10 @@ def first_groups(found: HeadsComparison, view: View, columns: int, lines: int) -
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
-        table = pair_table(report.name, pair._replace(links=pair.links[:_LISTED]), least=3)
-        more = len(pair.links) - _LISTED
-        return [doc.Group([table._replace(more=f"{more} more: --full" if more > 0 else "")])]
+        table = pair_table(report.name, pair, least=3)
+        most = min(_LISTED, lines - 4)
+        hidden = max(len(table.rows) - most, 0)
+        return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
         return _word(report, view, columns, lines)
     if view.top is not None:
@@ -83,7 +84,7 @@ def _overview(report: HeadsReport, view: View, columns: int, lines: int) -> Grou
     half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
     heads = {entry.head for entry in report.heads}
     if report.sorted_by is not None:
-        left: list[doc.Part] = [_ranking(report, report.sorted_by)]
+        left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
         return [_halves(columns, left, _examples(report, view, half, lines))]
     if report.selected:
         links = _links(report, view, lines)
@@ -158,13 +159,14 @@ def _repeats(report: HeadsReport) -> bool:
 def _links(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
     note = "" if _repeats(report) else "induction: not testable, nothing repeats"
     count = min(max(lines - 1 - bool(note), 2), _MOST_LINKS)
-    links = strongest_links(report, count, view.sink)
+    a_head = -(-count // len(report.heads)) if report.selected else 2
+    links = strongest_links(report, count, view.sink, max(a_head, 2))
     if not links:
         return [doc.Note(note)] if note else []
     return [links_table(report, links, "strongest links", view.sink)._replace(more=note)]
 
 
-def _ranking(report: HeadsReport, measure: str) -> doc.Table:
+def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
     values = [entry.scores[measure] for entry in report.heads]
     top = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
     rows = [
@@ -180,7 +182,7 @@ def _ranking(report: HeadsReport, measure: str) -> doc.Table:
     ]
     names = ("", measure.replace("_", " "), "")
     columns = [doc.Column(name, right=bool(place % 2)) for place, name in enumerate(names)]
-    return doc.Table(columns, rows, least=3)
+    return doc.Table(columns, rows[:most], least=3, hidden=max(len(rows) - most, 0))
 
 
 # Examples ------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ def _examples(report: HeadsReport, view: View, room: int, lines: int) -> list[do
         count = min(beside * ((lines + 1) // (tall + 1)), _MOST_MAPS, len(places))
         if count and across <= max(room, 2 * keys + 10):
             return [_maps(report, places[:count], view)]
-    return _texts(report, view, lines)
+    return _texts(report, view, room, lines)
 
 
 def _distinctive(report: HeadsReport) -> list[tuple[int, int]]:
@@ -230,24 +232,20 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})
     heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
-    tall = (queries + 1) // 2
-    fits = heads * (max(keys, _FULL_CELL + 4) + 2) <= room and len(layers) * (tall + 2) <= lines
-    if not fits or not _LEAST_THUMBNAIL <= min(queries, keys) <= max(queries, keys) <= _SHORT_TEXT:
+    size = thumbnails_fit(max(queries, keys), len(layers), heads, lines, room)
+    if size is None or heads * len(layers) > len(report.heads):
         return []
-    rows: list[doc.Part] = []
-    for layer in layers:
-        places = [(layer, each.head) for each in report.heads if each.layer == layer]
-        maps = []
-        for place, shown in zip(places, _maps(report, places, View()).maps, strict=True):
-            what = described(report, report.scores(*place))
-            title = f"{shown.name} {what.short} {share(what.score)}"
-            maps.append(shown._replace(words=[(title, what.finding)]))
-        rows.append(doc.Maps(maps, small=(tall, max(keys, _FULL_CELL + 4)), scale=None))
-    return rows
+    maps = []
+    places = [(entry.layer, entry.head) for entry in report.heads]
+    for place, shown in zip(places, _maps(report, places, View()).maps, strict=True):
+        what = described(report, report.scores(*place))
+        title = f"{shown.name} {what.short} {share(what.score)}"
+        maps.append(shown._replace(words=[(title, what.finding)]))
+    return [doc.Maps(maps, small=size, across=heads, scale=None)]
 
 
 def _texts(
-    report: HeadsReport, view: View, lines: int, chosen: Word | None = None
+    report: HeadsReport, view: View, room: int, lines: int, chosen: Word | None = None
 ) -> list[doc.Part]:
     """The text coloured by what one token attends to: mean of the heads, and the clearest head."""
     if lines < _LEAST_TEXT:
@@ -265,12 +263,11 @@ def _texts(
     best = int(peaks.argmax())
     names = [report.name(layer, head) for layer, head, _ in report.record]
     token = named_word(report.record.queries, word)
-    rows = [(f"mean of {len(names)} heads", np.nan_to_num(weights, nan=0.0).mean(0))]
-    rows[0][1][np.isnan(weights).all(0)] = np.nan
-    if len(names) > 1 and lines >= 2 * _LEAST_TEXT:
-        rows.insert(0, (names[best], weights[best]))
-    elif len(names) == 1:
-        rows = [(names[0], weights[0])]
+    mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
+    rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
+    letters = sum(map(len, report.record.keys.texts))
+    if len(names) == 1 or lines > 2 * _LEAST_TEXT + 4 * letters // room:
+        rows.append((names[best], weights[best]))
     said = sink_words(report.record, view.sink)
     title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
     maps = [_text(report, name, values) for name, values in rows]
@@ -289,15 +286,23 @@ def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.M
 
 
 def _last_word(report: HeadsReport) -> Word:
-    """The last token that is neither special nor punctuation; else the last of all."""
+    """The last word that is neither special nor punctuation; else the last token."""
     tokens = report.record.queries
+    blanks = any(text.startswith(" ") for text in tokens.texts)
     places = [
         place
         for place, (text, special) in enumerate(zip(tokens.texts, tokens.special, strict=True))
         if not special and not is_punctuation(text)
     ]
-    place = places[-1] if places else len(tokens) - 1
-    return Word(range(place, place + 1))
+    first = last = places[-1] if places else len(tokens) - 1
+    while first - 1 in places and _goes_on(tokens.texts[first], blanks):
+        first -= 1
+    return Word(range(first, last + 1))
+
+
+def _goes_on(text: str, blanks: bool) -> bool:
+    """Whether a token continues the word before it; blanks: whether tokens show theirs."""
+    return text.startswith("##") or (blanks and not text.startswith(" "))
 
 
 # One word, several runs ----------------------------------------------------------------------
@@ -314,7 +319,7 @@ def _word(report: HeadsReport, view: View, columns: int, lines: int) -> Groups:
     groups = [_halves(columns, tables[:1], tables[1:])]
     rest = lines - max((len(table.rows) for table in tables), default=0) - 2
     if word[0] is not None:
-        groups.append(doc.Group(_texts(report, view, rest, word[0]), yields=1))
+        groups.append(doc.Group(_texts(report, view, columns, rest, word[0]), yields=1))
     return groups
 
 
@@ -330,14 +335,11 @@ def _runs(found: HeadsComparison, lines: int) -> Groups:
     tallest = max(len(report.record.queries) for report in found.reports) + 4
     groups = []
     for number, place in enumerate(places[: max(lines // tallest, 1)]):
-        parts = []
+        maps = []
         for index in found.kept_by(*place):
-            report = found.reports[index]
-            drawn = _maps(report, [place], View())
-            words = _run_words(found, index)
-            shown = drawn.maps[0]
-            parts.append(drawn._replace(maps=[shown._replace(words=[*shown.words, *words])]))
-        groups.append(doc.Group(parts, beside=doc.Beside(0, _GAP), yields=number))
+            (shown,) = _maps(found.reports[index], [place], View()).maps
+            maps.append(shown._replace(words=[*shown.words, *_run_words(found, index)]))
+        groups.append(doc.Group([doc.Maps(maps, scale=None)], yields=number))
     return groups
 
 

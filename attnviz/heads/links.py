@@ -54,16 +54,18 @@ def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
     return found
 
 
-def strongest_links(report: HeadsReport, count: int, sink: bool = False) -> list[Link]:
+def strongest_links(
+    report: HeadsReport, count: int, sink: bool = False, each: int = _A_HEAD
+) -> list[Link]:
     """The ``count`` strongest links of all heads, strongest first.
 
-    Each pair of tokens stands once, with the head that links it most, each head at most twice.
+    Each pair of tokens stands once, with the head that links it most; at most ``each`` of a head.
     """
     allowed = linking(report.record, sink)
     found = [
         Link(layer, head, *place)
         for layer, head, weights in report.record
-        for place in _largest(np.where(allowed, weights, 0), _A_HEAD + 1)
+        for place in _largest(np.where(allowed, weights, 0), 2 * each)
     ]
     kept: list[Link] = []
     pairs: set[tuple[int, int]] = set()
@@ -71,7 +73,7 @@ def strongest_links(report: HeadsReport, count: int, sink: bool = False) -> list
     for link in sorted(found, key=lambda link: -link.weight):
         if len(kept) == count:
             break
-        if heads[link[:2]] < _A_HEAD and link[2:4] not in pairs:
+        if heads[link[:2]] < each and link[2:4] not in pairs:
             kept.append(link)
             pairs.add(link[2:4])
             heads[link[:2]] += 1

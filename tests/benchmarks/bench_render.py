@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.heatmap import dense_map
+from attnviz.draw.heatmap import heatmap
 from attnviz.draw.maps import pool
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.theme import Theme
