@@ -82,14 +82,14 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
     """
     values, labels = shown.weights[0], token_labels(shown.keys, encoding)
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
-    largest = float(np.nanmax(np.abs(values), initial=0.0))
+    least = _LEAST_SHARE * float(np.nanmax(np.abs(values), initial=0.0))
     ends = [("largest increase" if shown.limit else "highest", order, 1)]
     ends += [("largest decrease", order[::-1], -1)] if shown.limit else []
     for title, places, sign in ends:
+        named = [place for place in places[:_LISTED] if sign * values[place] > least]
         found = [
-            f"{_name(shown.keys, labels[place], place, encoding)} {_number(float(values[place]), shown)}"
-            for place in places[:_LISTED]
-            if sign * values[place] > _LEAST_SHARE * largest
+            f"{_name(shown.keys, labels[place], place, encoding)} {_number(values[place], shown)}"
+            for place in named
         ]
         if found:
             yield [f"{title}: {found[0]}", *found[1:]]
