@@ -291,27 +291,11 @@ def _report(runs: Sequence[_Run], view: Views, output: shared.Output) -> _Report
     ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
     if len(ways) < len(reports):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
-    hints = () if output.quiet else _hints(reports, view, output.explain)
-    sink = bool(view.sink)
+    sink, hints = bool(view.sink), not output.quiet
     return _Report(
         compare_heads(reports),
         View(view.values, view.top, words, pairs, sink, output.explain, hints),
     )
-
-
-def _hints(reports: Sequence[HeadsReport], view: Views, explained: bool) -> tuple[str, ...]:
-    """What to try next."""
-    report = reports[0]
-    reading = () if explained else ("--explain: how to read this",)
-    name = report.name(*report.notable[0])
-    if len(reports) > 1:
-        return (f"--head {name} compares one head", *reading)
-    if view.pair is not None or view.token is not None or view.top is not None:
-        return (f"--head {name} draws one head", *reading)
-    listed = ("--token WORD", "--pair WORD WORD")
-    if report.selected:
-        return (*listed, "--values writes the weights", *reading)
-    return (f"--head {name} draws one head", *listed, "--save x.html", *reading)
 
 
 class _Report(NamedTuple):

@@ -11,7 +11,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.provenance import label_text, model_words, share, size_words
 from attnviz.draw.values import json_number
 from attnviz.heads.finding import finding, heading
-from attnviz.heads.first import first_groups, label_grid
+from attnviz.heads.first import distinctive, first_groups, label_grid
 from attnviz.heads.links import links_table, pairs_table, strongest_links, word_links, word_maps
 from attnviz.heads.pair import pair_table
 from attnviz.heads.report import HeadsComparison, View
@@ -56,12 +56,24 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
         name[:1].upper() + name[1:],
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
-        [doc.Facts([(hint, False) for hint in view.hints], tone="faint")] if view.hints else (),
+        [doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
         heading(found, shared),
         found.first.text,
         finding(found, view),
         partial(first_groups, found, view),
     )
+
+
+def _hints(found: HeadsComparison, view: View) -> doc.Words:
+    """What to try next."""
+    report = found.first
+    name = report.name(*distinctive(report)[-1 if report.selected else 0])
+    words = [f"--head {name} compares one head" if len(found.reports) > 1 else f"--head {name}"]
+    if not (view.words or view.pairs):
+        words += ["--token WORD", "--pair WORD WORD"]
+    words += [] if view.values else ["--values"]
+    words += [] if view.explain else ["--explain"]
+    return [(word, False) for word in words]
 
 
 def _provenance(

@@ -20,6 +20,7 @@ _LONGEST = 158
 """Letters of two lines of 80 columns."""
 
 _FEW_TOKENS = 8
+_LONGEST_NAME = 30
 _NAMED = 4
 _EVEN = 0.6
 _SOURCES = {"card": " on its card", "patterns": " by attnviz patterns", "text": " on this text"}
@@ -77,10 +78,15 @@ def counts(report: HeadsReport) -> list[Count]:
 def heading(found: HeadsComparison, names: Sequence[str]) -> Words:
     """Which model, which of its attention and how much text, in one line."""
     info = found.first.record.model
-    words: list[tuple[str, bool]] = [(info.name, True)]
+    words: list[tuple[str, bool]] = [(_short(info.name), True)]
     words += [] if info.is_array else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
     return [*words, *((word, False) for word in (*names, *sizes))]
+
+
+def _short(name: str) -> str:
+    """A model's name; of a long path its end."""
+    return name if len(name) <= _LONGEST_NAME else "…/" + name.rstrip("/").rpartition("/")[2]
 
 
 def finding(found: HeadsComparison, view: View) -> str:
@@ -168,13 +174,13 @@ def _of_word(report: HeadsReport, view: View) -> str:
 
 
 def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
-    said = [
-        f"{pair.names[each.direction]}: {report.name(each.layer, each.head)} {share(each.weight)}, "
-        f"chance {share(each.chance)} ({round(each.reached * pair.draws)} of {pair.draws} shuffled "
-        "texts reach it)"
-        for each in pair.links[:1]
-    ]
-    return f"{said[0]}."
+    best = pair.links[0]
+    beyond = sum(not each.reached for each in pair.links)
+    return (
+        f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
+        f"in shuffled texts {share(best.chance)} on average. {beyond} of {len(pair.links)} are "
+        f"reached by none of {pair.draws} ({len(pair.links) / (pair.draws + 1):.0f} by chance)."
+    )
 
 
 def _of_heads(report: HeadsReport, view: View) -> str:

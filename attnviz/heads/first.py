@@ -36,13 +36,14 @@ from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import Word
 from attnviz.records import HeadScores, HeadsReport, Tokens
 
-_GAP = 3
+_GAP = 2
 _LEAST_BESIDE = 72
 _SHORT_TEXT = 40
 """The longest text in tokens of which maps are shown; a longer one is shown as a text."""
 
 _CELL, _FULL_CELL = 5, 9
-_MOST_MAPS = 4
+_MOST_MAPS = 6
+_LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
 _LEAST_TEXT = 4
 _LISTED = 10
@@ -192,25 +193,27 @@ def _examples(report: HeadsReport, view: View, room: int, lines: int) -> list[do
     """Maps of the most distinctive heads, as many as there is room for; of a long text the text."""
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
-    places = _distinctive(report)
+    places = distinctive(report)
     if max(queries, keys) <= _SHORT_TEXT and places:
         labels = max(map(width, token_labels(record.keys)))
-        across = (2 * keys if record.causal else 4 * keys) + min(labels, 12) + 2
-        tall = queries + (1 if record.causal else 3)
-        beside = max((room + _GAP) // (across + _GAP), 1)
-        count = min(beside * ((lines + 1) // (tall + 1)), _MOST_MAPS, len(places))
-        if count and across <= max(room, 2 * keys + 10):
-            return [_maps(report, places[:count], view)]
+        least = 2 * keys + min(labels, _LONGEST_LABEL) + 1
+        wide = least if record.causal else least + 2 * keys
+        tall = queries + (1 if record.causal else 2)
+        beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
+        down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
+        if down and least <= room:
+            return [_maps(report, places[: beside * down], view)]
     return _texts(report, view, room, lines)
 
 
-def _distinctive(report: HeadsReport) -> list[tuple[int, int]]:
-    """Heads that do not rest on the sink first; chosen or sorted ones in their order."""
+def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
+    """Heads with a label first, then those with the strongest links; chosen or sorted ones as is."""
     order = [(entry.layer, entry.head) for entry in report.heads]
     if report.selected or report.sorted_by is not None:
         return order
-    order = [*dict.fromkeys([*report.notable, *order])]
-    return sorted(order, key=lambda place: report.rests(*place))
+    named = [place for place in report.notable if report.scores(*place).label.is_finding]
+    linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
+    return [*dict.fromkeys([*named, *linking, *order])]
 
 
 def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: View) -> doc.Maps:

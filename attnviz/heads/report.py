@@ -177,7 +177,7 @@ class View(NamedTuple):
     pairs: for each run the heads that link two words; none where that was not asked.
     sink: whether links with the attention sink are listed as well.
     explain: add a reading for newcomers.
-    hints: what to try next.
+    hints: say what to try next.
     """
 
     values: bool = False
@@ -186,4 +186,4 @@ class View(NamedTuple):
     pairs: Sequence[PairLinks] = ()
     sink: bool = False
     explain: bool = False
-    hints: Sequence[str] = ()
+    hints: bool = False
