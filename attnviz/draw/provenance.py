@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, ModelInfo
 
 
@@ -16,11 +18,13 @@ def share(value: float) -> str:
 
 
 def label_text(label: HeadLabel, room: int) -> str:
-    """A label and its score, the label by its letter where the name does not fit."""
-    if label is NO_LABEL:
-        return label.name if len(label.name) <= room else label.letter
-    full = f"{label.name} {share(label.score)}"
-    return full if len(full) <= room else f"{label.letter} {share(label.score)}"
+    """A label and its score, the label by its short form where the name does not fit.
+
+    Without a score where this text has none of it, or there is room for no more.
+    """
+    value = "" if isnan(label.score) else f" {share(label.score)}"
+    texts = label.said + value, label.short + value
+    return next((text for text in texts if len(text) <= room), label.short)
 
 
 def sinks(scores: HeadScores) -> bool:

@@ -213,6 +213,7 @@ def _reports(
 ) -> list[HeadsReport]:
     """One report for each run; a model is loaded again only where it is another."""
     from attnviz.engine.capture import capture_text
+    from attnviz.engine.known_labels import known_labels
     from attnviz.heads.report import heads_report
     from attnviz.models.resolve import load
 
@@ -224,7 +225,11 @@ def _reports(
             loaded = options
         record, selected = capture_text(model, text, choice)
         order = choice.index_base, view.sort, view.reverse
-        reports.append(heads_report(record, selected, *order, text=text, target=choice.target))
+        known = known_labels(model, record.kind)
+        report = heads_report(
+            record, selected, *order, text=text, target=choice.target, known=known
+        )
+        reports.append(report)
     return reports
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
 from attnviz.draw.scale import visible_cells
-from attnviz.draw.values import json_number, model_facts, shortest
+from attnviz.draw.values import label_facts, model_facts, shortest
 from attnviz.heads.report import HeadsComparison
 from attnviz.records import HeadScores, HeadsReport
 
@@ -100,11 +100,7 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
         "kv_head": scores.head if group is None else group,
         "entropy": scores.scores.get("entropy"),
         **{name: value for name, value in scores.scores.items() if name != "entropy"},
-        "trait": {
-            "name": scores.label.name,
-            "score": json_number(scores.label.score),
-            "base_rate": json_number(scores.label.base_rate),
-        },
+        "trait": label_facts(scores.label),
     }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
+from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.words import joined, word_spans
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
@@ -30,15 +31,17 @@ def heads_report(
     *,
     text: str = "",
     target: str | None = None,
+    known: KnownLabels | None = None,
 ) -> HeadsReport:
     """The scores of the record's heads, by the measure ``sort`` or as they come.
 
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
     text, target: as they were given; a decoder's text that the model wrote is found by itself.
+    known: labels of the model's heads that were measured before.
 
     Raises UsageError for an order that this text or model does not have.
     """
-    heads = head_scores(record)
+    heads = head_scores(record, known)
     if sort is not None:
         heads = _sorted(heads, sort, smallest_first)
     ranked = [(entry.layer, entry.head) for entry in heads[:_NOTABLE]]
