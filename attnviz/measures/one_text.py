@@ -97,16 +97,11 @@ class _Text:
             gained = strength(scores[name], self._uniform[name], float(one.control[place]))
             if gained is not None and gained >= THRESHOLD:
                 reached[name] = gained
-        if not reached:
-            return None
-        clear = clear_deviations(self._trials)
-        return strongest(
-            {
-                name: value
-                for name, value in reached.items()
-                if found[name].deviations[place] >= clear
-            }
-        )
+        if reached:
+            least = clear_deviations(self._trials)
+            clear = [name for name in reached if found[name].deviations[place] >= least]
+            return strongest({name: reached[name] for name in clear})
+        return None
 
     def _described(self, scores: Scores) -> HeadLabel:
         """Of a head without a name: where it rests, or how its attention is spread."""

@@ -190,7 +190,7 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
 
     Where the user's cache cannot be written that is told, and nothing else happens.
     """
-    from math import nan
+    import math
 
     from attnviz.draw.whole_file import whole_file
     from attnviz.engine.known_labels import label_file, labels_json

@@ -39,7 +39,7 @@ def test_what_is_kept_is_read_again(checkpoint: Any, cache: Path) -> None:
     assert keep(model).parent == cache
     found = known_labels(model, "self")
     assert found is not None
-    assert (found.source, found.heads[0, 0]) == LABELS[:1] + (KnownLabel("previous", 0.75),)
+    assert (found.source, found.heads[0, 0]) == ("patterns", KnownLabel("previous", 0.75))
     assert found.heads[1, 2].name is None
 
 
