@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -190,8 +191,6 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
 
     Where the user's cache cannot be written that is told, and nothing else happens.
     """
-    import math
-
     from attnviz.draw.whole_file import whole_file
     from attnviz.engine.known_labels import label_file, labels_json
     from attnviz.measures.labels import KnownLabel, KnownLabels
@@ -201,7 +200,7 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
         return
     labels = {
         (entry.layer, entry.head): KnownLabel(
-            entry.label, nan if entry.score is None else entry.score
+            entry.label, math.nan if entry.score is None else entry.score
         )
         for entry in report.heads
     }
