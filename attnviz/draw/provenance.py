@@ -20,11 +20,13 @@ def share(value: float) -> str:
 
 
 def label_text(label: HeadLabel, room: int) -> str:
-    """A label and its score, the label in short where its name does not fit."""
-    if label is NO_LABEL:
-        return label.name if len(label.name) <= room else label.letter
-    full = f"{label.said} {share(label.score)}"
-    return full if len(full) <= room else f"{label.short} {share(label.score)}"
+    """A label and its score, the label by its short form where the name does not fit.
+
+    Without a score where this text has none of it, or there is room for no more.
+    """
+    value = "" if math.isnan(label.score) else f" {share(label.score)}"
+    texts = label.said + value, label.short + value
+    return next((text for text in texts if len(text) <= room), label.short)
 
 
 def label_words(scores: HeadScores) -> list[str]:

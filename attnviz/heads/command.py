@@ -241,6 +241,7 @@ def _runs(
 ) -> list[_Run]:
     """One for each variant; a model is loaded again only where it is another."""
     from attnviz.engine.capture import capture_text
+    from attnviz.engine.known_labels import known_labels
     from attnviz.heads.report import heads_report
     from attnviz.models.resolve import load
 
@@ -259,6 +260,7 @@ def _runs(
             text=text,
             target=choice.target,
             sink=view.sink is not False,
+            known=known_labels(model, record.kind),
         )
         runs.append(_Run(report, pair))
     return runs

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
 from attnviz.draw.scale import visible_cells
-from attnviz.draw.values import json_number, model_facts, shortest
+from attnviz.draw.values import json_number, label_facts, model_facts, shortest
 from attnviz.heads.links import word_links
 from attnviz.heads.pair import SEED, PairLinks
 from attnviz.heads.report import HeadsComparison, View
@@ -112,13 +112,7 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
         "sink_weight": report.sinks.get((scores.layer, scores.head)),
         "entropy": scores.scores.get("entropy"),
         **{name: value for name, value in scores.scores.items() if name != "entropy"},
-        "trait": {
-            "name": scores.label.name,
-            "score": json_number(scores.label.score),
-            "base_rate": json_number(scores.label.base_rate),
-            "source": scores.label.source,
-            "events": scores.label.events,
-        },
+        "trait": label_facts(scores.label),
     }
 
 

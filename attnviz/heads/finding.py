@@ -12,6 +12,7 @@ from attnviz.draw.provenance import shape_words, share, size_words
 from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
+from attnviz.measures.labels import SINK
 from attnviz.measures.registry import UNLABELLED
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsReport
@@ -42,10 +43,10 @@ class Described(NamedTuple):
 def described(report: HeadsReport, entry: HeadScores) -> Described:
     """A head by its label where there is evidence for one; else by what it does on this text."""
     label, place = entry.label, (entry.layer, entry.head)
-    if label.is_finding:
+    if label.is_finding and label.name != SINK:
         return Described(label.said, label.short, label.score, True)
-    if report.rests(*place):
-        return Described("sink", "sink", report.sinks[place], False)
+    if report.rests(*place) or label.name == SINK:
+        return Described("sink", "sink", report.sinks.get(place, label.score), False)
     even, peak = entry.scores.get("normalised_entropy"), entry.scores.get("confidence")
     if entry.scores.get("entropy") is None:
         return Described(label.said, label.short, label.score, False)
@@ -60,6 +61,12 @@ class Count(NamedTuple):
     what: Described
     heads: int
     best: str
+
+
+def best_of(count: Count) -> str:
+    """The name and the score of the clearest head; the name where this text shows no score."""
+    score = count.what.score
+    return count.best if math.isnan(score) else f"{count.best} {share(score)}"
 
 
 def counts(report: HeadsReport) -> list[Count]:
@@ -132,7 +139,7 @@ def _of_labels(report: HeadsReport) -> str:
     sources = {entry.label.source for entry in report.heads if entry.label.is_finding}
     source = "".join(_SOURCES[each] for each in _SOURCES if each in sources)
     ways: tuple[Callable[[Count], str], ...] = (
-        lambda each: f"{each.heads} {each.what.said} (best {each.best} {share(each.what.score)})",
+        lambda each: f"{each.heads} {each.what.said} (best {best_of(each)})",
         lambda each: f"{each.heads} {each.what.said}",
     )
     for most in (len(named), _NAMED, 2):

@@ -17,7 +17,7 @@ from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import share
-from attnviz.heads.finding import counts, described
+from attnviz.heads.finding import best_of, counts, described
 from attnviz.heads.links import (
     attention_from,
     links_table,
@@ -125,20 +125,21 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
 def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
     what = described(report, entry)
     tip = f"{report.name(entry.layer, entry.head)} · {' · '.join(score_words(report, entry))}"
+    score = "" if math.isnan(what.score) else share(what.score)
     if not what.finding:
-        return doc.Cell(0.0, None, share(what.score), what.short, tip)
+        return doc.Cell(0.0, None, score, what.short, tip)
     label = entry.label
     strength = label.measured if math.isnan(label.score) else label.score
     strength = 1.0 if math.isnan(strength) else strength
     tint = Tint(round(strength * (STEPS - 1)), shades(label_named(label.name).colour))
-    return doc.Cell(strength, tint, share(what.score), what.short, tip)
+    return doc.Cell(strength, tint, score, what.short, tip)
 
 
 def _lists(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
     """How many heads are called what, and the strongest links, in so many lines."""
     rows = [
         doc.Row(
-            [each.what.said, str(each.heads), f"{each.best} {share(each.what.score)}"],
+            [each.what.said, str(each.heads), best_of(each)],
             tone="plain" if each.what.finding else "faint",
         )
         for each in counts(report)
@@ -207,7 +208,7 @@ def _examples(report: HeadsReport, view: View, room: int, lines: int) -> list[do
 
 
 def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
-    """Heads with a label first, then those with the strongest links; chosen or sorted ones as is."""
+    """Heads with a label, then those with the strongest links; chosen or sorted ones as they are."""
     order = [(entry.layer, entry.head) for entry in report.heads]
     if report.selected or report.sorted_by is not None:
         return order

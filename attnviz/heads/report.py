@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
 from attnviz.heads.pair import PairLinks
+from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.words import WordPlaces, joined
@@ -32,6 +33,7 @@ def heads_report(
     text: str = "",
     target: str | None = None,
     sink: bool = True,
+    known: KnownLabels | None = None,
 ) -> HeadsReport:
     """The scores of the record's heads, by the measure ``sort`` or as they come.
 
@@ -39,10 +41,11 @@ def heads_report(
     text, target: as they were given; a decoder's text that the model wrote is found by itself.
     sink: False leaves the attention sink out of the weights that are kept; scores are always those
         of the model's own.
+    known: labels of the model's heads that were measured before.
 
     Raises UsageError for an order that this text or model does not have.
     """
-    heads = head_scores(record)
+    heads = head_scores(record, known)
     sinks = _sinks(record)
     if sort is not None:
         heads = _sorted(heads, sort, smallest_first)
