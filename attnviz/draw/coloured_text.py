@@ -129,6 +129,7 @@ def scale_block(scale: Scale, theme: Theme, room: int) -> Block:
 def _pieces(shown: Map, theme: Theme, room: int) -> list[Piece]:
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
+    blanks = any(text.startswith(" ") for text in tokens.texts)
     pieces: list[Piece] = []
     for first, last in whole_characters(tokens.texts):
         values = shown.weights[0, first:last]
@@ -139,9 +140,16 @@ def _pieces(shown: Map, theme: Theme, room: int) -> list[Piece]:
             label = word_label(tokens.texts[first:last], theme.encoding)
         label = fit(label, room - 1, theme.ellipsis) if width(label) >= room else label
         beside_special = tokens.special[first] or (first > 0 and tokens.special[first - 1])
-        apart = beside_special or (text.startswith(" ") and text.strip(" ") != "")
+        apart = beside_special or _begins_a_word(text, blanks)
         pieces.append(Piece(" " if apart and first else "", label, first, value))
     return pieces
+
+
+def _begins_a_word(text: str, blanks: bool) -> bool:
+    """Whether a blank stands before a token; blanks: whether the tokenizer shows its blanks."""
+    if blanks:
+        return text.startswith(" ") and text.strip(" ") != ""
+    return not text.startswith("##") and any(map(str.isalnum, text))
 
 
 def _rows(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:
