@@ -57,7 +57,7 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
         [doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
-        heading(found, shared),
+        heading(found, [*shared, *_left_out(found.first)]),
         found.first.text,
         finding(found, view),
         partial(first_groups, found, view),
@@ -84,9 +84,7 @@ def _provenance(
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
     seed = [] if info.seed is None else [f"seed {info.seed}"]
-    words = [*shared, *sizes[:alike], *seed]
-    if not found.first.sink:
-        words.append(f"without the sink, rows rescaled{_blank_rows(found.first)}")
+    words = [*shared, *sizes[:alike], *seed, *_left_out(found.first)]
     parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
     if found.first.text or not info.is_array:
         parts.append(doc.Quote("text", found.first.text))
@@ -102,11 +100,14 @@ def _provenance(
     return parts
 
 
-def _blank_rows(report: HeadsReport) -> str:
-    """How many rows have nothing left without the sink."""
-    whole = [np.isnan(weights).all(-1) for _, _, weights in report.record]
-    blank = int(sum(rows.sum() for rows in whole))
-    return f" ({blank} of {sum(map(len, whole))} rows have nothing left)" if blank else ""
+def _left_out(report: HeadsReport) -> list[str]:
+    """That the sink was left out, and how many rows have nothing left without it."""
+    if report.sink:
+        return []
+    rows = [np.isnan(weights).all(-1) for _, _, weights in report.record]
+    blank = int(sum(each.sum() for each in rows))
+    left = f" ({blank:,} of {sum(map(len, rows)):,} rows: nothing left)" if blank else ""
+    return [f"sink left out, rows rescaled{left}"]
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:

@@ -24,7 +24,7 @@ _FEW_TOKENS = 8
 _LONGEST_NAME = 30
 _NAMED = 4
 _EVEN = 0.6
-_SOURCES = {"card": " on its card", "patterns": " by attnviz patterns", "text": " on this text"}
+_SOURCES = {"card": " (model card)", "patterns": " (attnviz patterns)", "text": " (this text)"}
 
 
 class Described(NamedTuple):
@@ -60,21 +60,25 @@ class Count(NamedTuple):
 
     what: Described
     heads: int
-    best: str
+    place: tuple[int, int]
 
 
-def best_of(count: Count) -> str:
-    """The name and the score of the clearest head; the name where this text shows no score."""
-    score = count.what.score
-    return count.best if math.isnan(score) else f"{count.best} {share(score)}"
+def scored(name: str, score: float) -> str:
+    """A name and its score; the name where this text shows none."""
+    return name if math.isnan(score) else f"{name} {share(score)}"
+
+
+def best_of(report: HeadsReport, count: Count) -> str:
+    """The clearest head and its score."""
+    return scored(report.name(*count.place), count.what.score)
 
 
 def counts(report: HeadsReport) -> list[Count]:
     """The heads by what they are called: labels first, then descriptions, most heads first."""
-    found: dict[str, list[tuple[Described, str]]] = {}
+    found: dict[str, list[tuple[Described, tuple[int, int]]]] = {}
     for entry in report.heads:
         what = described(report, entry)
-        found.setdefault(what.said, []).append((what, report.name(entry.layer, entry.head)))
+        found.setdefault(what.said, []).append((what, (entry.layer, entry.head)))
     counted = []
     for same in found.values():
         best = max(same, key=lambda each: -1.0 if math.isnan(each[0].score) else each[0].score)
@@ -93,7 +97,9 @@ def heading(found: HeadsComparison, names: Sequence[str]) -> Words:
 
 def _short(name: str) -> str:
     """A model's name; of a long path its end."""
-    return name if len(name) <= _LONGEST_NAME else "…/" + name.rstrip("/").rpartition("/")[2]
+    parts = name.rstrip("/").split("/")
+    ends = (name, "…/" + "/".join(parts[-2:]), "…/" + parts[-1])
+    return next((end for end in ends if len(end) <= _LONGEST_NAME), ends[-1])
 
 
 def finding(found: HeadsComparison, view: View) -> str:
@@ -139,12 +145,13 @@ def _of_labels(report: HeadsReport) -> str:
     sources = {entry.label.source for entry in report.heads if entry.label.is_finding}
     source = "".join(_SOURCES[each] for each in _SOURCES if each in sources)
     ways: tuple[Callable[[Count], str], ...] = (
-        lambda each: f"{each.heads} {each.what.said} (best {best_of(each)})",
+        lambda each: f"{each.heads} {each.what.said} (best {best_of(report, each)})",
         lambda each: f"{each.heads} {each.what.said}",
     )
     for most in (len(named), _NAMED, 2):
+        others = f" and {len(named) - most} more" if most < len(named) else ""
         for way in ways:
-            shown = f"{said}Labels{source}: {', '.join(map(way, named[:most]))}."
+            shown = f"{said}Labels{source}: {', '.join(map(way, named[:most]))}{others}."
             if len(shown) <= _LONGEST:
                 return shown
     return said.strip() or shown
@@ -193,7 +200,7 @@ def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
 def _of_heads(report: HeadsReport, view: View) -> str:
     first = report.heads[0]
     what, place = described(report, first), (first.layer, first.head)
-    said = f"{report.name(*place)}: {what.said} {share(what.score)}"
+    said = f"{report.name(*place)}: {scored(what.said, what.score)}"
     if place in report.sinks and what.said != "sink":
         said += f", sink weight {share(report.sinks[place])}"
     links = head_links(report, *place, len(first.scores), view.sink)

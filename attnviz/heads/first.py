@@ -17,7 +17,7 @@ from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import share
-from attnviz.heads.finding import best_of, counts, described
+from attnviz.heads.finding import Described, best_of, counts, described, scored
 from attnviz.heads.links import (
     attention_from,
     links_table,
@@ -41,7 +41,7 @@ _LEAST_BESIDE = 72
 _SHORT_TEXT = 40
 """The longest text in tokens of which maps are shown; a longer one is shown as a text."""
 
-_CELL, _FULL_CELL = 5, 9
+_INDENT, _CELL, _FULL_CELL = 3, 5, 10
 _MOST_MAPS = 6
 _LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
@@ -70,12 +70,29 @@ def first_groups(found: HeadsComparison, view: View, columns: int, lines: int) -
     return _overview(report, view, columns, lines)
 
 
-def _halves(columns: int, left: Sequence[doc.Part], right: Sequence[doc.Part]) -> doc.Group:
-    """Two columns of one width, or below each other where that is too narrow."""
+def _halves(
+    columns: int, left: Sequence[doc.Part], right: Sequence[doc.Part], wanted: int = 0
+) -> doc.Group:
+    """Two columns of one width, or below each other where that is too narrow.
+
+    wanted: of the left, which has more than half where a single map at the right needs less.
+    """
     if columns < _LEAST_BESIDE:
         return doc.Group([*left, *right], spaced=True)
     parts = [doc.Group(left, spaced=True), doc.Group(right, spaced=True)]
-    return doc.Group(parts, beside=doc.Beside((columns - _GAP) // 2, _GAP, 2))
+    half = (columns - _GAP) // 2
+    if half < wanted <= columns - _GAP - _map_width(right):
+        return doc.Group(parts, beside=doc.Beside(wanted, _GAP, yields=True))
+    return doc.Group(parts, beside=doc.Beside(half, _GAP, 2))
+
+
+def _map_width(parts: Sequence[doc.Part]) -> int:
+    """The columns of a single causal map, whose tokens stand on its diagonal; else very many."""
+    for part in parts:
+        if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
+            labels = token_labels(part.maps[0].keys)
+            return max(2 * place + width(label) + 3 for place, label in enumerate(labels))
+    return 999
 
 
 # One run -------------------------------------------------------------------------------------
@@ -92,18 +109,21 @@ def _overview(report: HeadsReport, view: View, columns: int, lines: int) -> Grou
         right = _examples(report, view, half, lines)
         return [_halves(columns, right, links) if right else doc.Group(links)]
     grid = label_grid(report)
-    tall = len(grid.rows) + 1
-    if 3 + len(heads) * _CELL <= half and columns >= _LEAST_BESIDE:
-        drawn: list[doc.Part] = _thumbnails(report, half, lines) or [grid]
-        left = [*drawn, *_lists(report, view, lines - tall - 1)] if drawn == [grid] else drawn
+    rest = lines - len(grid.rows) - 2
+    if rest < 0:  # more layers than lines
         right = _examples(report, view, half, lines)
-        if drawn != [grid]:
-            right = [*right, *_lists(report, view, _MOST_LINKS)]
-        return [_halves(columns, left, right)]
-    rest = lines - tall - 1
-    lists = _lists(report, view, rest)
-    below = _halves(columns, lists, _examples(report, view, half, rest))
-    return [doc.Group([grid]), below._replace(yields=1)]
+        return [_halves(columns, _lists(report, view, lines), right)]
+    if columns < _LEAST_BESIDE:
+        return [doc.Group([grid]), doc.Group(_lists(report, view, rest), yields=1)]
+    if _INDENT + len(heads) * _CELL > half:
+        below = _halves(columns, _lists(report, view, rest), _examples(report, view, half, rest))
+        return [doc.Group([grid]), below._replace(yields=1)]
+    right = _examples(report, view, half, lines)
+    small = _thumbnails(report, half, lines)
+    if small:
+        return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
+    left = [grid, *_lists(report, view, rest)]
+    return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
 
 
 def label_grid(report: HeadsReport) -> doc.HeadGrid:
@@ -125,7 +145,7 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
 def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
     what = described(report, entry)
     tip = f"{report.name(entry.layer, entry.head)} · {' · '.join(score_words(report, entry))}"
-    score = "" if math.isnan(what.score) else share(what.score)
+    score = scored("", what.score).lstrip()
     if not what.finding:
         return doc.Cell(0.0, None, score, what.short, tip)
     label = entry.label
@@ -139,7 +159,7 @@ def _lists(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
     """How many heads are called what, and the strongest links, in so many lines."""
     rows = [
         doc.Row(
-            [each.what.said, str(each.heads), best_of(each)],
+            [_counted(each.what), str(each.heads), best_of(report, each)],
             tone="plain" if each.what.finding else "faint",
         )
         for each in counts(report)
@@ -151,15 +171,18 @@ def _lists(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
     return [doc.Table(columns, rows, least=2), *_links(report, view, room)]
 
 
+def _counted(what: Described) -> str:
+    return what.said if what.finding else f"no label: {what.said}"
+
+
 def _repeats(report: HeadsReport) -> bool:
     """Whether the text could show induction, or the attention has none."""
-    record = report.record
-    ids = record.queries.ids
-    return not record.causal or len(set(ids[:-1])) < len(ids) - 1
+    scores = [entry.scores.get("induction") for entry in report.heads]
+    return not report.record.causal or any(score is not None for score in scores)
 
 
 def _links(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
-    note = "" if _repeats(report) else "induction: not testable, nothing repeats"
+    note = "" if _repeats(report) else "induction: not testable (no repeats)"
     count = min(max(lines - 1 - bool(note), 2), _MOST_LINKS)
     a_head = -(-count // len(report.heads)) if report.selected else 2
     links = strongest_links(report, count, view.sink, max(a_head, 2))
@@ -208,13 +231,16 @@ def _examples(report: HeadsReport, view: View, room: int, lines: int) -> list[do
 
 
 def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
-    """Heads with a label, then those with the strongest links; chosen or sorted ones as they are."""
+    """Heads with a label, then those with the strongest links; chosen or sorted ones as given."""
     order = [(entry.layer, entry.head) for entry in report.heads]
     if report.selected or report.sorted_by is not None:
         return order
-    named = [place for place in report.notable if report.scores(*place).label.is_finding]
+    named = [each for each in counts(report) if each.what.finding]
+    shown = [each for each in named if not math.isnan(each.what.score)]
+    shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
     linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
-    return [*dict.fromkeys([*named, *linking, *order])]
+    places = [each.place for each in shown], linking, [each.place for each in named], order
+    return [*dict.fromkeys(place for each in places for place in each)]
 
 
 def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: View) -> doc.Maps:
@@ -222,7 +248,7 @@ def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: View) ->
     shown = []
     for place in places:
         what, name = described(report, report.scores(*place)), report.name(*place)
-        words = [(name, True), (f"{what.said} {share(what.score)}", False)]
+        words = [(name, True), (scored(what.said, what.score), False)]
         weights = report.weights(*place)
         shown.append(
             doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
@@ -243,7 +269,7 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     places = [(entry.layer, entry.head) for entry in report.heads]
     for place, shown in zip(places, _maps(report, places, View()).maps, strict=True):
         what = described(report, report.scores(*place))
-        title = f"{shown.name} {what.short} {share(what.score)}"
+        title = f"{shown.name} {scored(what.short, what.score)}"
         maps.append(shown._replace(words=[(title, what.finding)]))
     return [doc.Maps(maps, small=size, across=heads, scale=None)]
 
@@ -263,19 +289,20 @@ def _texts(
         weights[:, list(word.span)] = np.nan
     if np.isnan(weights).all():
         return []
-    peaks = np.nan_to_num(weights).max(1)
-    best = int(peaks.argmax())
+    far = np.nan_to_num(weights)
+    far[:, max(word.span.start - 1, 0) : word.span.stop + 1] = 0  # neighbours are linked anyway
+    best = int(far.max(1).argmax())
     names = [report.name(layer, head) for layer, head, _ in report.record]
     token = named_word(report.record.queries, word)
     mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
     rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
     letters = sum(map(len, report.record.keys.texts))
-    if len(names) == 1 or lines > 2 * _LEAST_TEXT + 4 * letters // room:
+    if len(names) == 1 or lines > 2 * _LEAST_TEXT + 2 * letters // room:
         rows.append((names[best], weights[best]))
     said = sink_words(report.record, view.sink)
     title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
     maps = [_text(report, name, values) for name, values in rows]
-    taken = 1 + len(maps)
+    taken = len(maps) + 1 + (width(f"attention from {token} · {said}") > room)
     return [
         doc.Maps(maps, title, texts=True, lines=max((lines - taken) // len(maps), 1), scale=None)
     ]
