@@ -61,6 +61,10 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
     start = _strongest_window(rows, most)
     kept = rows[start : start + most]
     drawn: list[Line] = []
+    if told:
+        last = kept[-1][-1].place
+        words = f"tokens {kept[0][0].place} to {last} of {len(shown.keys)}, the largest values"
+        drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
     for row in kept:
         before = theme.ellipsis if row is kept[0] and start else ""
         drawn.append([Segment(before.ljust(_INDENT))])
@@ -71,11 +75,7 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
         if not theme.colour:
             marks = "".join(_marks(piece, shown, theme) for piece in row)
             drawn.append(text_line((" " * _INDENT + marks).rstrip()))
-    if told:
-        last = kept[-1][-1].place
-        words = f"tokens {kept[0][0].place} to {last} of {len(shown.keys)}: the largest values"
-        drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
-    elif not lines:
+    if not lines:
         for said in extremes(shown, theme.encoding):
             for line in wrapped([(word, False) for word in said], room - _INDENT, theme):
                 drawn.append([Segment(" " * _INDENT), *line])
@@ -138,6 +138,8 @@ def _pieces(shown: Map, theme: Theme, room: int) -> list[Piece]:
         label = labels[first]
         if last - first > 1:
             label = word_label(tokens.texts[first:last], theme.encoding)
+        elif text and not text.strip(" "):
+            label = text  # as it stands in a text; alone on an axis it has a sign
         label = fit(label, room - 1, theme.ellipsis) if width(label) >= room else label
         beside_special = tokens.special[first] or (first > 0 and tokens.special[first - 1])
         apart = beside_special or _begins_a_word(text, blanks)
