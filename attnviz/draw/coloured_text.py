@@ -63,7 +63,7 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
     drawn: list[Line] = []
     if told:
         last = kept[-1][-1].place
-        words = f"tokens {kept[0][0].place} to {last} of {len(shown.keys)}, the largest values"
+        words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
         drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
     for row in kept:
         before = theme.ellipsis if row is kept[0] and start else ""

@@ -97,7 +97,7 @@ def test_few_lines_show_the_largest_values(theme: Theme, lines: int) -> None:
     assert text[-1].endswith(theme.ellipsis)
     assert all(width(line) <= 60 for line in drawn)
     if lines > (2 if theme.colour else 4):
-        said = re.fullmatch(r"  tokens (\d+) to (\d+) of 301, the largest values", drawn[0])
+        said = re.fullmatch(r"  tokens (\d+)[–-](\d+) of 301, the largest", drawn[0])
         assert said is not None
         words = re.findall(r"word(\d+)", " ".join(text))
         assert [str(int(words[0]) + 1), str(int(words[-1]) + 1)] == [said[1], said[2]]
