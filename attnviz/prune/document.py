@@ -188,7 +188,7 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
         for head in heads:
             turn, name = turns.get((layer, head)), report.name(layer, head)
             if turn is None:
-                cells[row, head] = doc.Cell(0.0, letter="·", tip=f"{name} stays")
+                cells[row, head] = doc.Cell(0.0, letter=".", tip=f"{name} stays")
             else:
                 tip = f"{name} removed at step {turn}"
                 cells[row, head] = doc.Cell(1.0, _REMOVED, letter=str(turn), tip=tip)
