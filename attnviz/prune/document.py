@@ -11,7 +11,7 @@ from attnviz.prune.records import PruneReport
 
 _METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a first-order estimate"}
 _ROWS = 12
-_CURVE_ROWS = 8
+_CURVE_ROWS, _CURVE_COLUMNS = 8, 25
 _AROUND_CURVE = 9
 """Lines of a first screen that are no curve: title, axis, legend, and what stands below."""
 _GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
@@ -50,7 +50,12 @@ def prune_document(
         groups,
         [doc.Say(text) for text in _EXPLANATION] if explain else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
-        heading=[model_words(model)[0], model_words(model)[-1], (_halves(report), False)],
+        heading=[
+            model_words(model)[0],
+            *[("random weights", False)] * (model.weights == "random"),
+            model_words(model)[-1],
+            (_halves(report), False),
+        ],
         quoted=report.text if report.texts == 1 else "",
         finding=_finding(report),
         first=lambda columns, lines: _first(report, columns, lines),
@@ -63,7 +68,7 @@ def _halves(report: PruneReport) -> str:
     if report.texts == 1:
         return f"ranked on the first half, held out the second ({tokens})"
     ranked = counted(report.ranking.texts, "text")
-    return f"ranked on {ranked}, held out {counted(report.held_out.texts, 'other')} ({tokens})"
+    return f"ranked on {ranked}, held out {report.held_out.texts} ({tokens})"
 
 
 def _finding(report: PruneReport) -> str:
@@ -105,8 +110,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
         ),
     ]
     if report.source:
-        lead = f"{counted(report.texts, 'text')} from " if many else ""
-        parts.append(doc.Facts([(lead + report.source, False)], lead=7))
+        parts.append(doc.Facts([(report.source, False)], lead=7))
     rules = [
         report.asked,
         _halves(report),
@@ -129,13 +133,13 @@ def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
     wide = columns >= _WIDE
     rows = max(lines - _AROUND_CURVE, 3)
     curve = _curve(report, min(rows, lines // 2 if wide else _CURVE_ROWS))
-    grid = _grid(report, lines - 4, columns // 2)
+    grid = _grid(report, lines - 4, columns - _CURVE_COLUMNS - 3)
     if columns < _GRID_ONLY:
         return [doc.Group([curve]), doc.Group([grid], yields=3), result]
     title = [("Step by step", True), ("ratio: to the full model", False)]
     steps = [_steps(report)._replace(title=title, least=3)] if wide else []
     right = doc.Group([grid, *steps], spaced=True)
-    beside = doc.Beside(0) if columns >= _WIDEST else doc.Beside(30, yields=True)
+    beside = doc.Beside(0) if columns >= _WIDEST else doc.Beside(_CURVE_COLUMNS, yields=True)
     return [doc.Group([curve, right], beside=beside), result]
 
 
@@ -181,7 +185,9 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
     """
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     base, heads = report.index_base, range(report.model.heads)
-    if lines and (len(report.layers) > lines or 3 * len(heads) + 4 > columns):
+    digits = len(str(len(report.steps)))
+    across = 4 + len(heads) * (max(digits, len(str(len(heads)))) + 2)
+    if lines and (len(report.layers) > lines or across > columns):
         return _layer_grid(report)
     cells = {}
     for row, layer in enumerate(report.layers):
@@ -197,7 +203,6 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
         [f"H{head + base}" for head in heads],
         cells,
         [("Removed heads", True), ("by step", False)],
-        wide=6,
     )
 
 
@@ -216,7 +221,6 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
         [f"+{place}" for place in range(min(_TEN, len(gone)))],
         cells,
         [("Removed heads", True), (f"of {report.model.heads} in each layer", False)],
-        wide=5,
     )
 
 

@@ -196,7 +196,7 @@ def test_the_finding(changes: dict[str, object], finding: str) -> None:
 def test_the_heading_says_what_was_held_out() -> None:
     one, many = prune_document(_report()), prune_document(_report(texts=7, ranking=Half(4, 9, 1.5)))
     assert one.heading[-1][0] == "ranked on the first half, held out the second (6 tokens)"
-    assert many.heading[-1][0] == "ranked on 4 texts, held out 1 other (6 tokens)"
+    assert many.heading[-1][0] == "ranked on 4 texts, held out 1 (6 tokens)"
 
 
 _SHAPES = ((3, 5, 4), (6, 12, 43), (12, 12, 43), (24, 16, 100), (48, 25, 400))
