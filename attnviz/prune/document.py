@@ -82,10 +82,10 @@ def _finding(report: PruneReport) -> str:
     if chance is None:
         return f"{found}."
     found += f", random {_times(report, chance.mean)}"
-    if report.draws == 1:
+    if report.measure.draws == 1:
         return f"{found} (1 draw)."
     low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
-    found += f" ({low}–{high}, {report.draws} draws)."
+    found += f" ({low}–{high}, {report.measure.draws} draws)."
     if chance.low <= last <= chance.high:
         return f"{found} No better than chance: within the range of the random orders."
     return found
@@ -102,7 +102,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
     many = report.texts != 1
     size = counted(report.tokens, "token")
     size = f"{counted(report.texts, 'text')}, {size}" if many else size
-    seed = [(f"seed {report.seed}", False)] if report.random else []
+    seed = [(f"seed {report.measure.seed}", False)] if report.random else []
     parts: list[doc.Part] = [
         doc.Facts([*model_words(report.model), (size, False), *seed]),
         doc.Quote(
@@ -112,12 +112,12 @@ def _about(report: PruneReport) -> list[doc.Part]:
     if report.source:
         parts.append(doc.Facts([(report.source, False)], lead=7))
     rules = [
-        report.asked,
+        report.removal.words(report.index_base),
         _halves(report),
-        f"ranked by {_METHODS[report.method]}",
-        *["again after each removal"] * report.rerank,
-        *["equally many from every layer"] * report.uniform,
-        "a layer may lose all" if report.empty_layers else "each layer keeps a head",
+        f"ranked by {_METHODS[report.measure.method]}",
+        *["again after each removal"] * report.measure.rerank,
+        *["equally many from every layer"] * report.removal.uniform,
+        "a layer may lose all" if report.removal.empty_layers else "each layer keeps a head",
     ]
     return [*parts, doc.Facts([(rule, False) for rule in rules])]
 
@@ -152,10 +152,10 @@ def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
     start = (float(total), report.baseline)
     order = [start, *((float(step.heads_left), step.loss) for step in report.steps)]
     chance = [start, *((float(point.heads_left), point.mean) for point in report.random)]
-    again = ", ranked again each time" if report.rerank else ""
+    again = ", ranked again each time" if report.measure.rerank else ""
     curves = [doc.Curve(f"least important first{again}", _finite(order, total))]
     if report.random:
-        drawn = f"mean of {report.draws}" if report.draws > 1 else "1"
+        drawn = f"mean of {report.measure.draws}" if report.measure.draws > 1 else "1"
         curves.append(doc.Curve(f"random order ({drawn})", _finite(chance, total), marked=True))
     limit = report.limit
     levels = [doc.Level(limit, f"limit {limit:.4f}")] if limit is not None else []
@@ -241,7 +241,7 @@ def _steps(report: PruneReport) -> doc.Table:
             str(step.heads_left),
         )
         rows.append(doc.Row(cells))
-    score = "gradient" if report.method == "gradient" else "Δ alone"
+    score = "gradient" if report.measure.method == "gradient" else "Δ alone"
     columns = [
         doc.Column("step", right=False, tone="strong"),
         doc.Column(f"held-out {report.loss_name}"),
@@ -252,7 +252,7 @@ def _steps(report: PruneReport) -> doc.Table:
     ]
     skipped = len(report.steps) - len(places)
     meaning = [("ratio, random: to the full model", False)]
-    if report.method == "exact":
+    if report.measure.method == "exact":
         meaning.append(("Δ alone: when ablated alone, on the ranking half", False))
     more = f"{skipped} steps between are in --json" if skipped else ""
     return doc.Table(columns, rows, [("Step by step", True), *meaning], more=more)
@@ -284,8 +284,8 @@ def _losses(report: PruneReport) -> list[str]:
     chance = report.last_random
     if chance is not None:
         line += f"; in random order {chance.mean:.4f}"
-        if report.draws > 1:
-            line += f" ({chance.low:.4f} to {chance.high:.4f} in {report.draws} orders)"
+        if report.measure.draws > 1:
+            line += f" ({chance.low:.4f} to {chance.high:.4f} in {report.measure.draws} orders)"
     return [line]
 
 

@@ -17,6 +17,7 @@ from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.prune.data import prune_data, prune_rows
 from attnviz.prune.document import _first, prune_document
+from attnviz.prune.options import Measure, Removal
 from attnviz.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
@@ -49,16 +50,11 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         ranking=Half(1, 5, 1.5),
         held_out=Half(1, 6, 2.0),
         loss_name="loss",
-        method="exact",
-        rerank=False,
-        asked="--fraction 0.3",
-        uniform=False,
-        empty_layers=False,
+        removal=Removal(fraction=0.3),
+        measure=Measure(seed=7),
         limit=None,
         steps=steps,
         random=random,
-        draws=5,
-        seed=7,
         parameters_before=1000,
         pruned=PrunedModel("cut", heads - 1, heads - 1, "LlamaForCausalLM", 900, ((0, 1),)),
         seconds=0.5,
@@ -102,7 +98,7 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
         _report(),
         _report(12, 12, 43),
         _report(2, 32, 60, limit=3.3),
-        _report(random=(), draws=0),
+        _report(random=()),
         _report(steps=(), random=(), notes=("none can go",)),
         _report(steps=(*_report().steps[:2], PruneStep(2, 4, 0.1, 12, math.nan, 1.6))),
         _report(
@@ -122,7 +118,7 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
 
 @pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-3, 0.07, 3.0, 12345.0, math.inf, math.nan])
 def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
-    report = _report(random=(), draws=0)
+    report = _report(random=())
     steps = tuple(replace(step, loss=2.0 + rise * (i + 1)) for i, step in enumerate(report.steps))
     plot = _part(replace(report, steps=steps), Plot)
     lines = [line.split("▕") for line in part_block(plot, _PLAIN, 80).plain.splitlines()]
@@ -178,10 +174,10 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
             "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
         ),
         (
-            {"random": (RandomLoss(11, 3.0, 3.0, 3.0),), "draws": 1},
+            {"random": (RandomLoss(11, 3.0, 3.0, 3.0),), "measure": Measure(draws=1)},
             "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1 draw).",
         ),
-        ({"random": (), "draws": 0}, "4 of 15 heads removed: held-out loss ×1.20."),
+        ({"random": ()}, "4 of 15 heads removed: held-out loss ×1.20."),
         (
             {"random": (), "loss_name": "pseudo-loss"},
             "4 of 15 heads removed: held-out pseudo-loss ×1.20.",
