@@ -86,9 +86,10 @@ def _finding(report: PruneReport) -> str:
         return f"{found} (1 draw)."
     low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
     found += f" ({low}–{high}, {report.measure.draws} draws)."
-    if chance.low <= last <= chance.high:
-        return f"{found} No better than chance: within the range of the random orders."
-    return found
+    as_well = sum(loss <= last for loss in chance.losses)
+    does = f"do{'es' * (as_well == 1)}"
+    told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
+    return found + told * bool(as_well)
 
 
 def _times(report: PruneReport, loss: float) -> str:

@@ -45,15 +45,22 @@ class Half:
 
 @dataclass(frozen=True)
 class RandomLoss:
-    """The held-out loss when as many heads are removed in a random order.
-
-    mean, low, high: over the drawn orders, nats per token.
-    """
+    """The held-out losses when as many heads are removed in random orders, nats per token."""
 
     heads_left: int
-    mean: float
-    low: float
-    high: float
+    losses: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.losses) / len(self.losses)
+
+    @property
+    def low(self) -> float:
+        return min(self.losses)
+
+    @property
+    def high(self) -> float:
+        return max(self.losses)
 
 
 @dataclass(frozen=True)

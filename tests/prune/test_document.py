@@ -37,7 +37,7 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         for i in range(count)
     )
     random = tuple(
-        RandomLoss(step.heads_left, 2 * step.loss - 2.0, step.loss, 3 * step.loss) for step in steps
+        RandomLoss(step.heads_left, (step.loss, *[(9 * step.loss - 10) / 4] * 4)) for step in steps
     )
     info = ModelInfo("a\x1b[31mmodel", None, "LlamaForCausalLM", "float32", layers, heads, heads, 2)
     report = PruneReport(
@@ -152,7 +152,7 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     text = " ".join(prune_screen(_report(), _PLAIN, 200).plain.split())
     assert "Held-out loss: 2.0000 to 2.4000 nats per token (×1.20)" in text
     assert "on the half that ranked 1.5000 to 1.7000 (×1.13)" in text
-    assert "in random order 2.8000 (2.4000 to 7.2000 in 5 orders)" in text
+    assert "in random order 2.8000 (2.4000 to 2.9000 in 5 orders)" in text
     assert "1,000 to 900 (−10.0%); every layer can be cut to 4 of 5 heads, 1 removed head" in text
     masked = PrunedModel("masked", 5, 5, "M", 1000, path="out", difference=2e-7, note="the reason")
     text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
@@ -166,15 +166,15 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     [
         (
             {},
-            "4 of 15 heads removed: held-out loss ×1.20, random ×1.40 (1.20–3.60, 5 draws). "
-            "No better than chance: within the range of the random orders.",
+            "4 of 15 heads removed: held-out loss ×1.20, random ×1.40 (1.20–1.45, 5 draws). "
+            "1 of 5 random orders does as well.",
         ),
         (
-            {"random": (RandomLoss(11, 3.0, 2.9, 3.1),)},
+            {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
             "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
         ),
         (
-            {"random": (RandomLoss(11, 3.0, 3.0, 3.0),), "measure": Measure(draws=1)},
+            {"random": (RandomLoss(11, (3.0,)),), "measure": Measure(draws=1)},
             "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1 draw).",
         ),
         ({"random": ()}, "4 of 15 heads removed: held-out loss ×1.20."),
