@@ -277,13 +277,13 @@ def _worked_head(found: Verification) -> list[doc.Group]:
 
 def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
     """Matrices side by side, each behind a column that holds its name."""
-    parts = [[one.symbol, *_texts(one.values)] for one in matrices]
+    parts = [(one.symbol, _texts(one.values)) for one in matrices]
     rows = []
-    for place in range(max(len(one.values) for one in matrices)):
+    for place in range(max(len(lines) for _, lines in parts)):
         cells: list[str] = []
-        for name, *lines in parts:
+        for name, lines in parts:
             shown = lines[place] if place < len(lines) else [""] * len(lines[0])
-            cells += [name if place == 0 else "", *shown]
+            cells += ["" if place else name, *shown]
         rows.append(doc.Row(cells))
     columns = []
     for one in matrices:
