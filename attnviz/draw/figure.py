@@ -24,8 +24,8 @@ from attnviz.draw.drawing import (
 from attnviz.draw.drawing import column as below
 from attnviz.draw.labels import cut, visible, width
 from attnviz.draw.map_figure import map_figure, pooling_words, scale_figure, small_map_figure
-from attnviz.draw.palette import DIVERGING
 from attnviz.draw.plot_figure import plot_figure
+from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
@@ -33,9 +33,6 @@ _MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
 _BEFORE_HEADING = 8.0
 _LETTER: dict[Style, float] = {"title": 9.0, "heading": 7.5, "text": 6.6, "faint": 6.2}
 _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "faint": 16.0}
-
-SIGN_TINTS = {True: doc.Tint(215, DIVERGING), False: doc.Tint(40, DIVERGING)}
-"""Of bars of values above and below zero."""
 
 
 def document_drawing(document: doc.Document) -> Drawing:
@@ -149,7 +146,6 @@ _ROW, _CELL_GAP, _BAR = 20.0, 18.0, 180.0
 _DIGIT = 6.7
 _INDENT = 14.0
 _LONGEST_CELL = 84
-_OTHER = doc.Tint(95)
 
 
 def _table(table: doc.Table) -> Drawing:
@@ -182,7 +178,7 @@ def _table(table: doc.Table) -> Drawing:
             items.append(Stroke([(0, y + 1), (x - _CELL_GAP, y + 1)]))
         items += _row(row, table, (starts, ends), y)
         if row.bar is not None:
-            items += _bar(row, table.ranked, bar_at, y)
+            items += _bar(row, table, bar_at, y)
         y += _ROW
         for text in row.below:
             for piece in textwrap.wrap(visible(text), 150):
@@ -214,12 +210,11 @@ def _row(
         yield Label(x, y + 14, cut(visible(cell), _LONGEST_CELL), style, anchor, ink=ink)
 
 
-def _bar(row: doc.Row, signed: bool, x: float, y: float) -> Iterator[Item]:
+def _bar(row: doc.Row, table: doc.Table, x: float, y: float) -> Iterator[Item]:
     value, limit = row.bar or (0.0, 0.0)
     long = _BAR * min(abs(value) / limit, 1.0) if limit else 0.0
     if value:
-        tint = row.tint or (SIGN_TINTS[value >= 0] if signed else _OTHER)
-        yield tinted(x, y + 4, max(long, 1.0), _ROW - 8, tint)
+        yield tinted(x, y + 4, max(long, 1.0), _ROW - 8, bar_tint(row, table))
 
 
 # Grids ---------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator
 from html import escape
 
 from attnviz.draw import document as doc
-from attnviz.draw.figure import SIGN_TINTS, document_drawing, heading_words, part_drawings
+from attnviz.draw.figure import document_drawing, heading_words, part_drawings
 from attnviz.draw.map_figure import pooling_words, scale_figure
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.svg import STYLE, safe, svg_element
+from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
 
 PAGE_STYLE = """
@@ -191,7 +192,7 @@ def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], b
         content = f'<a href="#{safe(cell)}">{safe(cell)}</a>' if cell in names else safe(cell)
         cells.append(f"<td{look}>{content}</td>")
     at = 1 if table.ranked else len(cells)
-    cells[at:at] = [_bar(row, table.ranked, palette)] * barred
+    cells[at:at] = [_bar(row, table, palette)] * barred
     drawn = f"{opening}{''.join(cells)}</tr>"
     if row.below:
         indent = f' style="padding-left:{0.8 + 1.2 * (row.depth + 1):.1f}rem"'
@@ -200,11 +201,11 @@ def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], b
     return drawn
 
 
-def _bar(row: doc.Row, signed: bool, palette: str) -> str:
+def _bar(row: doc.Row, table: doc.Table, palette: str) -> str:
     value, limit = row.bar or (0.0, 0.0)
     if not value or not limit:
         return '<td class="bar"></td>'
-    step, name = row.tint or (SIGN_TINTS[value >= 0] if signed else (95, ""))
+    step, name = bar_tint(row, table)
     ink = to_hex(colour_table(name or palette)[step])
     long = 9 * min(abs(value) / limit, 1.0)
     return f'<td class="bar"><i style="width:{long:.2f}rem;background:{ink}"></i></td>'

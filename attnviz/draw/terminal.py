@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.blocks import DIM, Block, Line, beside, flow, stack, text_line, trimmed, widest
-from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import fit
 from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
-from attnviz.draw.table import ranked_block
+from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 
 
@@ -83,10 +82,8 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
     if part.screen is not None:
         return part.screen(theme, room)
     match part:
-        case doc.Table(ranked=True):
-            return ranked_block(part, theme, room)
         case doc.Table():
-            return columns_block(part, theme, room)
+            return table_block(part, theme, room)
         case doc.HeadGrid():
             return grid_block(part, theme, room)
         case doc.Maps():

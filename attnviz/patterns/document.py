@@ -10,7 +10,7 @@ from attnviz.draw.maps import small_map
 from attnviz.draw.panels import legend, maps_block
 from attnviz.draw.prose import paragraph, wrapped
 from attnviz.draw.provenance import counted, model_words
-from attnviz.draw.table import ranked_block
+from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 from attnviz.measures.registry import MEASURES, STATISTICS, label_named
 from attnviz.patterns.data import patterns_rows
@@ -172,7 +172,7 @@ def _specialists(report: PatternReport, name: str, top: int) -> doc.Table:
         looks = _small_map(report, heads[0], theme)
         aside = looks.lines and room >= _MAP_COLUMNS + _MAP_GAP + _LEAST_TABLE
         left = _MAP_COLUMNS + _MAP_GAP if aside else 0
-        ranked = ranked_block(rows, theme, room - left)
+        ranked = table_block(rows, theme, room - left)
         body = beside([looks, ranked], _MAP_GAP) if aside else stack([ranked, looks], gap=0)
         return Block((*label_heading(name, title, theme, room).lines, *body.lines), room)
 
