@@ -57,8 +57,9 @@ def table_block(table: Table, theme: Theme, room: int) -> Block:
             lines += [[]] * (row.spaced and bool(lines))
             lines += _row(row, table, band, widths, theme, room, below=band is bands[-1])
         blocks.append(Block(tuple(lines), room))
-    more = [[Segment(text, DIM)] for text in at_blanks(table.more, room, "", theme.ellipsis)]
-    return stack([title, stack(blocks), Block(tuple(more if table.more else ()), room)], gap=0)
+    left_out = at_blanks(theme.spell(table.left_out), room, "", theme.ellipsis)
+    more = Block(tuple([Segment(text, DIM)] for text in left_out if text), room)
+    return stack([title, stack(blocks), more], gap=0)
 
 
 def _spelled(table: Table, theme: Theme) -> Table:
@@ -76,7 +77,7 @@ def _spelled(table: Table, theme: Theme) -> Table:
         )
         for row in table.rows
     ]
-    return table._replace(columns=columns, rows=rows, more=theme.spell(table.more))
+    return table._replace(columns=columns, rows=rows)
 
 
 def _headings(table: Table) -> Row:
