@@ -23,7 +23,13 @@ from attnviz.draw.drawing import (
 )
 from attnviz.draw.drawing import column as below
 from attnviz.draw.labels import cut, visible, width
-from attnviz.draw.map_figure import map_figure, pooling_words, scale_figure, small_map_figure
+from attnviz.draw.map_figure import (
+    map_figure,
+    pooling_words,
+    room_for_values,
+    scale_figure,
+    small_map_figure,
+)
 from attnviz.draw.plot_figure import plot_figure
 from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
@@ -137,7 +143,8 @@ def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[
         case doc.Maps():
             if part.small is not None:
                 return [small_map_figure(shown) for shown in part.maps]
-            return [map_figure(shown, part.index_base) for shown in part.maps]
+            written = all(map(room_for_values, part.maps))  # in all of them or in none
+            return [map_figure(shown, part.index_base, written) for shown in part.maps]
 
 
 # Tables --------------------------------------------------------------------------------------

@@ -41,6 +41,19 @@ Blue and orange stay apart for every common kind of colour blindness (Okabe & It
 _ANCHORS = PALETTES | {
     DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a",
 }
+_ON_PAPER = {DIVERGING: "08457e 2b83c6 6fb3de bcdcf0 ffffff fbdcb4 f2a84f d9700e 8f3d02"}
+"""Scales whose middle is the ground that they are drawn on: white at zero."""
+
+SERIES = ("56b4e9", "e69f00", "009e73", "cc79a7", "f0e442", "d55e00", "0072b2", "999999")
+"""Of curves beside each other, on a dark ground (Okabe & Ito 2008)."""
+
+SERIES_ON_PAPER = (
+    *("0072b2", "d55e00", "009e73", "cc79a7", "e69f00", "56b4e9", "8a7d00", "666666"),
+)
+"""The same hues, those first that stand out on white."""
+
+SERIES_SIGNS = "●○◆◇■□▲△"
+"""What tells curves apart without their hues."""
 
 STEPS = 256
 """Entries of a colour table."""
@@ -65,6 +78,11 @@ def colour_table(name: str) -> tuple[RGB, ...]:
         ]
         table.append((mixed[0], mixed[1], mixed[2]))
     return tuple(table)
+
+
+def paper_table(name: str) -> tuple[RGB, ...]:
+    """The same for pictures and pages, whose ground is white."""
+    return colour_table(_ON_PAPER.get(name, name))
 
 
 def contrasting(colour: RGB) -> RGB:
