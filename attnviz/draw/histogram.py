@@ -14,7 +14,6 @@ from attnviz.draw.labels import at_blanks
 from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import percent
 
-_ROWS = 6
 _GAP = 3
 _GUTTER = 6
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -48,15 +47,16 @@ class _Layout(NamedTuple):
         return self.apart * (self.wide + 1) + min(max(bar, 0), self.bars - 1) * self.wide
 
 
-def histogram_blocks(histograms: Sequence[Histogram], theme: Theme, room: int) -> Block:
-    """Two of them side by side, or all below each other, in ``room`` columns.
+def histogram_blocks(histograms: Sequence[Histogram], theme: Theme, room: int, rows: int) -> Block:
+    """All side by side where that can be, else below each other, in ``room`` columns.
 
-    A bar is as tall as its share of ``top``, but whatever is not empty is drawn.
+    rows: the lines that a full bar takes. A bar is as tall as its share of ``top``, but whatever
+    is not empty is drawn.
     """
     layout = _layout(histograms[0], len(histograms), room)
     gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
     drawn = [
-        _block(found, layout, theme, gutter)
+        _block(found, layout, theme, gutter, rows)
         for found, gutter in zip(histograms, gutters, strict=True)
     ]
     return beside(drawn, _GAP) if layout.beside else stack(drawn)
@@ -64,9 +64,9 @@ def histogram_blocks(histograms: Sequence[Histogram], theme: Theme, room: int) -
 
 def _layout(found: Histogram, count: int, room: int) -> _Layout:
     bins, apart = len(found.shares), found.edges[0] == 0
-    for wide in (2, 1):
-        layout = _Layout(True, 1, wide, bins, apart)
-        if count == 2 and _GUTTER + 2 * layout.columns + _GAP <= room:
+    for merged, wide in ((1, 2), (1, 1), (2, 1)):
+        layout = _Layout(True, merged, wide, bins, apart)
+        if count > 1 and _GUTTER + count * layout.columns + (count - 1) * _GAP <= room:
             return layout
     for merged in (1, 2, 4):
         layout = _Layout(False, merged, 1, bins, apart)
@@ -75,7 +75,7 @@ def _layout(found: Histogram, count: int, room: int) -> _Layout:
     return layout
 
 
-def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Block:
+def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool, rows: int) -> Block:
     first, rest = found.shares[: layout.apart], found.shares[layout.apart :]
     bars = [
         sum(rest[start : start + layout.merged]) for start in range(0, len(rest), layout.merged)
@@ -90,20 +90,22 @@ def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Blo
             for piece in at_blanks(theme.spell(words), layout.columns, "", theme.ellipsis)
         ]
     levels = _ASCII_LEVELS if theme.ascii else _LEVELS
-    for row in reversed(range(_ROWS)):
-        alone = "".join(_glyph(share / top, row, levels) * layout.wide + " " for share in first)
-        drawn = alone + "".join(_glyph(bar / top, row, levels) * layout.wide for bar in bars)
-        label = percent(top) if gutter and row == _ROWS - 1 else ""
+    for row in reversed(range(rows)):
+        alone = "".join(
+            _glyph(share / top * rows, row, levels) * layout.wide + " " for share in first
+        )
+        drawn = alone + "".join(_glyph(bar / top * rows, row, levels) * layout.wide for bar in bars)
+        label = percent(top) if gutter and row == rows - 1 else ""
         lines.append([Segment(label.rjust(lead - 1).ljust(lead), DIM), Segment(drawn, style)])
     lines += [[Segment(" " * lead + line, DIM)] for line in _axis(found, layout)]
     return Block(tuple(lines), lead + layout.columns)
 
 
-def _glyph(share: float, row: int, levels: str) -> str:
-    """What a bar of ``share`` of the height shows in a row, counted from the bottom."""
+def _glyph(height: float, row: int, levels: str) -> str:
+    """What a bar of so many rows shows in one of them, counted from the bottom."""
     steps = len(levels) - 1
-    height = math.ceil(min(share, 1.0) * _ROWS * steps - 1e-9)  # any share at all is seen
-    return levels[min(max(height - row * steps, 0), steps)]
+    full = math.ceil(height * steps - 1e-9)  # any share at all is seen
+    return levels[min(max(full - row * steps, 0), steps)]
 
 
 def _axis(found: Histogram, layout: _Layout) -> list[str]:
