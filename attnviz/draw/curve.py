@@ -18,9 +18,9 @@ from attnviz.draw.blocks import (
     widest,
     without_trailing_blanks,
 )
-from attnviz.draw.document import Curve, Plot, Tint
+from attnviz.draw.document import Curve, Plot
 from attnviz.draw.labels import at_blanks, width
-from attnviz.draw.palette import SERIES, SERIES_SIGNS
+from attnviz.draw.palette import SERIES_SIGNS, series_tint
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import round_ticks, short_number
@@ -188,8 +188,7 @@ class _Pen:
         place = 0 if curve.marked and alone else index
         sign = signs[place % len(signs)]
         glyph = ("." if alone else sign) if theme.ascii else ""
-        hue = SERIES[index % len(SERIES)]
-        style = theme.ink(Tint(0, f"{hue} {hue}"))
+        style = theme.ink(series_tint(index))
         needed = curve.marked or not (alone or theme.ascii)
         return cls(style, sign if needed else "", glyph, not curve.marked, index)
 

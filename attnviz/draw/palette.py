@@ -41,22 +41,34 @@ Blue and orange stay apart for every common kind of colour blindness (Okabe & It
 _ANCHORS = PALETTES | {
     DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a",
 }
-_ON_PAPER = {DIVERGING: "08457e 2b83c6 6fb3de bcdcf0 ffffff fbdcb4 f2a84f d9700e 8f3d02"}
-"""Scales whose middle is the ground that they are drawn on: white at zero."""
+_SERIES = {
+    "56b4e9": "0072b2",
+    "e69f00": "d55e00",
+    "009e73": "009e73",
+    "cc79a7": "cc79a7",
+    "f0e442": "8a7d00",
+    "d55e00": "e69f00",
+    "0072b2": "56b4e9",
+    "999999": "666666",
+}
+"""Hues of curves on a dark ground (Okabe & Ito 2008), and what stands out as well on white."""
 
-SERIES = ("56b4e9", "e69f00", "009e73", "cc79a7", "f0e442", "d55e00", "0072b2", "999999")
-"""Of curves beside each other, on a dark ground (Okabe & Ito 2008)."""
-
-SERIES_ON_PAPER = (
-    *("0072b2", "d55e00", "009e73", "cc79a7", "e69f00", "56b4e9", "8a7d00", "666666"),
-)
-"""The same hues, those first that stand out on white."""
+_ON_PAPER = {f"{dark} {dark}": f"{light} {light}" for dark, light in _SERIES.items()} | {
+    DIVERGING: "08457e 2b83c6 6fb3de bcdcf0 ffffff fbdcb4 f2a84f d9700e 8f3d02"
+}
+"""What pictures and pages have in place of colours for a dark ground; zero is white there."""
 
 SERIES_SIGNS = "●○◆◇■□▲△"
 """What tells curves apart without their hues."""
 
 STEPS = 256
 """Entries of a colour table."""
+
+
+def series_tint(number: int) -> Tint:
+    """The colour of a curve, and of what else is said of the same thing; the ninth is the first."""
+    hue = [*_SERIES][number % len(_SERIES)]
+    return Tint(0, f"{hue} {hue}")
 
 
 @lru_cache

@@ -9,7 +9,7 @@ from attnviz.draw.curve import value_range
 from attnviz.draw.document import Curve, Histogram, Plot
 from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Stroke, Tip, flow, tinted
 from attnviz.draw.labels import width
-from attnviz.draw.palette import SERIES_ON_PAPER, SERIES_SIGNS
+from attnviz.draw.palette import SERIES_SIGNS, paper_table, series_tint, to_hex
 from attnviz.draw.ticks import percent, round_ticks, short_number
 
 _LEVEL_INK = "#8a94a3"
@@ -41,7 +41,10 @@ def plot_figure(plot: Plot) -> Drawing:
     axes = _Axes(plot.ends or (0.0, end), (low, high))
     alone = sum(not curve.marked for curve in plot.curves) == 1
     pens = [
-        (f"#{SERIES_ON_PAPER[place % 8]}", "" if alone else SERIES_SIGNS[place % 8])
+        (
+            to_hex(paper_table(series_tint(place).palette)[0]),
+            "" if alone else SERIES_SIGNS[place % len(SERIES_SIGNS)],
+        )
         for place in range(len(plot.curves))
     ]
     items = [*axes.drawn(plot)]

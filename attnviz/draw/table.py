@@ -211,7 +211,8 @@ def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
     if table.rising and not theme.colour:
         value = max(value, 0.0)
     halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
-    text = "#" * ((halves + 1) // 2) if theme.ascii else "█" * (halves // 2) + "▌" * (halves % 2)
+    # Thin lines: full blocks of neighbouring rows would grow together.
+    text = "#" * ((halves + 1) // 2) if theme.ascii else "━" * (halves // 2) + "╸" * (halves % 2)
     return Segment(text, theme.ink(bar_tint(row, table)))
 
 

@@ -39,8 +39,8 @@ _PATIENCE = 10.0
 """Seconds between two lines where no terminal shows a picture."""
 
 _ROWS = 12
-_CHROME = 4
-"""Lines beside the rows of the canvas and the legend's: title, axis, progress."""
+_CHROME = 6
+"""Lines beside the rows of the canvas: title, axis, legend, progress."""
 
 
 class Progress:
@@ -110,7 +110,7 @@ def watching(console: Console, palette: str, ascii_only: bool) -> Iterator[Watch
 
 def _picture(progress: Progress, theme: Theme, console: Console) -> Group | Text:
     words = Text(progress.words, no_wrap=True, overflow="ellipsis")
-    rows = min(_ROWS, console.height - _CHROME - len(progress.curves))
+    rows = min(_ROWS, console.height - _CHROME)
     if rows < 3 or not any(points for seeds in progress.curves.values() for points in seeds):
         return words
     plot = curves_plot(progress.curves, rows)
@@ -236,6 +236,6 @@ class _Swept:
 def _hints(report: SweepReport, explained: bool) -> tuple[str, ...]:
     """What to try next."""
     if report.task.text is not None:
-        return ("next: --task induction, copy or majority has answers that can be known",)
-    more = "--steps 1500 trains longer" if explained else "--explain says how to read this"
-    return (f"next: {more}", "--text FILE learns from a text of your own")
+        return ("--task induction, copy or majority: tasks whose answers are known",)
+    more = "--steps 1500: train longer" if explained else "--explain: how to read this"
+    return (more, "--text FILE: learn from your own text")

@@ -261,7 +261,7 @@ def test_only_pages_and_markdown_have_what_is_full() -> None:
 
 def test_a_table_leaves_columns_out_by_what_they_are_worth() -> None:
     wide = part_block(LISTED, PLAIN, 120).plain
-    assert "█" in wide
+    assert "━" in wide
     narrow = part_block(LISTED._replace(rows=LISTED.rows[:1]), PLAIN, 24).plain
     assert "count" in narrow
     assert "share" not in narrow

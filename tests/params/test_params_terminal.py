@@ -22,7 +22,7 @@ def test_bars_have_colours_and_lengths(
     lengths = {}
     for row, line in enumerate(shown.display):
         name = line.split(" ")[0]
-        bar = [column for column in range(80) if shown.buffer[row][column].data in "█▌"]
+        bar = [column for column in range(80) if shown.buffer[row][column].data in "━╸"]
         if bar:
             assert len({shown.buffer[row][column].fg for column in bar}) == 1
             assert shown.buffer[row][bar[0]].fg != "default"
