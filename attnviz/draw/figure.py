@@ -178,6 +178,7 @@ def _table(table: doc.Table) -> Drawing:
             side: Anchor = "end" if column.right else "start"
             at = end if column.right else start
             items.append(Label(at, y + 14, column.title, "faint", side))
+        items += [Label(bar_at, y + 14, table.bars, "faint")] * barred
         y += _ROW
     for row in table.rows:
         y += 10 if row.spaced or (row.ruled and len(row.cells) == 1) else 0

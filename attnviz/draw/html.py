@@ -161,7 +161,7 @@ def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[s
             for place, column in enumerate(table.columns)
         ]
         at = 1 if table.ranked else len(titles)
-        titles[at:at] = ["<th></th>"] * barred
+        titles[at:at] = [f'<th class="word">{safe(table.bars)}</th>'] * barred
         yield f"<thead><tr>{''.join(titles)}</tr></thead>"
     yield "<tbody>"
     for row in table.rows:

@@ -12,7 +12,7 @@ from rich.segment import Segment
 
 from attnviz.draw.blocks import DIM, Block, Line, stack
 from attnviz.draw.document import Row, Table, Tint, Tone
-from attnviz.draw.labels import at_blanks, fit, width
+from attnviz.draw.labels import at_blanks, cut, fit, width
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
@@ -85,6 +85,7 @@ def _headings(table: Table) -> Row:
         place: "faint" if table.ranked or column.tone == "faint" else "strong"
         for place, column in enumerate(table.columns)
     }
+    tones[_BAR] = "faint"
     return Row([column.title for column in table.columns], tones=tones)
 
 
@@ -196,9 +197,11 @@ def _line(
 
 
 def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segment:
-    """What stands in a column: a text, or the bar."""
+    """What stands in a column: a text, or the bar and its caption."""
     if place == _BAR:
-        return _bar(row, table, room, theme)
+        caption = (row.tones or {}).get(_BAR)
+        text = cut(theme.spell(table.bars), room)
+        return Segment(text, theme.tone(caption)) if caption else _bar(row, table, room, theme)
     text, column = row.cells[place], table.columns[place]
     text = fit(text, room, theme.ellipsis) if width(text) > room else text
     tone = column.tone if row.tone == "plain" else row.tone

@@ -214,11 +214,11 @@ def _results(report: SweepReport) -> doc.Table:
     rows += [row(*rule) for rule in best]
     title = [
         ("On held-out sequences", True),
-        ("loss (bar) in nats per predictable position", False),
+        ("loss in nats per predictable position", False),
         ("accuracy (top-1)", False),
     ]
     title += [("mean over seeds ± standard deviation", False)] if several else []
-    return doc.Table(columns, rows, title, ranked=True)
+    return doc.Table(columns, rows, title, ranked=True, bars="loss")
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
