@@ -218,7 +218,7 @@ def _results(report: SweepReport) -> doc.Table:
         ("accuracy (top-1)", False),
     ]
     title += [("mean over seeds ± standard deviation", False)] if several else []
-    return doc.Table(columns, rows, title, ranked=True, bars="loss")
+    return doc.Table(columns, rows, title, ranked=True)
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:

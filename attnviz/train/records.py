@@ -178,6 +178,11 @@ class TrainedModel:
         return math.log(self.vocabulary)
 
     @property
+    def whole(self) -> bool:
+        """Whether the loss is over all of the validation text."""
+        return self.valid_tokens == self.valid.tokens
+
+    @property
     def steps(self) -> int:
         """Of the optimiser."""
         return self.points[-1].step

@@ -144,11 +144,13 @@ class TrainReport:
 
 
 def _hints(result: TrainedModel) -> tuple[str, ...]:
-    """What to try next."""
+    """What to try next: to look at heads only where something was learnt."""
+    if not result.learnt:
+        return ("--tokens 2000000 --out NEW: train longer",)
     name = shlex.quote(result.directory)
     return (
-        f'next: attnviz heads --model {name} "The cat sat, and the cat slept." draws its heads',
-        f"attnviz patterns --model {name} names what each head does",
+        f'attnviz heads --model {name} "One cat, two cats."',
+        f"attnviz patterns --model {name}",
     )
 
 

@@ -150,9 +150,7 @@ def validation_loss(
     return total / len(tokens)
 
 
-def unigram_loss(
-    learned: NDArray[np.integer], held: NDArray[np.integer], vocabulary: int
-) -> float:
+def unigram_loss(learned: NDArray[np.integer], held: NDArray[np.integer], vocabulary: int) -> float:
     """What token frequencies alone predict: mean of −ln p, nats per token of ``held``.
 
     p: of the token in ``learned``, every token of the vocabulary counted once more (Laplace).
