@@ -43,9 +43,10 @@ _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "fai
 
 def document_drawing(document: doc.Document) -> Drawing:
     """All of it on one sheet, but what only pages have room for."""
-    lines: list[tuple[Style, str]] = [("title", document.title)] if document.title else []
-    drawings = [text_drawing(lines)] if lines else []
-    drawings += [drawing for group in document.whole for drawing in _group(group)]
+    lines: list[tuple[Style, str]] = [("title", document.title), ("heading", document.finding)]
+    told = [line for line in lines if line[1]]
+    drawings = [text_drawing(told)] if told else []
+    drawings += [drawing for group in document.groups for drawing in _group(group)]
     placed: list[tuple[float, float, Drawing]] = []
     y = _MARGIN
     for drawing in drawings:

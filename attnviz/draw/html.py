@@ -22,9 +22,11 @@ h1 { font-size: 1.4rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.05rem; margin: 2rem 0 .6rem; }
 p { margin: .15rem 0; color: #667080; overflow-wrap: anywhere; }
 p.said { color: inherit; }
+p.finding { color: inherit; font-size: 1.1rem; margin: 0 0 .5rem; }
 a { color: inherit; }
 .scroll { overflow-x: auto; }
 .maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
+.maps { margin-top: .8rem; }
 .maps.small { gap: .9rem; margin-bottom: .5rem; }
 .maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
 svg { display: block; }
@@ -44,7 +46,7 @@ td.bar i { display: block; height: .8rem; }
 .maps + p, .scroll + p { margin-top: .4rem; }
 @media (prefers-color-scheme: dark) {
   body { background: #12161c; color: #e8ebf0; }
-  p, td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
+  p:not(.said, .finding), td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
   th { background: #12161c; }
   th, td { border-color: #39414c; }
 }
@@ -59,8 +61,9 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     """The whole page; each part that is a drawing stands on its own."""
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
-    names = {name for group in document.whole for name in _named(group)}
-    for group in document.whole:
+    yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
+    names = {name for group in document.groups for name in _named(group)}
+    for group in document.groups:
         yield from _group(group, palette, names)
     if document.explain:
         yield "<h2>How to read this</h2>"
@@ -225,7 +228,7 @@ def framed_document(document: doc.Document, palette: str) -> str:
     It is as high as its content, within reason, and can be pulled larger.
     """
     page = "".join(f"{piece}\n" for piece in document_html(document, palette))
-    lines = sum(_lines(group) for group in document.whole if group.full)
+    lines = sum(_lines(group) for group in document.groups if group.full)
     height = document_drawing(document).height + _TABLE_ROW * lines
     return (
         f'<iframe sandbox="" title="{escape(document.name)}" srcdoc="{escape(page)}" '

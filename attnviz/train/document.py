@@ -190,7 +190,7 @@ def _facts(result: TrainedModel) -> list[doc.Part]:
             f"stored in {result.stored}",
         ],
         "trained": [
-            f"{last.tokens:,} tokens in {last.step:,} steps",
+            f"{last.tokens:,} tokens in {counted(last.step, 'step')}",
             _time(last.seconds),
             f"{result.tokens_per_second:,.0f} tokens/s",
             f"matrix products in {result.dtype}",
@@ -218,7 +218,7 @@ def _validation(result: TrainedModel) -> list[str]:
         f"uniform baseline {result.even_loss:.3f}",
         f"unigram baseline {result.unigram_loss:.3f}",
     ]
-    if result.valid_loss > result.even_loss:
+    if result.trained and result.valid_loss > result.even_loss:
         words.append("above the uniform baseline: a smaller learning_rate may help")
     return words
 
