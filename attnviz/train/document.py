@@ -14,6 +14,7 @@ from attnviz.train.records import (
     CLEARLY,
     LEAST_STEPS,
     CorpusFacts,
+    CurvePoint,
     ModelScores,
     ScoredHeads,
     TrainedModel,
@@ -161,17 +162,24 @@ def _files(text: CorpusFacts) -> str:
 
 
 def _curve(result: TrainedModel) -> doc.Plot:
-    points = result.points
-    windows = f"windows of {result.curve_windows:,} tokens"
-    measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
-    return doc.Plot(
-        [("Loss", True), ("nats per token", False), (f"validation on {windows}", False)],
-        [
-            doc.Curve("training", [(one.tokens, one.loss) for one in points]),
-            doc.Curve("validation", measured, marked=True),
-        ],
-        "tokens read",
+    plot = curve_plot(result.points)
+    return plot._replace(
+        title=[*plot.title, (f"validation on windows of {result.curve_windows:,} tokens", False)],
         levels=[doc.Level(result.unigram_loss, f"unigram {result.unigram_loss:.2f}")],
+    )
+
+
+def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
+    """Both losses by the tokens read, and where phases begin."""
+    measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
+    curves = [
+        doc.Curve("training", [(one.tokens, one.loss) for one in points]),
+        doc.Curve("validation", measured, marked=True),
+    ]
+    return doc.Plot(
+        [("Loss", True), ("nats per token", False)],
+        [curve for curve in curves if curve.points],
+        "tokens read",
         marks=[
             doc.Mark(before.tokens, f"phase {after.phase}")
             for before, after in pairwise(points)

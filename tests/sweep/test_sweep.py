@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from attnviz.sweep.run import Progress
+from attnviz.train.progress import Pace
 from attnviz.train.records import CurvePoint
 
 from ..conftest import Start, finished, interrupted, on_screen, rows
@@ -177,13 +178,15 @@ def test_ctrl_c_before_anything_is_trained(start: Start, tmp_path: Path) -> None
 
 def test_how_far_it_is_in_words() -> None:
     now = 0.0
-    progress = Progress(models=4, steps=10, clock=lambda: now)
+    progress = Progress(models=4, steps=10, pace=Pace(lambda: now))
     points: list[CurvePoint] = []
     progress.begin(2, 5, points)
-    assert progress.words == "model 1 of 4: 2 heads, seed 5, 0% done"
+    assert progress.words == "model 1 of 4: 2 heads, seed 5"
+    assert progress.plot is None
+    progress.advance()
     points.append(CurvePoint(5, 10, 1.0, 0.01, 0.5))
-    progress.step, now = 5, 30.0
-    assert progress.share == pytest.approx(1 / 8)
-    assert progress.words == (
-        "model 1 of 4: 2 heads, seed 5, loss 0.500, 12% done, about 4 min left"
-    )
+    assert progress.words == "model 1 of 4: 2 heads, seed 5, loss 0.500, 2% done"
+    now = 9.0
+    progress.advance()
+    assert progress.words.endswith("loss 0.500, 5% done, about 6 min left")
+    assert progress.plot is not None
