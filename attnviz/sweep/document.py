@@ -84,7 +84,7 @@ def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
         trained = table.rows[first : first + len(report.measured)]
         table = table._replace(rows=[table.rows[0], *trained])
     grid: list[doc.Part] = [_patterns(report)]
-    tall = len(table.rows) + 2, len(report.models[0].patterns) + 5
+    tall = len(table.rows) + 2, len(report.models[0].patterns) + 6
     lines -= sum(2 for _ in report.notes)
     if room >= 2 * _BESIDE:
         plot = curves_plot(_curves(report), _rows(lines - len(details(report)) - 4))

@@ -38,6 +38,10 @@ _TOKENS_AT_ONCE = 8192
 """Of the validation text, in one forward pass."""
 
 
+_COUNTED = ("step", "tokens", "seconds", "speed", "phase", "phase_step", "phase_tokens")
+"""What a trainer counts, and its state keeps."""
+
+
 def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
     """Drawn on the CPU, so that a seed means the same weights on every device."""
     with drawing(torch.float32, seed):
@@ -270,13 +274,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimiser": self._optimiser.state_dict(),
-            "step": self._step,
-            "tokens": self._tokens,
-            "seconds": self._seconds,
-            "speed": self._speed,
-            "phase": self._phase,
-            "phase_step": self._phase_step,
-            "phase_tokens": self._phase_tokens,
+            **{name: getattr(self, f"_{name}") for name in _COUNTED},
             "position": self._sampler.position,
             "windows": self._sampler.windows,
             "sequences": dict(self.sequences),
@@ -289,10 +287,8 @@ class Trainer:
         self._take(TorchDecoder(self._configs[state["phase"]]), state["phase"])
         self.model.load_state_dict(state["model"])
         self._optimiser.load_state_dict(state["optimiser"])
-        self._step, self._tokens = state["step"], state["tokens"]
-        self._seconds, self._speed = state["seconds"], state.get("speed", 0.0)
-        self._phase, self._phase_step = state["phase"], state["phase_step"]
-        self._phase_tokens = state["phase_tokens"]
+        for name in _COUNTED:
+            setattr(self, f"_{name}", state.get(name, 0.0))  # older states have no speed
         self._sampler.position, self._sampler.windows = state["position"], state["windows"]
         self.sequences = Counter(state["sequences"])
         torch.set_rng_state(state["random"])
