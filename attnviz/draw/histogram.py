@@ -88,6 +88,7 @@ def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool, rows: 
         lines += [
             [Segment(" " * lead), Segment(piece, shade)]
             for piece in at_blanks(theme.spell(words), layout.columns, "", theme.ellipsis)
+            if piece
         ]
     levels = _ASCII_LEVELS if theme.ascii else _LEVELS
     for row in reversed(range(rows)):
