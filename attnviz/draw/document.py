@@ -177,7 +177,7 @@ WEIGHTS = Scale(
     [(weight**0.5, text) for weight, text in
      ((0.0, "0"), (0.05, ".05"), (0.25, ".25"), (0.5, ".50"), (1.0, "1"))],
     "weight",
-    "colour: square root of the weight",
+    "colour: √weight",
 )  # fmt: skip
 """The scale of every attention map."""
 

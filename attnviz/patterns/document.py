@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.blocks import BOLD, Block, beside, stack, text_line
+from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.maps import small_map
-from attnviz.draw.panels import legend, maps_block
+from attnviz.draw.panels import maps_block
 from attnviz.draw.prose import paragraph, wrapped
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.table import ranked_block
@@ -283,7 +284,7 @@ def _label_maps(report: PatternReport, names: Sequence[str]) -> doc.Maps | None:
 
     def drawn(theme: Theme, room: int) -> Block:
         words = Block(tuple(wrapped([(_SMALL_MAPS, False)], room, theme)), room)
-        return stack([words, legend(theme, room)], gap=0)
+        return stack([words, scale_block(doc.WEIGHTS, theme, room)], gap=0)
 
     found = doc.Maps(maps, title, index_base=report.index_base, screen=drawn)
     return found if maps else None
