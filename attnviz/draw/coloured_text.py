@@ -117,8 +117,8 @@ def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
         glyph = sign_glyph(value, 1.0, theme.ascii) if signed else theme.glyph(step)
         samples.append(text_line(f"{glyph * 2} ", (text, DIM)))
     if scale.after:
-        mark = "" if theme.colour else "glyphs: "
-        samples.append(text_line((theme.spell(mark + scale.after.removeprefix("colour: ")), DIM)))
+        said = scale.after if theme.colour else scale.after.replace("colour:", "glyphs:")
+        samples.append(text_line((theme.spell(said), DIM)))
     samples += [text_line((more, DIM))] if more else []
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, room, gap=2, between=0)
