@@ -204,6 +204,7 @@ class HeadGrid(NamedTuple):
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean. aside: a title and a text a row, beside the rows' names.
     wide: the columns of a terminal that a cell takes at most.
+    hidden: how many rows more there are, for which a first screen had no lines.
     """
 
     rows: Sequence[str]
@@ -214,6 +215,7 @@ class HeadGrid(NamedTuple):
     scale: Scale | None = None
     aside: tuple[str, Sequence[str]] | None = None
     wide: int = 8
+    hidden: int = 0
     screen: Screen | None = None
 
 

@@ -132,6 +132,8 @@ def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
         for column in range(start, min(start + per_row, count)):
             line += _drawn(grid.cells.get((row, column)), form, theme)
         lines.append(without_trailing_blanks(line))
+    if grid.hidden:
+        lines.append(text_line((f"{grid.hidden} more rows: --full", DIM)))
     return Block(tuple(lines), widest(lines))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
@@ -47,7 +47,6 @@ def spelled(text: str) -> str:
 
 _LONGEST_SPECIAL = 8
 _ENDS_OF_TEXT = re.compile(r"(?P<side>begin|start|end)[\W_]*of[\W_]*(text|sentence|document)", re.I)
-_PART = re.compile(r" \d/\d$")
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 _PICTURES = {"\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
@@ -123,8 +122,8 @@ def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
     """
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
     labels = []
-    for place, text in enumerate(_parts_of_characters(tokens.texts)):
-        label = token_label(text, encoding)
+    for place, parts in enumerate(_parts(tokens.texts)):
+        label = token_label("".join(map(str, parts)), encoding)
         if tokens.special[place] and cell_len(label) > _LONGEST_SPECIAL:
             ends = _ENDS_OF_TEXT.search(label)
             label = fit(label, _LONGEST_SPECIAL, ellipsis)
@@ -134,28 +133,47 @@ def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _parts_of_characters(texts: Sequence[str]) -> list[str]:
-    """The texts, those with bytes as the characters that these make with their neighbours."""
-    shown: list[str] = []
+class _Part(NamedTuple):
+    """A character, or the part of one that a token has."""
+
+    character: str
+    number: int = 1
+    of: int = 1
+
+    def __str__(self) -> str:
+        return self.character + f" {self.number}/{self.of}" * (self.of > 1)
+
+
+def _parts(texts: Sequence[str]) -> list[list[_Part]]:
+    """What each token has: its text, or with bytes the characters these make with neighbours."""
+    parts: list[list[_Part]] = []
     for split, run in groupby(texts, lambda text: _BYTES.search(text) is not None):
         if not split:
-            shown += run
+            parts += [[_Part(text)] for text in run]
             continue
         pieces = [_raw(text) for text in run]
         whole = b"".join(pieces)
-        owner = [number for number, piece in enumerate(pieces) for _ in piece]
-        parts: list[str] = [""] * len(pieces)
+        owner = [number for number, piece in enumerate(pieces, len(parts)) for _ in piece]
+        parts += [[] for _ in pieces]
         place = 0
         for character in whole.decode("utf-8", "surrogateescape"):
-            owners = owner[place : place + len(character.encode("utf-8", "surrogateescape"))]
+            end = place + len(character.encode("utf-8", "surrogateescape"))
             if "\udc80" <= character <= "\udcff":
                 character = f"<0x{whole[place]:02X}>"
-            tokens = list(dict.fromkeys(owners))
+            tokens = list(dict.fromkeys(owner[place:end]))
             for number, token in enumerate(tokens, start=1):
-                parts[token] += character + f" {number}/{len(tokens)}" * (len(tokens) > 1)
-            place += len(owners)
-        shown += parts
-    return shown
+                parts[token].append(_Part(character, number, len(tokens)))
+            place = end
+    return parts
+
+
+def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The tokens one by one as (first, behind the last), those of one character together."""
+    start = 0
+    for place, parts in enumerate(_parts(texts), start=1):
+        if not parts or parts[-1].number == parts[-1].of:
+            yield start, place
+            start = place
 
 
 def _raw(text: str) -> bytes:
@@ -173,14 +191,10 @@ def _unwritten(names: str) -> bytes:
 
 def split_into_bytes(tokens: Tokens) -> str:
     """One line of advice where tokens are parts of characters; else nothing."""
-    parts = _parts_of_characters(tokens.texts)
-    for place, (text, part) in enumerate(zip(tokens.texts, parts, strict=True)):
-        if text != part and _PART.search(part):
-            word = word_label(tokens.texts[place:]).split()[0]
-            return (
-                f"this tokenizer splits {cut(word, _LONGEST_SPECIAL)} into bytes; "
-                "a multilingual model shows words"
-            )
+    for first, last in whole_characters(tokens.texts):
+        if last - first > 1:
+            word = cut(word_label(tokens.texts[first:]).split()[0], _LONGEST_SPECIAL)
+            return f"this tokenizer splits {word} into bytes; a multilingual model shows words"
     return ""
 
 

@@ -114,8 +114,10 @@ def _tips(
 def _numbered(tokens: Tokens, index_base: int) -> list[str]:
     """Each token with its place, for a tip."""
     return [
-        f"{cut(token_label(text), _LONGEST_TIP)} ({place + index_base})"
-        for place, text in enumerate(tokens.texts)
+        f"{cut(token_label(text) if special else label, _LONGEST_TIP)} ({place + index_base})"
+        for place, (text, special, label) in enumerate(
+            zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
+        )
     ]
 
 

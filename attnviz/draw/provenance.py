@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, ModelInfo
+from attnviz.draw.document import First, Group, Note
+from attnviz.draw.labels import split_into_bytes
+from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, ModelInfo, Tokens
 
 
 def counted(number: int, noun: str) -> str:
@@ -66,3 +69,17 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
         (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
         (shape_words(info), False),
     ]
+
+
+def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
+    """What a reader must know of a run, with advice where tokens are parts of characters."""
+    advice = split_into_bytes(tokens)
+    return Group([Note(note) for note in (*notes, *[advice] * bool(advice))])
+
+
+def advised(first: First, tokens: Tokens) -> First:
+    """A first screen that ends in the same advice."""
+    advice = split_into_bytes(tokens)
+    if not advice:
+        return first
+    return lambda columns, lines: [*first(columns, lines - 2), Group([Note(advice)])]

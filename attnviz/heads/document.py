@@ -8,7 +8,14 @@ from functools import partial
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import label_text, model_words, share, size_words
+from attnviz.draw.provenance import (
+    advised,
+    label_text,
+    model_words,
+    notes_group,
+    share,
+    size_words,
+)
 from attnviz.draw.values import json_number
 from attnviz.heads.finding import finding, heading
 from attnviz.heads.first import distinctive, first_groups, label_grid
@@ -40,7 +47,7 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
     info = records[0].model
     groups = [
         doc.Group(_provenance(found, shared, names)),
-        doc.Group([doc.Note(note) for note in info.notes]),
+        notes_group(info.notes, records[0].keys),
     ]
     if view.words or view.pairs or view.top is not None:
         for index, words in enumerate(names):
@@ -60,7 +67,7 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
         heading(found, [*shared, *_left_out(found.first)]),
         found.first.text,
         finding(found, view),
-        partial(first_groups, found, view),
+        advised(partial(first_groups, found, view), records[0].keys),
     )
 
 
