@@ -19,7 +19,8 @@ from rich.console import Console
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
-from attnviz.heads.report import View, Word, find_word, heads_report
+from attnviz.heads.report import View, heads_report
+from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport
@@ -155,7 +156,7 @@ VIEWS = {
     "values": View(values=True),
     "top": View(top=3),
     "token": View(words=[(Word(range(1)), Word(range(1)))]),
-    "explain": View(explain=True, hints=("a hint to read",) * 3),
+    "explain": View(explain=True, hints=True),
 }
 TEXTS = {"text": "한국어 🎉 \x1b[2J", "target": "[red]"}
 
@@ -259,7 +260,7 @@ def test_which_parts_a_screen_has(reports: Reports, screen: Screen) -> None:
     assert "weight  ··" not in titles("top", heads=(5, 5))
     assert "looks at" in titles("token", heads=(5, 5))
     assert "How to read this" in titles("explain")
-    assert "a hint to read" in titles("explain")
+    assert "--token WORD" in titles("explain")
     by_entropy = titles("all", heads=(5, 5), sorted_by="entropy")
     assert "heads by entropy" in by_entropy
     assert "The first 3 by entropy" in by_entropy
