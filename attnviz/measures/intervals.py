@@ -16,7 +16,13 @@ def student_t(freedom: int) -> float:
     """The 97.5 % quantile of Student's t, within .001 (Abramowitz & Stegun 1964, 26.7.5)."""
     if freedom <= len(_T):
         return _T[freedom - 1]
-    return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96 / freedom**2
+    terms = (
+        _Z,
+        (_Z**3 + _Z) / 4,
+        (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96,
+        (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
+    )
+    return math.fsum(term / freedom**power for power, term in enumerate(terms))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:

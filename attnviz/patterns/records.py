@@ -103,8 +103,6 @@ class PatternScores:
         it was not measured, for which ``PatternReport.not_measured`` has the reason.
     base_rate: of the same names, what the score would be without the pattern; None as in
         ``scores``, and for names that no base rate belongs to.
-    intervals: of the scores that have one, the ends of the 95 % interval: Student's over texts, and
-        of a relation Wilson's over pairs.
     strength: of the names that can be labels, the share of what a score could gain over its base
         rate (and, where a control ran, over the highest score of the twin's heads in this layer)
         that it has gained, at most 1; the largest one names the head.
@@ -115,6 +113,8 @@ class PatternScores:
     statistics: the means of ``STATISTICS`` over the running texts, None where not measured.
     control: the scores of the same place in the randomly initialised twin; empty without one.
     example: a small map to look at; None for heads that are not among their label's best.
+    intervals: of the scores that have one, the ends of the 95 % interval: Student's over texts, and
+        of a relation Wilson's over pairs.
     """
 
     layer: int
@@ -122,7 +122,6 @@ class PatternScores:
     label: str | None
     scores: Mapping[str, float | None]
     base_rate: Mapping[str, float | None]
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     strength: Mapping[str, float] = field(default_factory=dict)
     margin: float | None = None
     agreement: float | None = None
@@ -130,6 +129,7 @@ class PatternScores:
     statistics: Mapping[str, float | None] = field(default_factory=dict)
     control: Mapping[str, float | None] = field(default_factory=dict)
     example: Example | None = None
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.label is not None and self.scores.get(self.label) is None:

@@ -268,13 +268,13 @@ def _head(
         label=label,
         scores=summary.scores,
         base_rate=summary.base_rate,
-        intervals=summary.intervals,
         strength=found,
         margin=margin,
         agreement=None if label is None else summary.agreement(label, rule.threshold),
         measured=summary.measured,
         statistics=summary.statistics,
         control={} if twin is None else twin.scores,
+        intervals=summary.intervals,
     )
 
 
