@@ -8,9 +8,9 @@ variance and third cumulant that are the sums of those of the rows, and its uppe
 the gamma distribution of these three moments (Pearson's type III), in standard normal deviates by
 the cube root of Wilson & Hilferty (1931, "The distribution of chi-square", PNAS 17:684). The skew
 matters: of a peaked head with random weights each row hits its key with one over the number of keys
-seen, and eight hits of twelve are rare but not as rare as a normal tail says. Against the exact tail of such rows
-it is right within a factor of two at one in a hundred, and too careful by one to four at one in
-100,000, where names are decided (tests/measures/test_evidence.py).
+seen, and eight hits of twelve are rare but not as rare as a normal tail says. Against the exact
+tail of such rows it is right within a factor of two at one in a hundred, and too careful by one to
+four at one in 100,000, where names are decided (tests/measures/test_evidence.py).
 
 Rows of one text are no independent draws, so an event counts once however often it comes: equal
 tokens have nearly equal rows and columns. The first token, separators and other special tokens are

@@ -144,7 +144,7 @@ def test_random_attention_gets_no_names(causal: bool) -> None:
         for sentence in SENTENCES:
             tokens = model.encode(sentence)
             maps: list[np.ndarray] = []
-            model.run(tokens, lambda layer: True, lambda layer, weights: maps.append(weights))
+            model.run(tokens, lambda _: True, lambda _, weights, kept=maps: kept.append(weights))
             ids = [number + 1 for number in tokens.ids]
             found += named(as_checkpoint(ids, maps[0], causal))
             heads += len(maps[0])
