@@ -1,4 +1,4 @@
-"""``attnviz ablate``: what is lost when heads are removed."""
+"""``attnviz ablate``: what is lost when heads are ablated."""
 
 from __future__ import annotations
 

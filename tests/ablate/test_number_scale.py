@@ -43,11 +43,10 @@ def test_as_much_as_fits(room: int, text: str | None) -> None:
     assert NumberScale(0.532).fitted(0.532, room) == text
 
 
-def test_zero_is_not_what_rounds_to_it() -> None:
-    scale = NumberScale(0.532)
-    assert scale.fitted(0.0, 6) == "0"
-    assert scale.fitted(0.0001, 6) == "·"
-    assert scale.fitted(-0.0001, 6) == "·"
+def test_what_rounds_to_zero_has_no_sign() -> None:
+    for value in (0.0, 0.0001, -0.0001):
+        assert NumberScale(0.532).fitted(value, 6) == "0.000"
+        assert NumberScale(0.532).fitted(value, 4) == ".00"
 
 
 @given(st.floats(1e-14, 1e14), st.floats(-1, 1), st.integers(1, 12), st.booleans(), st.booleans())
