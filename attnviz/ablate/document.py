@@ -32,8 +32,6 @@ _STRIP = Tokens((0,), ("",), (True,))
 
 _LONGEST = 100
 _LABEL_ROOM = 19
-_CELL = 4, 5, 6
-"""Columns that the number of a cell may take; the first in which all fit."""
 _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
 
@@ -132,7 +130,8 @@ def head_grid(grid: EffectGrid, report: AblationReport, scaled: bool = True) -> 
     """
     scale = grid.scale
     steps = diverging_steps(grid.values, scale.limit)
-    room = next((room for room in _CELL if scale.fitted(scale.limit, room)), _CELL[-1])
+    least = 4 if scale.power or scale.limit >= 0.1 else 5  # two digits of the largest
+    room = next((room for room in range(least, 7) if scale.fitted(scale.limit, room)), 6)
     cells = {}
     for (row, column), value in np.ndenumerate(grid.values):
         if not math.isnan(value):
@@ -146,7 +145,8 @@ def head_grid(grid: EffectGrid, report: AblationReport, scaled: bool = True) -> 
     if scaled:
         title, grey_words = map_title(report), "grey: 95 % interval includes 0"
     else:
-        title = f"{report.ranked_by.label}, {grid.unit.removesuffix('/token')}{scale.times}"
+        label, unit = report.ranked_by.label, report.ranked_by.unit.removesuffix("/token")
+        title = f"{label}, {unit}{scale.times}" if unit else f"{label}{scale.times}"
         grey_words = "grey: CI includes 0"
     words: doc.Words = [(title, True), *[(grey_words, False)] * bool(grid.unclear)]
     colours = _scale(scale, grid.unit) if scaled else None

@@ -24,6 +24,8 @@ _CELL = 6
 _LEAST_ROWS, _TABLE_LINES = 3, 5
 """Rows that the ranking keeps; the lines that it takes with them."""
 
+_MOST_HARM = 2
+
 _TABLE = 64
 """Columns of the ranking beside maps."""
 
@@ -32,7 +34,7 @@ _TEXT_LINES = 3
 
 def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
     """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
-    tables = _tables(report, lines)
+    tables = _tables(report)
     if report.by_token:
         return [_by_token(report, columns, lines), doc.Group(tables, yields=1)]
     grid, texts = effect_grid(report), token_maps(report)
@@ -50,20 +52,22 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
     if side:
         both = [doc.Group(tables), *side]
         return [*top, doc.Group(both, beside=doc.Beside(_TABLE, _GAP, yields=True))]
-    rows = sum(len(table.rows) + 2 for table in tables if isinstance(table, doc.Table))
+    rows = sum(min(len(table.rows), 4) + 2 for table in tables if isinstance(table, doc.Table))
     below = _maps(report, columns, lines - rows - 1)
     if not below and texts:
         below = [_text(report, texts[: max(lines // 12, 1)], _TEXT_LINES)]
     return [*top, doc.Group(tables), doc.Group(below, yields=1)]
 
 
-def _tables(report: AblationReport, lines: int) -> list[doc.Part]:
-    """The ranking without titles, as long as the screen, and what was ablated together."""
+def _tables(report: AblationReport) -> list[doc.Part]:
+    """The ranking without its title, a few of the harmful, and what was ablated together."""
     found: list[doc.Part] = []
-    for place, part in enumerate([*ranking_tables(report, lines), *together(report)]):
-        if isinstance(part, doc.Table):
-            title = part.title if place else ()
-            part = part._replace(title=title, least=_LEAST_ROWS if not place else 1)
+    most = max(len(report.effects), len(report.gradients))
+    for place, part in enumerate([*ranking_tables(report, most), *together(report)]):
+        if isinstance(part, doc.Table) and place:
+            part = part._replace(rows=part.rows[:_MOST_HARM], least=1)
+        elif isinstance(part, doc.Table):
+            part = part._replace(title=(), least=_LEAST_ROWS)
         found.append(part)
     return found
 

@@ -24,7 +24,7 @@ class NumberScale:
     @property
     def power(self) -> int:
         """The power of ten, a multiple of three, that all values are counted in."""
-        if self.percent or self.limit == 0 or 0.1 <= self.limit < 1000:
+        if self.percent or self.limit == 0 or 0.01 <= self.limit < 1000:
             return 0
         return max(math.floor((math.log10(self.limit) + 1) / 3) * 3, _LEAST_POWER)
 
@@ -37,6 +37,8 @@ class NumberScale:
     def decimals(self) -> int:
         """As many as leave the largest value three or four digits, a percentage two."""
         largest = self.limit / 10.0**self.power
+        if 0 < largest < 0.1 and not self.percent:
+            return 4
         before = max(math.floor(math.log10(largest)) + 1, 1) if largest > 0 else 1
         return max((2 if self.percent else 4) - before, 0)
 

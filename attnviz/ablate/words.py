@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attnviz.ablate.records import AblationReport, Effect, scale_of
+from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.document import Facts, Part, Quote, Words
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.provenance import brief_name, counted, model_words
 from attnviz.engine.effects import METRICS
 
 _UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
+
+_AS_MUCH = 0.8
+"""Of what a head's ablation changes, what a random direction must change to say so."""
 
 _NAMED = 3
 """Heads that the finding names at most."""
@@ -18,11 +21,12 @@ _NAMED = 3
 
 def heading(report: AblationReport) -> Words:
     """What was measured: the model, the ablation, the texts, in one line."""
-    parts = [_scan_facts(report)[0], _size(report)]
+    shape = counted(report.model.layers * report.model.heads, "head")
+    parts = [shape, _scan_facts(report)[0], _size(report)]
     loss = report.baseline.get("loss")
     if loss is not None:
         parts.append(f"{_loss_name(report)} {loss:.3f} nats")
-    return [(report.model.name, True), *((part, False) for part in parts)]
+    return [(brief_name(report.model), True), *((part, False) for part in parts)]
 
 
 def _size(report: AblationReport) -> str:
@@ -76,8 +80,7 @@ def _ranking_words(report: AblationReport) -> str:
         return f"{found}, 95 % interval {ends}{unclear}."
     order = report.ranking(tried)
     if not metric.signed:
-        names = _listed([report.name(effect.variant) for effect in order.matter[:_NAMED]])
-        return f"{metric.title} is largest without {names}."
+        return f"{metric.title} is largest without {_largest(report, order.matter[:_NAMED])}."
     least = 2.0 ** (1 - len(report.texts))
     units = f"{tried} {_UNITS[report.unit]}s"
     if least > 0.05:
@@ -95,22 +98,32 @@ def _ranking_words(report: AblationReport) -> str:
     return f"{matter}; {less} without {names} (significant among {units})."
 
 
+def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
+    """The first heads of a metric without sign, and whether random directions do as much."""
+    names = _listed([report.name(effect.variant) for effect in first])
+    controls = {control.variant: control.values.get(report.metric) for control in report.control}
+    known = [(effect.values[report.metric], controls.get(effect.variant)) for effect in first]
+    if any(control is None or control < _AS_MUCH * value for value, control in known):
+        return names
+    return f"{names}, but as large for random directions of equal norm"
+
+
 def _listed(names: Sequence[str], last: str = "and") -> str:
     """``a, b or c``."""
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _value(report: AblationReport, effect: Effect) -> str:
-    """Such as ``+0.441 nats/token``, ``KL 0.310 nats/token``."""
-    metric, scale = report.ranked_by, scale_of([effect], report.metric)
-    shown = f"{scale.text(effect.shown(report.metric))}{scale.times} {metric.unit}".rstrip()
+    """Such as ``+0.441 nats/token``, ``KL 0.31 nats/token``."""
+    metric = report.ranked_by
+    value = f"{effect.shown(report.metric):{'+' * metric.signed}.3g}"
+    shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
     return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
 
 
 def _interval(report: AblationReport, effect: Effect) -> str:
-    scale = scale_of([effect], report.metric)
     ends = [end * report.ranked_by.factor for end in effect.intervals.get(report.metric, ())]
-    return f"[{', '.join(map(scale.text, ends))}]"
+    return f"[{', '.join(f'{end:+.3g}' for end in ends)}]"
 
 
 # Provenance ----------------------------------------------------------------------------------
