@@ -132,12 +132,12 @@ def shown(
 
 
 def test_a_real_terminal(program: Sequence[str], environment: dict[str, str], texts: Path) -> None:
-    screen, output = shown(program, environment, 120, "--texts", str(texts), "--by-token")
+    screen, output = shown(program, environment, 120, "--texts", str(texts))
     lines = [line.rstrip() for line in screen.display]
     text = "\n".join(lines)
     assert "ablating heads" in output  # the bar
     assert "ablating heads" not in text  # gone at the end
-    assert lines[0].startswith("tiny · revision ")
+    assert lines[0].startswith("tiny · 24 heads · zero ablation")
     assert "95 % interval" in text
     row = next(y for y, line in enumerate(lines) if line.startswith("L0 "))
     backgrounds = {screen.buffer[row][x].bg for x in range(120)} - {"default"}
