@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.heatmap import dense_map
+from attnviz.draw.heatmap import heatmap
 from attnviz.draw.maps import pool
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.theme import Theme
@@ -66,7 +66,7 @@ def table_overview(report: HeadsReport) -> Table:
     """A table of small tables, pooled as the overview's maps are."""
     outer = Table(box=None, padding=(0, 1), show_header=False)
     for layer in report.record.layers:
-        outer.add_row(*(table_of(pool(weights, 6, 7)) for weights in layer.weights))
+        outer.add_row(*(table_of(pool(weights, (3, 3))) for weights in layer.weights))
     return outer
 
 
@@ -93,7 +93,7 @@ def main() -> None:
     weights = causal_maps(1, 300)[0]
     labels = [f"w{place}" for place in range(300)]
     axes = Axes(labels, labels, causal=True)
-    ratio = seconds(lambda: dense_map(weights, axes, Theme(), [], 330), 330) / seconds(
+    ratio = seconds(lambda: heatmap(weights, axes, Theme(), 330), 330) / seconds(
         lambda: table_of(weights), 330
     )
     print(f"map of 300 x 300 tokens, against a table: {ratio:.3f}")
