@@ -103,6 +103,8 @@ class PatternScores:
         it was not measured, for which ``PatternReport.not_measured`` has the reason.
     base_rate: of the same names, what the score would be without the pattern; None as in
         ``scores``, and for names that no base rate belongs to.
+    intervals: of the scores that have one, the ends of the 95 % interval: Student's over texts, and
+        of a relation Wilson's over pairs.
     strength: of the names that can be labels, the share of what a score could gain over its base
         rate (and, where a control ran, over the highest score of the twin's heads in this layer)
         that it has gained, at most 1; the largest one names the head.
@@ -120,6 +122,7 @@ class PatternScores:
     label: str | None
     scores: Mapping[str, float | None]
     base_rate: Mapping[str, float | None]
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     strength: Mapping[str, float] = field(default_factory=dict)
     margin: float | None = None
     agreement: float | None = None
@@ -163,6 +166,8 @@ class PatternReport:
     thresholds: of each of them, the strength from which it names a head.
     probes: what was measured, and over which texts.
     not_measured: for each score that has no value at all, the reason in words.
+    untestable: for each relation that no head could be named after, so often does the best fixed
+        offset find it, that base rate.
     control: of the randomly initialised twin; None without one.
     text: a person's own as given; None where the probes were scored.
     target: what a decoder read beside it; None where there is none.
@@ -181,6 +186,7 @@ class PatternReport:
     thresholds: Mapping[str, float]
     probes: tuple[Probe, ...]
     not_measured: Mapping[str, str] = field(default_factory=dict)
+    untestable: Mapping[str, float] = field(default_factory=dict)
     control: Control | None = None
     text: str | None = None
     target: str | None = None
