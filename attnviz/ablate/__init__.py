@@ -1,1 +1,1 @@
-"""The views of what is lost when heads are removed."""
+"""What is lost when heads are ablated: the scan, its doubts and its views."""
