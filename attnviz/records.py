@@ -201,25 +201,47 @@ class AttentionRecord:
                 yield layer.layer, head, layer.weights[index]
 
 
+Source = Literal["card", "patterns", "text", "none"]
+"""Where a head's name comes from: the card of the bundled model, a result of ``patterns`` that was
+kept for this checkpoint, or enough events of the text at hand; ``none`` for what only describes the
+head on this text."""
+
+
 class HeadLabel(NamedTuple):
-    """What a head does most clearly, in one word.
+    """What a head does most clearly, in one word, and what supports the word.
 
-    A head that rests on the first token wherever nothing repeats is named ``induction`` where that
-    is clear: see ``measures``.
+    Where ``source`` is ``none`` the word is no finding about the head: ``first`` (the attention
+    sink), ``spread`` or ``peaked`` describe what it does on this text.
 
-    name: such as ``previous``; ``spread`` or ``peaked`` where nothing stands out.
+    name: such as ``previous``; one of ``measures.registry``.
     letter: its sign where there is no room for the name.
-    score: the measure behind the name, in [0, 1].
-    base_rate: the same measure of attention spread evenly over what each query sees.
+    score: the measure of this name on the text at hand, in [0, 1]; NaN where this text shows none
+        (no token repeats, say).
+    base_rate: the same measure of uniform attention over what each query sees.
+    short: the name in three or four letters, for a cell of a grid.
+    said: the name as papers say it, such as ``previous token``.
+    source: where the name comes from.
+    events: how many queries of the text at hand stand behind ``score``.
+    measured: the score behind the name where it comes from the card or from ``patterns``; else NaN.
     """
 
     name: str
     letter: str
     score: float
     base_rate: float
+    short: str = ""
+    said: str = ""
+    source: Source = "none"
+    events: int = 0
+    measured: float = math.nan
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether the name tells of the head, and not only of its weights on this text."""
+        return self.source != "none"
 
 
-NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan)
+NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan, "nan", "no numbers")
 """Of a head whose weights are not all numbers."""
 
 

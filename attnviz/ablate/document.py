@@ -15,8 +15,6 @@ from attnviz.ablate.terminal import (
     WIDEST_CELL,
     EffectGrid,
     effect_map,
-    sign_legend,
-    token_text,
 )
 from attnviz.ablate.words import about, caveats, explanation, map_title, ranking_titles
 from attnviz.draw import document as doc
@@ -356,20 +354,9 @@ def _where_it_hurts(report: AblationReport) -> list[doc.Part]:
     title = "Where in the text it is missed: loss delta of each token"
     title += ", first text" if len(report.texts) > 1 else ""
     names = [report.name(effect.variant) for effect in chosen]
-    unit = "nats of one token"
-
-    def screen(theme: Theme, room: int) -> Block:
-        blocks = [Block(tuple(wrapped([(title, True)], room, theme)), room)]
-        for name, delta in zip(names, deltas, strict=True):
-            above = wrapped([(theme.spell(name), True)], room, theme)
-            drawn = token_text(tokens, delta, limit, theme, room)
-            blocks.append(Block((*above, *drawn.lines), room))
-        blocks.append(sign_legend(NumberScale(limit), theme, room, unit))
-        return stack(blocks, gap=0)
-
     maps = [
-        doc.Map(f"{name} by token", delta[None], _STRIP, tokens, limit=limit)
+        doc.Map(name, delta[None], _STRIP, tokens, limit=limit)
         for name, delta in zip(names, deltas, strict=True)
     ]
-    scale = _scale(NumberScale(limit), unit)
-    return [doc.Maps(maps, [(title, True)], scale=scale, screen=screen)]
+    scale = _scale(NumberScale(limit), "nats of one token")
+    return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]

@@ -222,7 +222,7 @@ class Map(NamedTuple):
     name: of the head, which tables link to. words: the title in full, the name by default.
     below: its scores, below the title or, of a small map, below the map.
     causal: later keys stay blank. limit: of values of either sign, where colours are full; 0 for
-    weights. A text coloured token by token is a map of one query.
+    weights. full: in a coloured text, the weight that has the full colour.
     tip: all that is known of it, ``below`` by default.
     """
 
@@ -235,11 +235,15 @@ class Map(NamedTuple):
     causal: bool = False
     limit: float = 0.0
     tip: str = ""
+    full: float = 1.0
 
 
 class Maps(NamedTuple):
     """Attention maps with tokens on both axes, side by side where they can be read so.
 
+    texts: maps of one query each, drawn as the text of their keys, each token on the ground of its
+        value. lines: of such a text on a terminal at most, those with the largest values; 0 for
+        the whole text.
     small: without tokens, in so many lines and columns of a terminal. rows: of small maps at most
         on a terminal, 0 for all; pages have all. across: how many make a row of a page, 0 for as
         many as there is room for.
@@ -258,6 +262,8 @@ class Maps(NamedTuple):
     least_cell: int = 4
     crowded: bool = False
     index_base: int = 0
+    texts: bool = False
+    lines: int = 0
     scale: Scale | None = WEIGHTS
     screen: Screen | None = None
 

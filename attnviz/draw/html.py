@@ -8,7 +8,7 @@ from html import escape
 from attnviz.draw import document as doc
 from attnviz.draw.figure import SIGN_TINTS, document_drawing, heading_words, part_drawings
 from attnviz.draw.map_figure import pooling_words, scale_figure
-from attnviz.draw.palette import colour_table, to_hex
+from attnviz.draw.palette import paper_table, to_hex
 from attnviz.draw.svg import STYLE, safe, svg_element
 from attnviz.draw.theme import VERDICTS
 
@@ -205,7 +205,7 @@ def _bar(row: doc.Row, signed: bool, palette: str) -> str:
     if not value or not limit:
         return '<td class="bar"></td>'
     step, name = row.tint or (SIGN_TINTS[value >= 0] if signed else (95, ""))
-    ink = to_hex(colour_table(name or palette)[step])
+    ink = to_hex(paper_table(name or palette)[step])
     long = 9 * min(abs(value) / limit, 1.0)
     return f'<td class="bar"><i style="width:{long:.2f}rem;background:{ink}"></i></td>'
 

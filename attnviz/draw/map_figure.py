@@ -189,7 +189,8 @@ _BAR, _THICK = 256.0, 12.0
 
 def scale_figure(scale: Scale) -> Drawing:
     """A colour bar with its ticks and its words."""
-    left = 6.6 * width(scale.words) + 10 if scale.words else 0.0
+    half = [_LETTER * width(text) / 2 for _, text in scale.ticks] or [0.0]
+    left = max(_LETTER * width(scale.words) + 10 if scale.words else 0.0, half[0])
     steps = np.rint(np.linspace(scale.first, scale.last, 128)).astype(np.intp)[None, :]
     items: list[Item] = [
         Label(0, 22, scale.words, "faint"),
@@ -199,5 +200,5 @@ def scale_figure(scale: Scale) -> Drawing:
     items += [
         Label(left + _BAR * place, 38, text, "faint", "middle") for place, text in scale.ticks
     ]
-    across = left + _BAR + 16 + 6.4 * width(scale.after)
+    across = left + _BAR + max(16 + 7 * width(scale.after), half[-1])  # √ is wider than a letter
     return Drawing("colour scale", across, 42, tuple(items))

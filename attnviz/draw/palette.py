@@ -38,8 +38,11 @@ DIVERGING = "diverging"
 Blue and orange stay apart for every common kind of colour blindness (Okabe & Ito 2008).
 """
 
+_ON_PAPER = "diverging-on-paper"
+
 _ANCHORS = PALETTES | {
     DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a",
+    _ON_PAPER: "17528a 2f86cf 74b5e8 c3dff5 ffffff fbdfb8 f0a951 d87a10 8f4a06",
 }
 
 STEPS = 256
@@ -65,6 +68,11 @@ def colour_table(name: str) -> tuple[RGB, ...]:
         ]
         table.append((mixed[0], mixed[1], mixed[2]))
     return tuple(table)
+
+
+def paper_table(name: str) -> tuple[RGB, ...]:
+    """The colours of a palette on white paper, where the scale of both signs is white at zero."""
+    return colour_table(_ON_PAPER if name == DIVERGING else name)
 
 
 def contrasting(colour: RGB) -> RGB:

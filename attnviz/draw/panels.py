@@ -9,6 +9,7 @@ from rich.segment import Segment
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import DIM, Block, Line, flow, stack, text_line
+from attnviz.draw.coloured_text import scale_block, text_block
 from attnviz.draw.document import Map, Maps, Words
 from attnviz.draw.heatmap import heatmap, heatmap_width, values_fit
 from attnviz.draw.labels import token_labels
@@ -60,6 +61,8 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
     """The maps in ``room`` columns, then what their colours mean."""
     if not part.maps:
         return Block((), 0) if part.scale is None else legend(theme, room)
+    if part.texts:
+        return _texts(part, theme, room)
     if part.small is not None:
         return _small(part, part.small, theme, room)
     title = Block(tuple(wrapped(spelled_parts(part.title, theme), room, theme)), room)
@@ -68,6 +71,16 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
         return drawn
     fit = part.values and values_fit(map_axes(part.maps[0], theme), room)
     return stack([drawn, legend(theme, room, fit)])
+
+
+def _texts(part: Maps, theme: Theme, room: int) -> Block:
+    """The texts below each other, each under its title, then what their colours mean."""
+    blocks = [Block(tuple(_lines(part.title, theme, room)), room)]
+    for shown in part.maps:
+        blocks.append(Block(tuple(_titles(shown, theme, room)), room))
+        blocks.append(text_block(shown, theme, room, part.lines))
+    blocks += [] if part.scale is None else [scale_block(part.scale, theme, room)]
+    return stack(blocks, gap=0)
 
 
 def map_axes(shown: Map, theme: Theme) -> Axes:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from attnviz.measures.registry import LABELS, label_named
+from attnviz.records import Source
 
 THRESHOLD = 0.2
 """The share of what a score could gain over its base rate from which it names a head."""
@@ -134,3 +136,26 @@ def _clear(
     if score is None or base is None or not pairs:
         return False
     return score - base >= deviations * math.sqrt(base * (1 - base) / pairs)
+
+
+class KnownLabel(NamedTuple):
+    """The label that thousands of tokens gave to a head.
+
+    name: of the label; None where none reached its threshold.
+    score: behind it, in [0, 1]; NaN without one.
+    """
+
+    name: str | None
+    score: float
+
+
+@dataclass(frozen=True)
+class KnownLabels:
+    """Labels of a model's heads that were measured before, on more than the text at hand.
+
+    source: the card of the bundled model, or ``patterns``.
+    heads: by (layer, head), both from 0.
+    """
+
+    source: Source
+    heads: Mapping[tuple[int, int], KnownLabel]

@@ -70,7 +70,8 @@ def _label(scores: Scores, base: Scores, repeats: int) -> HeadLabel:
 
 def _named(name: str, score: float | None, base: float | None) -> HeadLabel:
     known = math.nan if score is None else score, math.nan if base is None else base
-    return HeadLabel(name, label_named(name).letter, *known)
+    measure = label_named(name)
+    return HeadLabel(name, measure.letter, *known, measure.short, measure.said)
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:

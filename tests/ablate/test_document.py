@@ -12,10 +12,8 @@ import pytest
 
 from attnviz.ablate.document import ablation_document, effect_grid
 from attnviz.ablate.records import AblationReport, Effect
-from attnviz.ablate.terminal import token_text
 from attnviz.draw.document import Group, HeadGrid, Maps, Part, Table
 from attnviz.draw.labels import width
-from attnviz.draw.palette import DIVERGING
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 
@@ -150,31 +148,6 @@ def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) ->
     )
     assert found is not None
     assert float(found[1]) == pytest.approx(total * 1000, abs=0.006)
-
-
-def test_the_text_carries_the_colour_of_each_token(scans: Scans, look: Callable[..., Any]) -> None:
-    tokens = scans().texts[0]
-    deltas = np.linspace(-1, 1, len(tokens))
-    deltas[0] = np.nan
-    shown = look(token_text(tokens, deltas, 1.0, Theme("viridis"), 70), 70, palette=DIVERGING)
-    y, x = shown.find("Old")
-    assert "Old Tom saw Ann, and Ann saw Tom." in shown.text(y)
-    for label, place in (("Old", 1), ("saw", 3), ("and", 7)):
-        _, at = shown.find(label)
-        _, back = shown.cell(y, at)
-        expected = 127.5 + 127.5 * np.sign(deltas[place]) * np.sqrt(abs(deltas[place]))
-        assert back is not None
-        assert min(abs(step - expected) for step in back) <= 1.5
-    assert shown.cell(y, x - 1) == (None, None)  # the blank before a word is not coloured
-
-
-def test_the_tokens_that_change_most_are_named(scans: Scans) -> None:
-    tokens = scans().texts[0]
-    deltas = np.zeros(len(tokens))
-    deltas[0], deltas[6], deltas[11] = np.nan, 2.5, -1.25
-    said = token_text(tokens, deltas, 2.5, PLAIN, 70).plain
-    assert "hurts most at: , (6) +2.500 nats" in said
-    assert "helps most at: Tom (11) -1.250 nats" in said
 
 
 def with_values(report: AblationReport, *changed: Effect, **fields: Any) -> AblationReport:
