@@ -83,7 +83,8 @@ class Outcome:
         """KL(this ‖ other) at each place, in nats, at least 0."""
         apart = self.log_probabilities - other.log_probabilities
         shares = np.exp(self.log_probabilities)
-        return np.maximum(np.sum(np.where(shares > 0, shares * apart, 0.0), axis=-1), 0.0)
+        kl: NDArray[np.float64] = np.where(shares > 0, shares * apart, 0.0).sum(-1)
+        return np.maximum(kl, 0.0, out=kl)
 
 
 class CutScan:
@@ -180,8 +181,9 @@ class CutScan:
 
     def _require_own(self) -> None:
         """Refuse a model that ends elsewhere once its scores can be edited, with nothing cut."""
-        every = [(layer, head) for layer, count in self._model.heads.items() for head in range(count)]
-        plain, edited = (self._run(self._given, heads, ()) for heads in ((), every))
+        heads = self._model.heads
+        every = [(layer, head) for layer in heads for head in range(heads[layer])]
+        plain, edited = (self._run(self._given, chosen, ()) for chosen in ((), every))
         if not ends_alike(self._model.root, edited, plain, exact=False):
             raise not_its_own(self._model.root, "it ends in other numbers")
 

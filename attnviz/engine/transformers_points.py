@@ -178,9 +178,7 @@ class _Projections(_Points):
 class _Hide(SoftmaxWatch):
     """Hides keys of one text in every softmax, whose order is that of the points."""
 
-    def __init__(
-        self, probe: ForwardPass, counter: CallCounter, hide: Hide, given: Input
-    ) -> None:
+    def __init__(self, probe: ForwardPass, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})
         self._probe = probe
         self._counter = counter

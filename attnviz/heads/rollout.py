@@ -64,8 +64,7 @@ class Rollout:
 
         NaN in these columns, and in rows that come from the sink alone.
         """
-        left: Matrix = without_sink(self.matrix, self.sink)
-        return left
+        return without_sink(self.matrix, self.sink).astype(np.float64)
 
 
 def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:

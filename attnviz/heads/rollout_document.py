@@ -62,8 +62,8 @@ class Shown(NamedTuple):
 class _Kept(NamedTuple):
     """What is drawn: both matrices (query, key), NaN in what is left out, and which tokens stay."""
 
-    rollout: NDArray[np.float64]
-    layer: NDArray[np.float64]
+    rollout: NDArray[np.floating]
+    layer: NDArray[np.floating]
     places: Sequence[int]
 
 
@@ -164,11 +164,13 @@ def _left_out(found: Rollout, sink: bool) -> str:
 
 def _maps(found: Rollout, kept: _Kept) -> list[doc.Map]:
     """Both matrices over the tokens that stay, so that a causal map keeps its diagonal."""
-    ids, texts, special = (
-        tuple(part[place] for place in kept.places)
-        for part in (found.tokens.ids, found.tokens.texts, found.tokens.special)
+    whole, places = found.tokens, kept.places
+    tokens = Tokens(
+        tuple(whole.ids[place] for place in places),
+        tuple(whole.texts[place] for place in places),
+        tuple(whole.special[place] for place in places),
     )
-    tokens, square = Tokens(ids, texts, special), np.ix_(kept.places, kept.places)
+    square = np.ix_(places, places)
     matrices = {
         f"rollout through {counted(found.layers, 'layer')}": kept.rollout,
         "last layer, mean of its heads": kept.layer,
