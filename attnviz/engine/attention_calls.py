@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from attnviz.errors import UsageError
 from attnviz.models.attention_interface import FoundAttention, answering
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ class AttentionCall:
             mask = torch.zeros((), dtype=self.query.dtype, device=self.query.device)
         else:
             mask = mask[..., : self.key.shape[2]]
-        return self._by(self.found.eager, torch.where(hidden[None], -torch.inf, mask))
+        seen = torch.where(hidden[None], -torch.inf, mask)
+        _require_another(seen, hidden)
+        return self._by(self.found.eager, seen)
 
     def _by(self, function: Any, mask: Tensor | None) -> Attended:
         output: Attended = function(
@@ -166,6 +169,8 @@ class SoftmaxWatch(TorchFunctionMode):
 
             def softmax(hidden: Tensor | None = None) -> Tensor:
                 seen = scores if hidden is None else scores.masked_fill(hidden, -torch.inf)
+                if hidden is not None:
+                    _require_another(seen, hidden)
                 found: Tensor = func(seen, *args[1:], **others)
                 return found
 
@@ -186,13 +191,26 @@ def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
     mask, visible = named.get("attn_mask"), ~hidden
     if named.get("is_causal"):
         visible = visible.tril()
-    if mask is None:
-        mask = visible
-    elif mask.dtype == torch.bool:
-        mask = mask & visible
+    if mask is None or mask.dtype == torch.bool:
+        seen = visible if mask is None else mask & visible
+        _require_another(torch.where(seen, 0.0, -torch.inf), hidden)
     else:
-        mask = torch.where(visible, mask, -torch.inf)
-    return {**named, "attn_mask": mask, "is_causal": False}
+        seen = torch.where(visible, mask, -torch.inf)
+        _require_another(seen, hidden)
+    return {**named, "attn_mask": seen, "is_causal": False}
+
+
+def _require_another(seen: Tensor, hidden: Tensor) -> None:
+    """UsageError where a row of scores, or of a mask, loses its last visible key.
+
+    The softmax would then run over keys that a mask keeps from the query.
+    """
+    blind = seen.amax(-1) <= torch.finfo(seen.dtype).min / 2
+    if bool((hidden.any(-1) & blind).any()):
+        raise UsageError(
+            "a query sees no other key than the one that is cut off: nothing would be left to "
+            "attend to, choose another edge"
+        )
 
 
 class StrayAttention(SoftmaxWatch):

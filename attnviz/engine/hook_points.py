@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.observer import Observer, hand_over
+from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
 
 
@@ -82,7 +83,7 @@ class HookPoints(Protocol):
         """While this is open, each pass of the borrowed model over ``given`` hides keys.
 
         The scores of what is hidden are −inf before the softmax, which runs over the other keys.
-        Raises UnsupportedError where a weight is left on what is hidden.
+        Raises UsageError where a query would see no key, UnsupportedError where a weight stays.
         """
         ...
 
@@ -205,6 +206,10 @@ class OwnHookPoints:
                 if hidden is None:
                     continue
                 visible = ~hidden[None]
+                if not bool(visible.tril().any(-1).all()):
+                    raise UsageError(
+                        "a query sees no other key than the one that is cut: choose another edge"
+                    )
 
                 def enter(
                     module: nn.Module,

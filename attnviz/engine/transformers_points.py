@@ -109,7 +109,10 @@ class _Registered(_Points):
                 return call.own()
             output, weights = call.hiding(hidden)
             if weights is None or not bool((weights[:, hidden] == 0).all()):
-                raise _still_seen(self._probe, point)
+                raise UnsupportedError(
+                    f"{type(self._probe.model).__name__} leaves weight on a key whose score is −∞ "
+                    f"in layer {point.layer}: its attention is no plain softmax"
+                )
             return output, weights
 
         with counter.counting(), taking_calls(attend):
@@ -171,36 +174,22 @@ class _Projections(_Points):
     @contextmanager
     def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
         counter = CallCounter(self._probe.module, self.found, None)
-        with counter.counting(), _Hide(self._probe, counter, hide, given):
+        with counter.counting(), _Hide(counter, hide, given):
             yield
 
 
 class _Hide(SoftmaxWatch):
     """Hides keys of one text in every softmax, whose order is that of the points."""
 
-    def __init__(self, probe: ForwardPass, counter: CallCounter, hide: Hide, given: Input) -> None:
+    def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})
-        self._probe = probe
         self._counter = counter
         self._hide = hide
 
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         _, point = self._counter.take(None)
         hidden = self._hide(point, scores[-2], scores[-1])
-        if hidden is None:
-            return compute()
-        hidden = hidden.reshape(scores)
-        found = compute(hidden)
-        if not bool(found[hidden.any(-1)].isfinite().all()):
-            raise _still_seen(self._probe, point)
-        return found
-
-
-def _still_seen(probe: ForwardPass, point: HookPoint) -> UnsupportedError:
-    return UnsupportedError(
-        f"{type(probe.model).__name__} leaves weight on a key that is cut off in layer "
-        f"{point.layer}: the query sees no other key there, or attention is no plain softmax"
-    )
+        return compute(None if hidden is None else hidden.reshape(scores))
 
 
 class _Find(SoftmaxWatch):
