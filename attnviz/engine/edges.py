@@ -18,9 +18,8 @@ from torch import Tensor
 
 from attnviz.engine.ablation import check_heads
 from attnviz.engine.hook_points import HookPoint, LostTrackError
-from attnviz.engine.patchable import PatchableModel, probe_of, require_two, words_to_mask
+from attnviz.engine.patchable import PatchableModel, require_two, words_to_mask
 from attnviz.engine.plain_pass import ends_alike, not_its_own
-from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input
 
@@ -90,12 +89,14 @@ class Outcome:
 class CutScan:
     """A model and one text, ready for edges to be cut.
 
-    model: with a language model's head. given: at least two tokens.
+    model: with a language model's head. given: at least two tokens. causal: whether each token
+    predicts the next one; else a token is predicted while it is hidden.
     Raises UnsupportedError for a model without such a head or that runs otherwise while its
     scores are edited, UsageError for a text of one token.
     """
 
-    def __init__(self, model: PatchableModel, given: Input) -> None:
+    def __init__(self, model: PatchableModel, given: Input, causal: bool) -> None:
+        self.causal = causal
         self._model = model
         self._given = given
         name = type(model.root).__name__
@@ -105,14 +106,13 @@ class CutScan:
                 "change; choose a model that predicts tokens"
             )
         require_two(given)
-        with self._opened():
-            self.causal = is_causal(model, probe_of(given))
-            self._require_own()
-        if not self.causal and model.mask_id is None:
+        if not causal and model.mask_id is None:
             raise UnsupportedError(
                 f"{name} predicts hidden words, and no mask token is known that could hide one: "
                 "there is no prediction that a cut could change"
             )
+        with self._opened():
+            self._require_own()
 
     def outcome(
         self,

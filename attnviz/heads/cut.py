@@ -143,7 +143,8 @@ def cut_report(
     from attnviz.engine.edges import CutScan, Outcome  # torch only where needed
     from attnviz.engine.patchable import open_patchable
 
-    scan = CutScan(open_patchable(model, record.kind, given), given)
+    causal = record.causal or record.kind != "self"  # what a decoder writes is predicted in order
+    scan = CutScan(open_patchable(model, record.kind, given), given, causal)
     places = _places(given, record.kind, query, scan.causal)
     groups = _alone(heads)
     work = 2 * scan.passes(places, losses=True)

@@ -73,7 +73,7 @@ def opened(name: str, kind: Any = None) -> tuple[Any, CutScan, Any]:
     kind = kind or ("self" if given.target is None else "cross")
     patchable = patchable_transformers(model, kind, given, MASK)
     every = [(layer, head) for layer, count in patchable.heads.items() for head in range(count)]
-    return model, CutScan(patchable, given), every
+    return model, CutScan(patchable, given, ARCHITECTURES[name].stack != "encoder"), every
 
 
 @pytest.mark.parametrize("heads", [SOME, [(1, 1)]])
@@ -124,7 +124,7 @@ def test_the_bundled_model_without_an_edge(heads: Any) -> None:
     model = Bundled()
     given = Input(model.encode("The old captain saw the ship and the captain sat."))
     patchable = open_patchable(model, "self", given)
-    found = CutScan(patchable, given).outcome((9,), heads, EDGES)
+    found = CutScan(patchable, given, True).outcome((9,), heads, EDGES)
 
     def emptied(layer: int) -> Any:
         def edit(module: Any, args: Any, weights: Tensor) -> Tensor:
@@ -222,13 +222,13 @@ def test_what_cannot_be_cut() -> None:
     model = small_model("bert")
     given = Input.of_ids(IDS)
     with pytest.raises(UnsupportedError, match="no mask token is known"):
-        CutScan(patchable_transformers(model, "self", given), given)
+        CutScan(patchable_transformers(model, "self", given), given, False)
     bare: Any = model.bert
     with pytest.raises(UnsupportedError, match="has no language-model head"):
-        CutScan(patchable_transformers(bare, "self", given, MASK), given)
+        CutScan(patchable_transformers(bare, "self", given, MASK), given, False)
     gpt = small_model("gpt2")
     with pytest.raises(UsageError, match="too short for a loss"):
-        CutScan(patchable_transformers(gpt, "self", given), Input.of_ids(IDS[:1]))
+        CutScan(patchable_transformers(gpt, "self", given), Input.of_ids(IDS[:1]), True)
     _, scan, _ = opened("gpt2")
     with pytest.raises(UsageError, match="no layer 7"):
         scan.outcome((5,), [(7, 0)], EDGES)

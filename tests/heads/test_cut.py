@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from typing import Any
 
 import numpy as np
@@ -92,13 +93,31 @@ def test_the_table_for_programs(run: Any, tmp_path: Any) -> None:
     assert all(float(row["kl"]) >= 0 for row in rows)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_checkpoints(run: Any, checkpoint: Any, kind: str) -> None:
     arguments = ("heads", "the cat sat on the mat because", "--model", str(checkpoint(kind)))
     result = run(*arguments, "--cut", "sat->cat")
     assert result.code == 0
     assert "Without sat → cat in all" in result.out
-    assert ("of hidden “sat” (token 3)" in result.out) == (kind == "bert")
+    assert "after “sat” (token 3)" in result.out
+
+
+def test_a_masked_model_predicts_the_hidden_word(
+    run: Any, refused: Any, checkpoint: Any, tmp_path: Any
+) -> None:
+    from transformers import AutoTokenizer
+
+    where = str(checkpoint("bert"))
+    arguments = ("heads", "the cat sat on the mat", "--cut", "sat→cat", "--model")
+    assert "no mask token is known" in refused(5, *arguments, where)
+    shutil.copytree(where, tmp_path / "masked")
+    AutoTokenizer.from_pretrained(where, mask_token="tired").save_pretrained(tmp_path / "masked")
+    found = run(*arguments, "masked", "--json").document
+    (asked,) = found["predictions"]
+    assert (asked["index"], asked["predicts"]) == (3, "the token itself, masked")
+    assert found["loss"]["tokens"] == 6
+    assert {each["loss_delta"] for each in found["alone"]} == {None}
+    assert "of hidden “sat” (token 3)" in run(*arguments, "masked").out
 
 
 def test_an_encoder_decoder(run: Any, checkpoint: Any) -> None:
