@@ -79,11 +79,13 @@ def as_utf8(argument: str, name: str) -> str:
     return _decoded(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 
-def read_texts(argument: str | None, file: Path | None, many: Path | None) -> Texts:
+def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
     """The texts of TEXT, ``-``, ``--file`` or ``--texts``; the built-in one where none is given.
 
     Raises UsageError where two are given or one is empty, LoadError where a file cannot be read.
     """
+    if isinstance(many, Texts):  # of Python code
+        return many
     if many is not None:
         if argument is not None or file is not None:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
