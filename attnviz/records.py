@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -49,6 +49,14 @@ class Tokens:
     def cut(self, length: int | None) -> Tokens:
         """The first tokens; None leaves all of them."""
         return Tokens(self.ids[:length], self.texts[:length], self.special[:length])
+
+    def taken(self, places: Sequence[int]) -> Tokens:
+        """The tokens of these places, in their order."""
+        return Tokens(
+            tuple(self.ids[place] for place in places),
+            tuple(self.texts[place] for place in places),
+            tuple(self.special[place] for place in places),
+        )
 
 
 @dataclass(frozen=True)
@@ -273,6 +281,9 @@ class HeadsReport:
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     sorted_by: the measure that orders ``heads``, or None for layer by layer.
     text: what was read. target: the decoder's text, or the one that looks at the other.
+    sinks: the mean weight of each head (layer, head) on the attention sink, see ``measures.sinks``;
+        empty where the text has none. resting: the weight above which a head rests on it.
+    sink: whether the weights of ``record`` are whole; else rows are rescaled without the sink.
     """
 
     record: AttentionRecord
@@ -283,6 +294,13 @@ class HeadsReport:
     sorted_by: str | None = None
     text: str = ""
     target: str | None = None
+    sinks: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    resting: float = 1.0
+    sink: bool = True
+
+    def rests(self, layer: int, head: int) -> bool:
+        """Whether a head rests on the attention sink."""
+        return self.sinks.get((layer, head), 0.0) > self.resting
 
     def name(self, layer: int, head: int) -> str:
         """A head's name, such as ``L2H5``; ``H5`` where the layer is not known."""

@@ -142,6 +142,7 @@ def _target(report: AblationReport, request: Request) -> str | None:
 def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
     """The attention of the ablated heads over the first text, or only of the ranked ones."""
     from attnviz.engine.capture import capture
+    from attnviz.engine.known_labels import known_labels
     from attnviz.measures.one_text import head_scores
     from attnviz.records import HeadsReport
 
@@ -165,7 +166,8 @@ def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
         return None
     # What these notes say of the text has no place among those of a scan.
     record = replace(record, model=replace(record.model, notes=()))
-    return HeadsReport(record, head_scores(record), (), True, report.index_base)
+    scores = head_scores(record, known_labels(model, record.kind))
+    return HeadsReport(record, scores, (), True, report.index_base)
 
 
 def _hints(report: AblationReport, explained: bool) -> tuple[str, ...]:

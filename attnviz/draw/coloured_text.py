@@ -7,7 +7,6 @@ has no ground, so that the text stays readable on dark and on light.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from rich.segment import Segment
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.document import Map, Scale
 from attnviz.draw.drawing import Drawing, Item, Label, Tip, tinted
-from attnviz.draw.labels import fit, token_labels, visible, width, word_label
+from attnviz.draw.labels import fit, token_labels, visible, whole_characters, width, word_label
 from attnviz.draw.palette import DIVERGING, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
@@ -30,7 +29,6 @@ _LISTED = 5
 _LEAST_SHARE = 0.02
 """Of the largest value, from which a token is worth naming."""
 _LONGEST_NAME = 16
-_BYTE = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 
 
 class Piece(NamedTuple):
@@ -52,18 +50,27 @@ class Piece(NamedTuple):
 def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
     """The text of a map of one query in ``room`` columns, and what has the largest values.
 
-    lines: at most; then those that hold the largest values stand alone, 0 for the whole text.
+    lines: at most, 0 for all. A longer text has only those with the largest values, with words on
+    which tokens they are where that leaves two lines of text or more.
     """
     rows = _rows(_pieces(shown, theme, room - _INDENT - 2), room - _INDENT - 2)
-    most = max(lines // (1 if theme.colour else 2), 1) if lines else len(rows)
+    tall = 1 if theme.colour else 2
+    most = max(lines // tall, 1) if lines else len(rows)
+    told = most < len(rows) and lines > 2 * tall
+    most = (lines - 1) // tall if told else most
     start = _strongest_window(rows, most)
+    kept = rows[start : start + most]
     drawn: list[Line] = []
-    for number, row in enumerate(rows[start : start + most], start=start):
-        before = theme.ellipsis if number == start and start else ""
-        after = number == start + most - 1 and number < len(rows) - 1
+    if told:
+        last = kept[-1][-1].place
+        words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
+        drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
+    for row in kept:
+        before = theme.ellipsis if row is kept[0] and start else ""
         drawn.append([Segment(before.ljust(_INDENT))])
         for piece in row:
             drawn[-1] += _drawn(piece, shown, theme)
+        after = row is kept[-1] and start + most < len(rows)
         drawn[-1] += [Segment(" " + theme.ellipsis)] * after
         if not theme.colour:
             marks = "".join(_marks(piece, shown, theme) for piece in row)
@@ -82,14 +89,14 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
     """
     values, labels = shown.weights[0], token_labels(shown.keys, encoding)
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
-    largest = float(np.nanmax(np.abs(values), initial=0.0))
+    least = _LEAST_SHARE * float(np.nanmax(np.abs(values), initial=0.0))
     ends = [("largest increase" if shown.limit else "highest", order, 1)]
     ends += [("largest decrease", order[::-1], -1)] if shown.limit else []
     for title, places, sign in ends:
+        named = [place for place in places[:_LISTED] if sign * values[place] > least]
         found = [
-            f"{_name(shown.keys, labels[place], place, encoding)} {_number(float(values[place]), shown)}"
-            for place in places[:_LISTED]
-            if sign * values[place] > _LEAST_SHARE * largest
+            f"{_name(shown.keys, labels[place], place, encoding)} {_number(values[place], shown)}"
+            for place in named
         ]
         if found:
             yield [f"{title}: {found[0]}", *found[1:]]
@@ -122,42 +129,29 @@ def scale_block(scale: Scale, theme: Theme, room: int) -> Block:
 def _pieces(shown: Map, theme: Theme, room: int) -> list[Piece]:
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
+    blanks = any(text.startswith(" ") for text in tokens.texts)
     pieces: list[Piece] = []
-    for first, last in _characters(tokens):
+    for first, last in whole_characters(tokens.texts):
         values = shown.weights[0, first:last]
         value = max(values.tolist(), key=lambda each: -1.0 if math.isnan(each) else abs(each))
         text = tokens.texts[first]
         label = labels[first]
         if last - first > 1:
             label = word_label(tokens.texts[first:last], theme.encoding)
+        elif text and not text.strip(" "):
+            label = text  # as it stands in a text; alone on an axis it has a sign
         label = fit(label, room - 1, theme.ellipsis) if width(label) >= room else label
         beside_special = tokens.special[first] or (first > 0 and tokens.special[first - 1])
-        apart = beside_special or (text.startswith(" ") and text.strip(" ") != "")
+        apart = beside_special or _begins_a_word(text, blanks)
         pieces.append(Piece(" " if apart and first else "", label, first, value))
     return pieces
 
 
-def _characters(tokens: Tokens) -> Iterator[tuple[int, int]]:
-    """The tokens one by one as (first, behind the last), the bytes of a character together."""
-    place = 0
-    while place < len(tokens):
-        last = place + 1
-        if _BYTE.fullmatch(tokens.texts[place].strip(" ")):
-            last = next((end for end in range(last, place + 5) if _whole(tokens, place, end)), last)
-        yield place, last
-        place = last
-
-
-def _whole(tokens: Tokens, first: int, last: int) -> bool:
-    """Whether so many tokens are all bytes, and those of whole characters."""
-    joined = "".join(tokens.texts[first:last]).strip(" ")
-    if last > len(tokens) or not _BYTE.fullmatch(joined):
-        return False
-    try:
-        bytes.fromhex(joined.replace("<0x", "").replace(">", "")).decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+def _begins_a_word(text: str, blanks: bool) -> bool:
+    """Whether a blank stands before a token; blanks: whether the tokenizer shows its blanks."""
+    if blanks:
+        return text.startswith(" ") and text.strip(" ") != ""
+    return not text.startswith("##") and any(map(str.isalnum, text))
 
 
 def _rows(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:

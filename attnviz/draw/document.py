@@ -186,8 +186,9 @@ class Cell(NamedTuple):
     """One cell of a grid.
 
     strength: from −1 to 1, how strongly it stands out where there is no colour; NaN is blank.
-    tint: its colour, None for none. text: what is written in it where there is room.
-    letter: what is always written. tip: all that is known of it.
+    tint: its colour; without one it is faint. text: such as a number, where there is room.
+    letter: a label of one to four letters, which is always written and cut where it must be.
+    tip: all that is known of it.
     """
 
     strength: float
@@ -203,6 +204,7 @@ class HeadGrid(NamedTuple):
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean. aside: a title and a text a row, beside the rows' names.
     wide: the columns of a terminal that a cell takes at most.
+    hidden: how many rows more there are, for which a first screen had no lines.
     """
 
     rows: Sequence[str]
@@ -213,6 +215,7 @@ class HeadGrid(NamedTuple):
     scale: Scale | None = None
     aside: tuple[str, Sequence[str]] | None = None
     wide: int = 8
+    hidden: int = 0
     screen: Screen | None = None
 
 
@@ -242,11 +245,12 @@ class Maps(NamedTuple):
     """Attention maps with tokens on both axes, side by side where they can be read so.
 
     texts: maps of one query each, drawn as the text of their keys, each token on the ground of its
-        value. lines: of such a text on a terminal at most, those with the largest values; 0 for
-        the whole text.
+        value.
     small: without tokens, in so many lines and columns of a terminal. rows: of small maps at most
         on a terminal, 0 for all; pages have all. across: how many make a row of a page, 0 for as
         many as there is room for.
+    lines: of a terminal that a full map takes at most, 0 for forty; or a text, of which those
+        with the largest values stay, 0 for all of it.
     values: write weights into cells. least_cell: the columns of a cell that maps keep on a
         terminal while they stand side by side; crowded: they do so too where they are pooled
         anyway. scale: what the colours mean; None where another part says it, which may be one
@@ -258,12 +262,12 @@ class Maps(NamedTuple):
     small: tuple[int, int] | None = None
     rows: int = 0
     across: int = 0
+    lines: int = 0
     values: bool = False
     least_cell: int = 4
     crowded: bool = False
     index_base: int = 0
     texts: bool = False
-    lines: int = 0
     scale: Scale | None = WEIGHTS
     screen: Screen | None = None
 

@@ -75,6 +75,19 @@ def paper_table(name: str) -> tuple[RGB, ...]:
     return colour_table(_ON_PAPER if name == DIVERGING else name)
 
 
+_GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3
+
+
+def shades(colour: str) -> str:
+    """A palette from a faint shade of a colour, RRGGBB, at step 0 to the colour itself."""
+    full = bytes.fromhex(colour)
+    faint = bytes(
+        round(dark + (bright - dark) * _FAINTEST)
+        for dark, bright in zip(_GROUND, full, strict=True)
+    )
+    return f"{faint.hex()} {full.hex()}"
+
+
 def contrasting(colour: RGB) -> RGB:
     """Black or white, whichever stands out more from ``colour``; by 4.5 : 1 or more (WCAG 2.1)."""
     red, green, blue = (

@@ -29,7 +29,7 @@ shown is its rounding."""
 
 
 def sink_keys(keys: Tokens, causal: bool) -> Bools:
-    """(key,) the special tokens ([CLS], [SEP], BOS, EOS) and, of causal attention, the first key."""
+    """(key,) the special tokens ([CLS], [SEP], BOS, EOS) and, of causal attention, key 0."""
     found = np.asarray(keys.special, bool)
     found[:1] |= causal
     return found

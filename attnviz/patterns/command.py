@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING, Literal
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, command, flag, option
-from attnviz.errors import UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.measures.registry import LABELS
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+    from rich.console import Console
 
     from attnviz.draw.document import Document
     from attnviz.measures.rows import View
+    from attnviz.models.model import Model
     from attnviz.patterns.records import PatternReport
     from attnviz.records import Tokens
 
@@ -166,6 +169,8 @@ def patterns(
             progress=lambda done, total: scanned(done / max(total, 1)),
             index_base=counted.index_base,
         )
+    if not given and scoring == Scoring() and not (choice.layer or choice.head):
+        keep_labels(opened, report, outlet.notices)
     typed = [text.file] if text.file is not None else []
     target = kind.target if kind.target is not None else joined(targets[0]) if targets else None
     report = replace(
@@ -179,6 +184,33 @@ def patterns(
     outlet.show(_Report(report, shown, output.explain, hints))
     if report.seconds > _LONG:
         outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
+
+
+def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
+    """Keep the labels of these weights, for ``heads`` and ``ablate`` over single texts.
+
+    Where the user's cache cannot be written that is told, and nothing else happens.
+    """
+    from attnviz.draw.whole_file import whole_file
+    from attnviz.engine.known_labels import label_file, labels_json
+    from attnviz.measures.labels import KnownLabel, KnownLabels
+
+    place = label_file(model, report.kind)
+    if place is None or report.model.not_finite:
+        return
+    labels = {
+        (entry.layer, entry.head): KnownLabel(
+            entry.label, math.nan if entry.score is None else entry.score
+        )
+        for entry in report.heads
+    }
+    content = labels_json(place.stem.split("-")[0], report.kind, KnownLabels("patterns", labels))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(place) as stream:
+            stream.write(content)
+    except (OSError, LoadError) as error:
+        notices.print(f"labels are not kept for heads and ablate: {error}", markup=False)
 
 
 def _control_seed(scoring: Scoring, seed: int, drawn: int | None) -> int | None:

@@ -6,10 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.measures.labels import THRESHOLD, Rule, best_label, clear_deviations, strengths
+from attnviz.measures.labels import THRESHOLD, best_label, clear_deviations, strengths
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS
 from attnviz.measures.rows import Conditions, View
 from attnviz.models.model import Model
@@ -76,7 +77,7 @@ def score_patterns(
         twin = summaries(random, relations)
     names = _labels(found, relations)
     floors = _floors(twin)
-    rule = Rule(threshold, threshold, deviations=clear_deviations(len(found) * len(relations)))
+    rule = _Rule(threshold, clear_deviations(len(found) * len(relations)))
     lost = {place for result in results for place in result.lost}
     scored = tuple(
         _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
@@ -107,6 +108,13 @@ def score_patterns(
         index_base=index_base,
     )
     return examples_of(probing, probes, report)
+
+
+class _Rule(NamedTuple):
+    """When a score names a head, see ``best_label``."""
+
+    threshold: float
+    deviations: float
 
 
 class _Work:
@@ -169,12 +177,12 @@ def _head(
     place: Place,
     summary: HeadSummary,
     names: Sequence[str],
-    rule: Rule,
+    rule: _Rule,
     floors: Mapping[str, float],
     twin: HeadSummary | None = None,
 ) -> PatternScores:
     found = strengths(names, summary.scores, summary.base_rate, floors)
-    label = best_label(found, summary.scores, summary.base_rate, summary.measured, rule)
+    label = best_label(found, summary.scores, summary.base_rate, summary.measured, *rule)
     margin = None
     if label is not None:
         margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
@@ -208,7 +216,7 @@ def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
 
 
 def _control(
-    seed: int, twin: Mapping[Place, HeadSummary], names: Sequence[str], rule: Rule
+    seed: int, twin: Mapping[Place, HeadSummary], names: Sequence[str], rule: _Rule
 ) -> Control:
     labelled = Counter(
         entry.label

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -95,6 +96,11 @@ def test_few_lines_show_the_largest_values(theme: Theme, lines: int) -> None:
     assert text[0].startswith(theme.ellipsis)
     assert text[-1].endswith(theme.ellipsis)
     assert all(width(line) <= 60 for line in drawn)
+    if lines > (2 if theme.colour else 4):
+        said = re.fullmatch(r"  tokens (\d+)[–-](\d+) of 301, the largest", drawn[0])
+        assert said is not None
+        words = re.findall(r"word(\d+)", " ".join(text))
+        assert [str(int(words[0]) + 1), str(int(words[-1]) + 1)] == [said[1], said[2]]
 
 
 def test_a_short_text_is_not_cut() -> None:
