@@ -19,6 +19,7 @@ from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
 from attnviz.heads.document import heads_document, shown_heads
+from attnviz.heads.first import distinctive
 from attnviz.heads.report import View, compare_heads
 from attnviz.measures.words import Word
 from attnviz.records import HeadsReport
@@ -84,7 +85,7 @@ def test_small_maps_have_every_score_in_their_tip_and_pool_long_texts(reports: R
     root = ElementTree.fromstring(markup)
     tips = [title.text or "" for title in root.iter(f"{SVG}title")]
     assert any(tip.startswith("L0H0 · ") and "entropy" in tip for tip in tips)
-    assert any("pooled" in (text or "") for text in svg_texts(report))
+    assert any("downsampled" in (text or "") for text in svg_texts(report))
     assert "1 token in 3 is named" in svg_texts(report)
     assert len(markup) < 1_000_000
 
@@ -118,7 +119,7 @@ def test_links_of_the_table_lead_to_maps(reports: Reports) -> None:
     root = ElementTree.fromstring("\n".join(document_html(document(report), "viridis")))
     targets = {element.get("id") for element in root.iter() if element.get("id")}
     links = {(element.get("href") or "").removeprefix("#") for element in root.iter("a")}
-    assert links == targets == {report.name(*place) for place in report.notable}
+    assert links == targets == {report.name(*place) for place in distinctive(report)[:3]}
 
 
 def test_a_word_is_drawn_with_a_row_a_head(reports: Reports) -> None:

@@ -169,7 +169,9 @@ def test_a_table_of_links_says_what_it_leaves_out(reports: Reports) -> None:
 # Each head -----------------------------------------------------------------------------------
 
 
-def pairs_of(report: HeadsReport, layer: int, head: int, count: int) -> list[tuple[int, int, float]]:
+def pairs_of(
+    report: HeadsReport, layer: int, head: int, count: int
+) -> list[tuple[int, int, float]]:
     return [link[2:] for link in head_links(report, layer, head, count, sink=True)]
 
 
@@ -204,9 +206,7 @@ def test_neither_zeros_nor_holes_are_pairs(reports: Reports) -> None:
 def test_a_row_a_head(reports: Reports) -> None:
     report = reports(["<s>", " a", " b"], heads=(2, 2))
     lines = top_pairs(report, 2, PLAIN, 80).plain.split("\n")[:-1]
-    assert lines[0] == (
-        "2 strongest pairs of each head, query → key and weight · sink included"
-    )
+    assert lines[0] == ("2 strongest pairs of each head, query → key and weight · sink included")
     assert [line.split()[0] for line in lines[1:]] == ["L0H0", "L0H1", "L1H0", "L1H1"]
     labels = ["<s>", "a", "b"]
     for line, (layer, head, _) in zip(lines[1:], report.record, strict=True):
