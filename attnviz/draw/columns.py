@@ -37,7 +37,8 @@ def columns_block(table: Table, theme: Theme, room: int) -> Block:
     blocks = []
     for band in bands:
         lines: list[Line] = []
-        if any(column.title for column in table.columns):
+        titled = any(column.title for column in table.columns)
+        if titled and not (wrapping and used > room):  # rows are broken there, titles are not
             lines.append(_headings(table, band, widths, theme))
         for row in table.rows:
             if row.spaced and lines:
@@ -219,7 +220,11 @@ def _narrow(row: Row, table: Table, band: Sequence[int], room: int, theme: Theme
         return [line]
     pieces = at_blanks(label[0], max(room - len(INDENT), 1), INDENT, theme.ellipsis)
     lines: list[Line] = [[Segment(INDENT), Segment(piece, styles[label[1]])] for piece in pieces]
-    return lines + [[Segment(2 * INDENT), Segment(text, styles[place])] for text, place in values]
+    return lines + [
+        [Segment(2 * INDENT), Segment(piece, styles[place])]
+        for text, place in values
+        for piece in at_blanks(text, max(room - 2 * len(INDENT), 1), "", theme.ellipsis)
+    ]
 
 
 def _bar(row: Row, cells: int, theme: Theme) -> Segment:
