@@ -11,19 +11,29 @@ from typer.core import TyperCommand, TyperGroup
 from attnviz import __version__
 from attnviz.cli.groups import SETTINGS
 
-COMMANDS = {
-    "heads": "Show where each attention head looks, over one text.",
-    "patterns": "Score what every head does, label it, and hold it against a base rate.",
-    "rollout": "Follow attention through all layers, from each output token to the input.",
-    "ablate": "Remove heads and measure what is lost; all of them, exactly, in one scan.",
-    "prune": "Remove the least important heads for good, beside as many at random.",
-    "params": "Count parameters, KV cache, operations and memory of any attention design, exactly.",
-    "scaling": "Compare the softmax of the same scores with the scale 1/√d_k and without it.",
-    "verify": "Prove that attention is computed right: against other libraries, or in a model.",
-    "sweep": "Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn.",
-    "train": "Train a small language model of the library's own attention on your texts.",
+GROUPS = {
+    "Look": {
+        "heads": "Show where each attention head attends, over one text.",
+        "rollout": "Follow attention through all layers, back to the input.",
+    },
+    "Measure": {
+        "patterns": "Score every head and label what it does, against chance.",
+        "ablate": "Ablate each head and measure how much the loss rises.",
+        "prune": "Remove the least important heads, beside as many at random.",
+    },
+    "Count": {
+        "params": "Count parameters, KV cache, FLOPs and memory of a model.",
+    },
+    "Learn": {
+        "scaling": "Compare the softmax with and without the scale 1/√d_k.",
+        "verify": "Check attention against reference implementations.",
+        "sweep": "Train a small decoder with 1, 2, 4 and 8 heads; compare them.",
+        "train": "Train a small language model on your texts.",
+    },
 }
-"""Each command with the first line of its help."""
+"""Each command with the first line of its help, by what it is for."""
+
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 _ELSEWHERE = {"rollout": "attnviz.heads.rollout_command"}
 """Where a command does not stand in ``attnviz.NAME.command``."""
@@ -36,6 +46,23 @@ class _Lazy(TyperGroup):
         super().__init__(**settings)
         for name, line in COMMANDS.items():
             self.add_command(TyperCommand(name, help=line))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """All commands on one small screen."""
+        formatter.write(f"Usage: {ctx.command_path} COMMAND [OPTIONS]\n\n")
+        formatter.write_text(str(self.help))
+        lines = [""]
+        for group, commands in GROUPS.items():
+            for place, (name, line) in enumerate(commands.items()):
+                title = typer.style(group.ljust(9), bold=not place)
+                lines.append(f"{title if not place else ' ' * 9}{name.ljust(10)}{line}")
+        lines += [
+            "",
+            'Start with     attnviz heads "The cat sat on the mat because it was tired."',
+            "A command's    options and examples: attnviz COMMAND --help",
+            "Others         --version, --install-completion, --show-completion",
+        ]
+        formatter.write("\n".join(lines) + "\n")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:

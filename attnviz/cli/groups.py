@@ -64,8 +64,20 @@ def argument(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     return option(metavar, help, default, bare=True, **more)
 
 
+class OptionsOnce(TyperCommand):
+    """A command that refuses an option that is given twice and of which only one would count."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for one in given:
+            flag = getattr(one, "is_flag", True)
+            if given.count(one) > 1 and not (flag or one.multiple or ctx.resilient_parsing):
+                raise UsageError(f"{one.opts[0]} is given {given.count(one)} times: expected one")
+        return super().parse_args(ctx, args)
+
+
 def command(
-    examples: str, cls: type[TyperCommand] = TyperCommand
+    examples: str, cls: type[TyperCommand] = OptionsOnce
 ) -> Callable[[Callable[..., None]], typer.Typer]:
     """Make a function of groups a command of its own; ``examples`` close its help.
 

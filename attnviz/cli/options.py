@@ -7,6 +7,7 @@ of a budget, ``2GB`` of memory.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -192,7 +193,10 @@ class Output(Options, panel="Output"):
     width: int | None = option(
         "COLUMNS", "Columns to draw in (default: the terminal's, 80 in a pipe)."
     )
-    explain: bool = flag("Add a reading for newcomers.")
+    full: bool | None = option(
+        "", "Everything, however tall (default: in a pipe, in files).", name="--full/--no-full"
+    )
+    explain: bool = flag("Everything, and a reading for newcomers.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")
 
     @property
@@ -200,6 +204,11 @@ class Output(Options, panel="Output"):
         """Those of the files that the command writes."""
         (found,) = (one.metadata["endings"] for one in fields(self) if one.name == "save")
         return tuple(found)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything is shown, not a first screen that fits the terminal."""
+        return self.explain or (not sys.stdout.isatty() if self.full is None else self.full)
 
     @property
     def drawn(self) -> bool:

@@ -113,11 +113,15 @@ class Outlet:
         save(path, writers)
 
     def _draw(self, console: Console, document: Document) -> None:
-        from attnviz.draw.terminal import terminal_block
+        from attnviz.draw.terminal import first_screen, terminal_block
         from attnviz.draw.theme import Theme
 
         theme = Theme.of(console, self.output.palette, self.output.ascii)
-        console.print(terminal_block(document, theme, console.width), end="")
+        if self.output.whole:
+            drawn = terminal_block(document, theme, console.width)
+        else:  # the prompt takes a line
+            drawn = first_screen(document, theme, console.width, console.height - 1)
+        console.print(drawn, end="")
 
 
 def open_outlet(output: Output) -> Outlet:

@@ -58,7 +58,7 @@ def columns_block(table: Table, theme: Theme, room: int) -> Block:
             if band is bands[-1]:
                 lines += _below(row, room, theme)
         blocks.append(Block(tuple(lines), room))
-    more = [[Segment(text, DIM)] for text in at_blanks(table.more, room) if text]
+    more = [[Segment(text, DIM)] for text in at_blanks(table.left_out, room) if text]
     title = Block(tuple(wrapped(spelled_parts(table.title, theme), room, theme)), room)
     return stack([title, stack(blocks), Block(tuple(more), room)], gap=0)
 
@@ -80,7 +80,7 @@ def _spelled(table: Table, theme: Theme) -> Table:
         ],
         table.title,
         lead=table.lead,
-        more=theme.spell(table.more),
+        more=theme.spell(table.left_out),
     )
 
 

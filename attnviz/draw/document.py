@@ -127,6 +127,8 @@ class Table(NamedTuple):
         are left out.
     lead: how many columns at the left are repeated in each band.
     more: what is left out, in words below.
+    least: the rows that stay where a first screen is short of lines, 0 for all; hidden: how many
+        were left out so.
     """
 
     columns: Sequence[Column]
@@ -136,7 +138,14 @@ class Table(NamedTuple):
     rising: bool = False
     lead: int = 1
     more: str = ""
+    least: int = 0
+    hidden: int = 0
     screen: Screen | None = None
+
+    @property
+    def left_out(self) -> str:
+        """What is left out, and how to see it."""
+        return f"{self.hidden} more: --full" if self.hidden else self.more
 
 
 # Grids, maps and plots -----------------------------------------------------------------------
@@ -343,20 +352,30 @@ class Group(NamedTuple):
 
     spaced: yet an empty line does. beside: they may stand side by side.
     full: only pages and Markdown have them, for which there is room.
+    yields: on a first screen that is short of lines the groups with the highest number are left
+        out first; 0 stays.
     """
 
     parts: Sequence[Part | Group]
     spaced: bool = False
     beside: Beside | None = None
     full: bool = False
+    yields: int = 0
+
+
+First = Callable[[int, int], Sequence[Group]]
+"""What a first screen shows in so many columns and lines, below the finding."""
 
 
 class Document(NamedTuple):
     """All that one run shows.
 
     name: what it is, for those who cannot see it. title: the heading of pages and pictures.
-    groups: an empty line parts them. explain: a reading for newcomers, where it is wanted.
+    groups: everything; an empty line parts them. explain: a reading for newcomers, where wanted.
     hints: what to try next, on a terminal alone.
+    heading: what was measured, in one line: model, shape, amount; quoted: the text, at its end.
+    finding: the answer, in a sentence. first: the first screen, which is never taller than the
+    terminal; None where everything is shown.
     """
 
     name: str
@@ -364,3 +383,13 @@ class Document(NamedTuple):
     groups: Sequence[Group]
     explain: Sequence[Part] = ()
     hints: Sequence[Part] = ()
+    heading: Words = ()
+    quoted: str = ""
+    finding: str = ""
+    first: First | None = None
+
+    @property
+    def whole(self) -> Sequence[Group]:
+        """Everything, the finding behind the group that says what was measured."""
+        answer = [Group([Say(self.finding)])] if self.finding else []
+        return [*self.groups[:1], *answer, *self.groups[1:]]

@@ -42,7 +42,7 @@ def document_drawing(document: doc.Document) -> Drawing:
     """All of it on one sheet, but what only pages have room for."""
     lines: list[tuple[Style, str]] = [("title", document.title)] if document.title else []
     drawings = [text_drawing(lines)] if lines else []
-    drawings += [drawing for group in document.groups for drawing in _group(group)]
+    drawings += [drawing for group in document.whole for drawing in _group(group)]
     placed: list[tuple[float, float, Drawing]] = []
     y = _MARGIN
     for drawing in drawings:

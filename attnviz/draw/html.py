@@ -58,8 +58,8 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     """The whole page; each part that is a drawing stands on its own."""
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
-    names = {name for group in document.groups for name in _named(group)}
-    for group in document.groups:
+    names = {name for group in document.whole for name in _named(group)}
+    for group in document.whole:
         yield from _group(group, palette, names)
     if document.explain:
         yield "<h2>How to read this</h2>"
@@ -224,7 +224,7 @@ def framed_document(document: doc.Document, palette: str) -> str:
     It is as high as its content, within reason, and can be pulled larger.
     """
     page = "".join(f"{piece}\n" for piece in document_html(document, palette))
-    lines = sum(_lines(group) for group in document.groups if group.full)
+    lines = sum(_lines(group) for group in document.whole if group.full)
     height = document_drawing(document).height + _TABLE_ROW * lines
     return (
         f'<iframe sandbox="" title="{escape(document.name)}" srcdoc="{escape(page)}" '

@@ -104,7 +104,7 @@ def ranked_block(table: Table, theme: Theme, room: int) -> Block:
             for piece in at_blanks(theme.spell(text), max(room - 2, 1), "", theme.ellipsis)
         ]
         place += 1
-    more = at_blanks(theme.spell(table.more), room, "", theme.ellipsis)
+    more = at_blanks(theme.spell(table.left_out), room, "", theme.ellipsis)
     return Block((*lines, *([Segment(text, DIM)] for text in more if text)), room)
 
 

@@ -4,23 +4,139 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.segment import Segment
+
 from attnviz.draw import document as doc
-from attnviz.draw.blocks import DIM, Block, Line, beside, flow, stack, text_line, trimmed, widest
+from attnviz.draw.blocks import (
+    BOLD,
+    DIM,
+    Block,
+    Line,
+    beside,
+    flow,
+    stack,
+    text_line,
+    trimmed,
+    widest,
+)
 from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
-from attnviz.draw.labels import fit
+from attnviz.draw.labels import at_blanks, fit, visible, width
 from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
 from attnviz.draw.table import ranked_block
 from attnviz.draw.theme import Theme
 
+_LEAST_QUOTE = 8
+_EVERYTHING = "--full: everything"
+
 
 def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
     """All of it in ``room`` columns."""
-    groups = [*document.groups, doc.Group(document.explain), doc.Group(document.hints)]
+    groups = [*document.whole, doc.Group(document.explain), doc.Group(document.hints)]
+    return trimmed(_stacked(groups, theme, room))
+
+
+def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1) -> Block:
     blocks = [_group(group, theme, room) for group in groups]
-    return trimmed(stack(block for block in blocks if block.lines))
+    return stack((block for block in blocks if block.lines), gap)
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) -> Block:
+    """What was measured, the finding, and what ``lines`` have room for; the next steps last."""
+    if document.first is None:
+        return terminal_block(document, theme, room)
+    top = Block((_heading(document, theme, room), *_finding(document, theme, room)), room)
+    steps = _steps(document, theme, room)
+    left = lines - len(top.lines) - (2 if steps.lines else 0) - 1
+    shown = _fitted(document.first(room, left), theme, room, left)
+    return trimmed(stack(block for block in (top, shown, steps) if block.lines))
+
+
+def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
+    """One line; of the text as much as there is room for."""
+    words = [*spelled_parts(document.heading, theme)]
+    text = visible(" ".join(document.quoted.split()), theme.encoding)
+    left = room - width(theme.dot.join(word for word, _ in words) + theme.dot)
+    if text and left >= _LEAST_QUOTE:
+        words.append((fit(text, left, theme.ellipsis) if width(text) > left else text, False))
+    line = [Segment(text, theme.tone(tone)) for text, tone in words]
+    parted = [segment for word in line for segment in (Segment(theme.dot, DIM), word)][1:]
+    return Segment.adjust_line_length(parted, room, pad=False)
+
+
+def _finding(document: doc.Document, theme: Theme, room: int) -> Sequence[Line]:
+    lines = at_blanks(theme.spell(document.finding), room, "", theme.ellipsis)
+    return [text_line((line, BOLD)) for line in lines if line]
+
+
+def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
+    """The hints that one line has room for; the last of them leads to everything."""
+    hints = [
+        text for part in document.hints if isinstance(part, doc.Facts) for text, _ in part.words
+    ]
+    if not hints:
+        return Block((), room)
+    kept = [*hints, _EVERYTHING]
+    while len(kept) > 1 and width(theme.dot.join(kept)) > room:
+        del kept[-2]
+    return _facts(doc.Facts([(hint, False) for hint in kept], tone="faint"), theme, room)
+
+
+def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) -> Block:
+    """The groups in at most ``lines``: tables lose rows, then whole groups go, those that yield
+    most first, then the empty lines between; what is still too much is cut.
+    """
+    kept = list(groups)
+    while True:
+        drawn = _stacked(kept, theme, room)
+        over = len(drawn.lines) - lines
+        if over <= 0:
+            return drawn
+        places = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
+        for place in places:
+            shorter = _shortened(kept[place], over)
+            if shorter is not None:
+                kept[place] = shorter
+                break
+        else:
+            if not kept or not kept[places[0]].yields:
+                break
+            del kept[places[0]]
+    drawn = _stacked(kept, theme, room, gap=0)
+    return Block(drawn.lines[: max(lines, 0)], drawn.width)
+
+
+def _shortened(group: doc.Group, over: int) -> doc.Group | None:
+    """The group with fewer rows in the longest table that can lose some; None where none can."""
+    spare = _spare(group)
+    if not spare:
+        return None
+    parts = list(group.parts)
+    place = max(range(len(parts)), key=lambda place: _spare(parts[place]))
+    part = parts[place]
+    if isinstance(part, doc.Table):
+        lost = min(over + (not part.left_out), spare)
+        part = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
+        return group._replace(parts=[*parts[:place], part, *parts[place + 1 :]])
+    inner = _shortened(part, over) if isinstance(part, doc.Group) else None
+    return group._replace(parts=[*parts[:place], inner or part, *parts[place + 1 :]])
+
+
+def _spare(part: doc.Part | doc.Group) -> int:
+    """How many rows its longest table can lose."""
+    if isinstance(part, doc.Group):
+        return max(map(_spare, part.parts), default=0)
+    if isinstance(part, doc.Table) and part.least:
+        return max(len(part.rows) - part.least, 0)
+    return 0
+
+
+# Groups and parts ----------------------------------------------------------------------------
 
 
 def _group(group: doc.Group, theme: Theme, room: int) -> Block:

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperCommand
-
-from attnviz.cli.groups import Options, argument, command, flag, option
+from attnviz.cli.groups import Options, OptionsOnce, argument, command, flag, option
 from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:  # heavier than the options
 _LISTS = ("--valid",)
 
 
-class ListOptions(TyperCommand):
+class ListOptions(OptionsOnce):
     """Reads ``--valid a b c`` as ``--valid a --valid b --valid c``.
 
     Without it, all but the first file of a pattern would silently become texts to train on.

@@ -26,6 +26,7 @@ Refused = Callable[..., str]
         (["-"], "the text is empty"),
         (["a", "b"], "unexpected extra argument(s) (b) (put the text in quotes)"),
         (["a", "--file", "b"], "give TEXT or --file, not both"),
+        (["a", "-m", "tiny", "--model", "mha"], "--model is given 2 times: expected one"),
         (["a\udcff"], "the text is not UTF-8: byte 2 is 0xff"),
         (["a", "--token", "\udcff"], "--token is not UTF-8"),
         (

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import attnviz
+from attnviz.cli.app import COMMANDS
 from attnviz.cli.options import complete_model
 from attnviz.heads.command import EXAMPLES
 from attnviz.models.shapes import shape_names
@@ -29,6 +30,14 @@ def test_help(run: Any, option: str) -> None:
     assert "See where each attention head looks" in result.out
     assert "heads" in result.out
     assert run().out == result.out
+
+
+def test_all_commands_fit_one_small_screen(run: Any) -> None:
+    lines = run("--help", env={"COLUMNS": "80"}).lines
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    for name, first in COMMANDS.items():
+        assert sum(line.endswith(f"{name.ljust(10)}{first}") for line in lines) == 1, name
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])

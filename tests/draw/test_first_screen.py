@@ -1,0 +1,85 @@
+"""A first screen: what was measured, the finding, as much as the terminal has lines for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from attnviz.draw import document as doc
+from attnviz.draw.terminal import first_screen
+from attnviz.draw.theme import Theme
+
+PLAIN = Theme(colour=False)
+
+
+def table(rows: int, least: int = 0, **more: object) -> doc.Table:
+    cells = [doc.Row([f"row {row}", "1"]) for row in range(rows)]
+    columns = [doc.Column("name", right=False), doc.Column("number")]
+    return doc.Table(columns, cells, least=least)._replace(**more)
+
+
+def document(*groups: doc.Group, hints: Sequence[str] = (), **more: object) -> doc.Document:
+    faint = [doc.Facts([(hint, False) for hint in hints], tone="faint")] if hints else []
+    made = doc.Document(
+        "made", "Made", [doc.Group([doc.Note("all there is")])], (), faint, [("tiny", True)]
+    )
+    return made._replace(finding="Heads attend.", first=lambda columns, lines: groups)._replace(
+        **more
+    )
+
+
+def lines(shown: doc.Document, height: int = 23, room: int = 80) -> list[str]:
+    return first_screen(shown, PLAIN, room, height).plain.splitlines()
+
+
+def test_the_finding_is_the_second_line() -> None:
+    found = lines(document(doc.Group([doc.Note("a note")]), quoted="The cat\nsat."))
+    assert found == ["tiny · The cat sat.", "Heads attend.", "", "a note"]
+
+
+def test_a_text_takes_what_room_is_left() -> None:
+    found = lines(document(quoted="word " * 40), room=40)
+    assert found[0] == "tiny · " + ("word " * 40)[:32] + "…"
+    assert lines(document(quoted="word " * 40), room=13)[0] == "tiny"
+
+
+@pytest.mark.parametrize("height", range(6, 30))
+def test_it_is_never_taller_than_the_terminal(height: int) -> None:
+    shown = document(
+        doc.Group([table(9)], yields=1),
+        doc.Group([table(20, 3), table(20, 3)], beside=doc.Beside(30)),
+        doc.Group([doc.Note("last")], yields=2),
+        hints=["--head L0H0: one head"],
+    )
+    found = lines(shown, height)
+    assert len(found) <= height
+    assert found[:2] == ["tiny", "Heads attend."]
+    assert found[-1] == "--head L0H0: one head · --full: everything"
+
+
+def test_a_table_says_how_many_rows_it_lost() -> None:
+    found = lines(document(doc.Group([table(40, 3)])), 15)
+    rows = [line for line in found if line.startswith("row")]
+    assert len(found) == 15
+    assert found[-1] == f"{40 - len(rows)} more: --full"
+
+
+def test_groups_go_by_what_they_yield() -> None:
+    groups = [doc.Group([table(4)], yields=rank) for rank in (1, 3, 2)]
+    shown = document(doc.Group([table(4)]), *groups)
+    assert sum(line.startswith("row") for line in lines(shown, 30)) == 16
+    kept = lines(document(doc.Group([table(4)]), groups[0], groups[1]), 14)
+    assert sum(line.startswith("row") for line in kept) == 8
+    assert sum(line.startswith("row") for line in lines(shown, 16)) == 8
+
+
+def test_hints_are_one_line() -> None:
+    hints = ["--head L0H0: one head", "--token WORD: follows a word", "--save x.html: a page"]
+    assert lines(document(hints=hints))[-1] == " · ".join([*hints[:2], "--full: everything"])
+    assert lines(document(hints=hints), room=30)[-1] == "--full: everything"
+    assert lines(document()) == ["tiny", "Heads attend."]
+
+
+def test_everything_is_shown_where_there_is_no_first_screen() -> None:
+    assert lines(document(first=None)) == ["all there is", "", "Heads attend."]
