@@ -82,7 +82,7 @@ class Column(NamedTuple):
     keep: columns with the lowest numbers are left out first where the room is short, up to 3
         already for the sake of bars; those with 9 stay.
     wraps: its words are broken within the room that is left; below the row where that is too
-        little. The last column alone.
+        little. The last column alone; bars stand before it.
     """
 
     title: str
