@@ -23,6 +23,7 @@ SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
     *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
+    "docs",
 }
 
 MAY_IMPORT = {

@@ -1,31 +1,36 @@
-"""The README's commands print what it says.
+"""The commands of the README and of the manual print what is said there.
 
 In a ``console`` block a line that starts with ``$ `` is a command and the lines up to the next one
 are its output, standard error included where it fails. Every block runs in an empty folder of its
-own, 100 columns wide and without colour, and its output must be the README's; blanks at line ends
-aside, and a line that is only ``…`` stands for any lines left out. A block is skipped only where
-the line above it says why: ``<!-- not run: reason -->``. ``python`` blocks run as well; one that
-starts with ``>>> `` is a session, whose output is compared in the same way.
+own, in a terminal of 80 columns and 24 lines without colour; blanks at line ends aside, its output
+must be the page's, where a line that is only ``…`` stands for any lines left out. A block is
+skipped only where the line above it says why: ``<!-- not run: reason -->``. ``python`` blocks run
+as well; one that starts with ``>>> `` is a session, whose output is compared in the same way.
 
-``ATTNVIZ_UPDATE_README=1 python -m pytest tests/test_readme.py`` writes the real outputs into the
-README; where lines were left out, as many stay at both ends as before.
+``ATTNVIZ_UPDATE_README=1 python -m pytest tests/test_readme.py -n 0`` writes the real outputs into
+the pages; where lines were left out, as many stay at both ends as before.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import pty
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import attnviz
+
 README = Path(__file__).parent.parent / "README.md"
+PAGES = [README, *sorted(Path(attnviz.__file__).with_name("docs").glob("*.md"))]
 UPDATE = "ATTNVIZ_UPDATE_README"
 LEFT_OUT = "…"
 PROMPT, CONTINUED = ">>> ", "... "
@@ -130,18 +135,35 @@ def execute(command: str, folder: Path) -> list[str]:
     """
     kept = {name: value for name, value in os.environ.items() if name not in _SPEAKING}
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
-    done = subprocess.run(
-        command,
-        shell=True,
-        cwd=folder,
-        env=kept | {"COLUMNS": "100", "PATH": scripts, "PYTHONUTF8": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        timeout=120,
-    )
-    return [*done.stdout.splitlines(), *(done.stderr.splitlines() if done.returncode else [])]
+    terminal = {"COLUMNS": "80", "LINES": "24", "TERM": "dumb"}
+    screen, stdout = pty.openpty()
+    with (
+        subprocess.Popen(
+            command,
+            shell=True,
+            cwd=folder,
+            env=kept | terminal | {"PATH": scripts, "PYTHONUTF8": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        ) as process,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        shown = beside.submit(read_screen, screen)
+        _, errors = process.communicate(timeout=120)
+        os.close(stdout)
+        lines = shown.result().splitlines()
+    return [*lines, *(errors.splitlines() if process.returncode else [])]
+
+
+def read_screen(screen: int) -> str:
+    """What is printed on a terminal until all who write have closed it."""
+    shown = b""
+    with suppress(OSError), open(screen, "rb", buffering=0) as stream:  # the end is an error
+        while part := stream.read(65536):
+            shown += part
+    return shown.decode("utf-8").replace("\r\n", "\n")
 
 
 def run_session(statements: Sequence[Step]) -> list[list[str]]:
@@ -170,19 +192,23 @@ def rewrite(text: str, block: Block, outputs: Sequence[Sequence[str]]) -> str:
 
 
 def found(kind: str) -> list[object]:
-    """The blocks of the README that are run, by their place in it."""
+    """The blocks that are run, by their page and their place in it."""
     return [
-        pytest.param(place, id=block.body.splitlines()[0][:60])
-        for place, block in enumerate(blocks(README.read_text(encoding="utf-8")))
+        pytest.param(page, place, id=f"{page.stem}: {block.body.splitlines()[0][:60]}")
+        for page in PAGES
+        for place, block in enumerate(blocks(page.read_text(encoding="utf-8")))
         if block.kind == kind and block.reason is None
     ]
 
 
-def compare(text: str, block: Block, steps: Sequence[Step], real: Sequence[Sequence[str]]) -> None:
-    """Assert that the real outputs are the README's, or write them into it where that is asked."""
+def compare(page: Path, place: int, real: Sequence[Sequence[str]]) -> None:
+    """Assert that the real outputs are the page's, or write them into it where that is asked."""
+    text = page.read_text(encoding="utf-8")
+    block = blocks(text)[place]
+    steps = block.statements if block.is_session else block.steps
     if os.environ.get(UPDATE):
         new = [renewed(step.output, lines) for step, lines in zip(steps, real, strict=True)]
-        README.write_text(rewrite(text, block, new), encoding="utf-8")
+        page.write_text(rewrite(text, block, new), encoding="utf-8")
         return
     for step, lines in zip(steps, real, strict=True):
         if not agrees(step.output, lines):
@@ -191,35 +217,34 @@ def compare(text: str, block: Block, steps: Sequence[Step], real: Sequence[Seque
 
 @pytest.fixture
 def plain_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder, 100 columns, no wish about colours."""
+    """An empty folder, 80 columns, no wish about colours."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     for name in _SPEAKING:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("place", found("console"))
-def test_commands_print_what_the_readme_says(place: int, tmp_path: Path) -> None:
-    text = README.read_text(encoding="utf-8")
-    block = blocks(text)[place]
-    compare(text, block, block.steps, [execute(step.command, tmp_path) for step in block.steps])
+@pytest.mark.parametrize(("page", "place"), found("console"))
+def test_commands_print_what_is_said(page: Path, place: int, tmp_path: Path) -> None:
+    block = blocks(page.read_text(encoding="utf-8"))[place]
+    compare(page, place, [execute(step.command, tmp_path) for step in block.steps])
 
 
 @pytest.mark.usefixtures("plain_terminal")
-@pytest.mark.parametrize("place", found("python"))
-def test_python_runs(place: int) -> None:
-    text = README.read_text(encoding="utf-8")
-    block = blocks(text)[place]
+@pytest.mark.parametrize(("page", "place"), found("python"))
+def test_python_runs(page: Path, place: int) -> None:
+    block = blocks(page.read_text(encoding="utf-8"))[place]
     if block.is_session:
-        compare(text, block, block.statements, run_session(block.statements))
+        compare(page, place, run_session(block.statements))
     else:
         exec(block.body, {"__name__": "readme"})
 
 
-def test_what_the_readme_points_at_is_there() -> None:
-    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", README.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_points_at_is_there(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]
-    assert [target for target in local if not (README.parent / target).exists()] == []
+    assert [target for target in local if not (page.parent / target).exists()] == []
 
 
 SAMPLE = """\
@@ -356,8 +381,9 @@ def test_rewriting_leaves_the_rest_alone() -> None:
     assert changed == SAMPLE.replace("a b\n1\n…\n5\n", "new\n")
 
 
-def test_commands_see_a_plain_terminal_of_100_columns(tmp_path: Path) -> None:
-    (line,) = execute("echo $COLUMNS/$NO_COLOR$FORCE_COLOR$TERM; echo >&2", tmp_path)[:1]
-    assert line == "100/"
+def test_commands_see_a_plain_terminal(tmp_path: Path) -> None:
+    (line,) = execute("echo $COLUMNS x $LINES/$NO_COLOR$FORCE_COLOR$TERM; echo >&2", tmp_path)[:1]
+    assert line == "80 x 24/dumb"
+    assert execute("test -t 1 && echo yes", tmp_path) == ["yes"]
     (line,) = execute("attnviz --nothing", tmp_path)
     assert line.startswith("attnviz: No such option")

@@ -29,6 +29,7 @@ GROUPS = {
         "verify": "Check attention against reference implementations.",
         "sweep": "Train a small decoder with 1, 2, 4 and 8 heads; compare them.",
         "train": "Train a small language model on your texts.",
+        "docs": "Read the manual: a page for each command, and more.",
     },
 }
 """Each command with the first line of its help, by what it is for."""

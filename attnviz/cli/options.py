@@ -82,7 +82,7 @@ class Kind(Options):
     """Which attention of a model that has several."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
-        "KIND", "Of an encoder–decoder: encoder (default), decoder or cross."
+        "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
     )
     target: str | None = option(
         "TEXT",
@@ -108,9 +108,7 @@ class HeadChoice(Options):
 class IndexBase(Options):
     """How layers and heads are numbered, in what is typed and in what is shown."""
 
-    index_base: int = option(
-        "0|1", "Number layers and heads from 0, or from 1 as some papers do.", 0, min=0, max=1
-    )
+    index_base: int = option("0|1", "Index base for layers and heads (0 or 1).", 0, min=0, max=1)
 
 
 @dataclass(frozen=True)
@@ -131,17 +129,19 @@ class ModelName(Options, panel="Model"):
 class Model(ModelName):
     """The model, and the seed of one that has random weights."""
 
-    seed: int = option("N", "Of random weights.", 0, min=0)
+    seed: int = option("N", "Random seed.", 0, min=0)
 
 
 @dataclass(frozen=True)
 class OwnShape(Options, panel="The library's own attention (--model mha)"):
     """The shape of ``mha``; None where it is not said."""
 
-    d_model: int | None = option("D", "Width (64).")
-    heads: int | None = option("H", "Query heads (8).")
-    kv_heads: int | None = option("K", "Key/value heads that they share (H).")
-    causal: bool | None = option("", "Hide later words (no).", name="--causal/--no-causal")
+    d_model: int | None = option("D", "Model width (default: 64).")
+    heads: int | None = option("H", "Number of query heads (default: 8).")
+    kv_heads: int | None = option("K", "Number of key/value heads (default: one a query head).")
+    causal: bool | None = option(
+        "", "Hide later words with a causal mask (default: no).", name="--causal/--no-causal"
+    )
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class OwnShape(Options, panel="The library's own attention (--model mha)"):
 class Device(Options, panel="Loading"):
     """Where it runs."""
 
-    device: str = option("DEVICE", "cpu, cuda, cuda:1, mps.", "cpu")
+    device: str = option("DEVICE", "Where to compute: cpu, cuda, cuda:1 or mps.", "cpu")
 
 
 @dataclass(frozen=True)
@@ -163,10 +163,12 @@ class Loading(Device):
     """How a model is opened."""
 
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = option(
-        "DTYPE", "auto (the checkpoint's own), float32, float16, bfloat16 or float64.", "auto"
+        "DTYPE",
+        "Compute in auto (the checkpoint's own), float32, float16, bfloat16 or float64.",
+        "auto",
     )
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
-    offline: bool = flag("Directories and the cache only.")
+    offline: bool = flag("Use directories and the cache only, never the network.")
     trust_remote_code: bool = flag("Run Python code that comes with the model.")
     allow_pickle: bool = flag("Read weights from pickles, which can run code.")
 
@@ -196,7 +198,7 @@ class Output(Options, panel="Output"):
     full: bool | None = option(
         "", "Everything, however tall (default: in a pipe, in files).", name="--full/--no-full"
     )
-    explain: bool = flag("Everything, and a reading for newcomers.")
+    explain: bool = flag("Everything, and how to read it.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")
 
     @property

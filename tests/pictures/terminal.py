@@ -1,11 +1,16 @@
-"""Draw the screen of a command, run in a real terminal, as a self-contained SVG.
+"""The README's pictures: screens of commands in a real terminal, as self-contained SVG.
 
-usage: python tests/pictures/terminal.py OUT.svg COLUMNS COMMAND...
+Renewed by
+
+    python tests/pictures/terminal.py
+
+which draws all of them, or those that are named, into this folder.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from html import escape
 from itertools import groupby
@@ -17,22 +22,32 @@ from pyte.screens import Char
 
 CELL, LINE, MARGIN = 8.4, 17.0, 14.0
 INK, PAPER = "#d4d4d4", "#16181d"
-ROWS = 200
+COLUMNS, ROWS = 80, 24
+PICTURES = {
+    "heads": 'heads "When Mary and John went to the shop, John gave a drink to Mary."',
+    "patterns": "patterns --watch induction",
+    "ablate": "ablate",
+    "by-token": "ablate --head L1H2 --by-token",
+    "params": "params llama-3-8b --tokens 32768 --memory 24GB",
+}
+"""What is typed after ``attnviz``, by the name of the picture."""
+
+HERE = Path(__file__).parent
 FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, 'Noto Sans Mono CJK KR', monospace"
 
 
-def run(columns: int, command: list[str]) -> list[list[Char]]:
+def run(command: list[str]) -> list[list[Char]]:
     """The lines that a command leaves on a truecolor terminal, without the empty ones below."""
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
         environment.pop(name, None)
-    child = pexpect.spawn(command[0], command[1:], dimensions=(ROWS, columns), env=environment)
-    screen = pyte.Screen(columns, ROWS)
+    child = pexpect.spawn(command[0], command[1:], dimensions=(ROWS, COLUMNS), env=environment)
+    screen = pyte.Screen(COLUMNS, ROWS)
     pyte.ByteStream(screen).feed(child.read())
     child.close()
     if child.exitstatus:
         raise SystemExit(f"{command} ended with {child.exitstatus}")
-    lines = [[screen.buffer[row][column] for column in range(columns)] for row in range(ROWS)]
+    lines = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(ROWS)]
     while lines and not any(cell.data.strip() or cell.bg != "default" for cell in lines[-1]):
         lines.pop()
     return lines
@@ -86,6 +101,12 @@ def drawing(lines: list[list[Char]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def picture(name: str) -> str:
+    """One of the pictures, as it is drawn today."""
+    program = str(Path(sys.executable).with_name("attnviz"))
+    return drawing(run([program, *shlex.split(PICTURES[name])]))
+
+
 if __name__ == "__main__":
-    out, columns, *command = sys.argv[1:]
-    Path(out).write_text(drawing(run(int(columns), command)), encoding="utf-8")
+    for name in sys.argv[1:] or PICTURES:
+        (HERE / f"{name}.svg").write_text(picture(name), encoding="utf-8")

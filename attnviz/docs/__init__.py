@@ -1,0 +1,1 @@
+"""The manual, which ships with the package."""

@@ -1,0 +1,76 @@
+"""``attnviz docs``: the manual in the terminal."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.cli.groups import Options, argument, command, option
+from attnviz.cli.terminal import ColourChoice, open_console, printing
+from attnviz.errors import UsageError
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz docs
+
+attnviz docs patterns
+
+attnviz docs json | less
+"""
+
+_FOLDER = Path(__file__).parent
+_WIDEST = 100
+
+
+def topics() -> dict[str, str]:
+    """The pages by their names, each with its heading."""
+    texts = {page.stem: page.read_text(encoding="utf-8") for page in sorted(_FOLDER.glob("*.md"))}
+    return {topic: text.splitlines()[0].strip("# ") for topic, text in texts.items()}
+
+
+def complete_topic(incomplete: str) -> list[str]:
+    """The topics that begin with what was typed."""
+    return [topic for topic in topics() if topic.startswith(incomplete)]
+
+
+@dataclass(frozen=True)
+class Page(Options):
+    """What is read."""
+
+    topic: str | None = argument(
+        "TOPIC", "A page; without it, the list of pages.", autocompletion=complete_topic
+    )
+    colour: ColourChoice = option(
+        "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
+    )
+
+
+@command(EXAMPLES)
+def docs(page: Page) -> None:
+    """Read the manual: a page for each command, and how everything is measured."""
+    known = topics()
+    if page.topic is not None and page.topic not in known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(page.topic, known, 1)
+        meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+        raise UsageError(f"no page {page.topic!r} in the manual: {meant}")
+    console = open_console(None, page.colour)
+    with printing():
+        if page.topic is None:
+            longest = max(map(len, known))
+            listed = [f"{topic.ljust(longest)}  {title}" for topic, title in known.items()]
+            lines = ["The manual: attnviz docs TOPIC", "", *listed]
+            console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")
+            return
+        text = (_FOLDER / f"{page.topic}.md").read_text(encoding="utf-8")
+        if not console.is_terminal:
+            print(text, end="")
+            return
+        from rich.markdown import Markdown
+
+        os.environ.setdefault("LESS", "FRX")  # keeps colours, and stays only where there is more
+        with console.pager(styles=True):
+            console.print(Markdown(text), width=min(console.width, _WIDEST), soft_wrap=False)

@@ -1,0 +1,42 @@
+"""The manual: every page is listed, shown as it is in a pipe, laid out in a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attnviz.cli.app import COMMANDS
+from attnviz.docs.command import topics
+
+
+def test_the_pages_are_listed_on_one_small_screen(run: Any) -> None:
+    lines = run("docs").lines
+    assert len(lines) < 24
+    for topic, title in topics().items():
+        assert any(line.split() == [topic, *title.split()] for line in lines), topic
+
+
+def test_every_command_has_its_page() -> None:
+    assert set(COMMANDS) - {"docs"} <= set(topics())
+
+
+@pytest.mark.parametrize("topic", topics())
+def test_a_page_in_a_pipe_is_markdown(run: Any, topic: str) -> None:
+    result = run("docs", topic)
+    assert result.code == 0
+    assert result.lines[0] == f"# {topics()[topic]}"
+
+
+def test_a_page_in_a_terminal_is_laid_out(run: Any) -> None:
+    result = run("docs", "json", "--color", "always", env={"PAGER": "cat"})
+    assert result.code == 0
+    assert "\x1b[" in result.out
+    assert "```" not in result.out
+
+
+def test_an_unknown_page(run: Any) -> None:
+    result = run("docs", "pattern")
+    assert result.code == 2
+    assert result.err == "attnviz: no page 'pattern' in the manual: did you mean patterns?\n"
+    assert "expected one of ablate, " in run("docs", "xyz").err

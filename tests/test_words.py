@@ -1,0 +1,106 @@
+"""Words of our own that a researcher would not say: none is on a screen, in a file or in a page."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import attnviz
+
+ROOT = Path(attnviz.__file__).parent
+REPLACED = {
+    "even spread": "uniform",
+    "evenly spread": "uniform",
+    "even attention": "uniform attention",
+    "is even": "is uniform",
+    "an even guess": "uniform baseline",
+    "most telling": "most distinctive",
+    "rests on": "attends to; attention sink",
+    "a place to rest": "attention sink (often a no-op)",
+    "what is lost when": "loss increase when one head is ablated",
+    "do harm": "loss decreases without",
+    "same range both ways": "symmetric scale",
+    "√size": "colour ∝ √|Δ|",
+    "flips": "top-1 changed",
+    "where it is missed": "per-token Δ loss",
+    "hurts most": "largest increase",
+    "helps most": "largest decrease",
+    "set to zero": "zero ablation",
+    "tell chance from rule": "separate signal from noise",
+    "first-order hint": "first-order estimate",
+    "which is kinder": "stays in distribution",
+    "decides here which heads": "ranked on 1 text",
+    "as many as can go": "all prunable heads",
+    "looks most at the other": "verb ↔ subject (highest attention)",
+    "from the later word back": "scored from the later word to the earlier",
+    "looks at what followed": "attends to the token after an earlier occurrence",
+    "soften": "softmax",
+    "softmax's jacobian": "softmax gradient norm",
+    "than chance brings": "no significant difference",
+    "prove that": "check against reference implementations",
+    "computed plainly": "match an unhooked run",
+    "off one by": "max row-sum error",
+    "finer ruler": "higher precision",
+    "nobody looks": "when weights are not returned",
+    "multiply-add is two": "1 MAC = 2 FLOPs",
+    "maps, if kept": "attention weights if materialised",
+    "squeezed": "query latent dim",
+    "token table": "embeddings; vocabulary size",
+    "of random weights.": "Random seed.",
+    "whatever the heads": "same parameters for all",
+    "can be known": "predictable positions",
+    "nobody can say": "needs ≥ 2 seeds",
+    "stand there twice": "repeated twice",
+    "takes all heads for equal": "weights all heads equally",
+    "no finding": "not significant",
+    "knows the letters": "a model that knows only the letter set",
+    "reads it for you": "--explain: how to read this",
+    "seen:": "Result:",
+    "solved:": "Reached 99 %:",
+    "shows the mechanism": "untrained random weights: patterns are arbitrary",
+    "as some papers do": "Index base for layers and heads (0 or 1)",
+    "no seed used": "",
+    "no text was given": "",
+}
+"""What was written, and what is said instead; the last ones were noise."""
+
+
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """Every text that the package can show, in small letters, with the file that it stands in."""
+    return tuple((place, " ".join(text.lower().split())) for place, text in _texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Its strings but the docstrings, and the manual."""
+    for path in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        said = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        said -= {id(node.body[0].value) for node in ast.walk(tree) if _is_command(node)}
+        for node in ast.walk(tree):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and id(node) not in said:
+                yield str(path.relative_to(ROOT)), text
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+def _is_command(node: ast.AST) -> bool:
+    """Whether it is a function whose docstring is its help."""
+    return isinstance(node, ast.FunctionDef) and any(
+        ast.unparse(each).startswith("command(") for each in node.decorator_list
+    )
+
+
+@pytest.mark.parametrize("words", REPLACED)
+def test_nobody_reads_these_words(words: str) -> None:
+    found = {place for place, text in texts() if words in text}
+    assert not found, f"say {REPLACED[words]!r}" if REPLACED[words] else "it is noise"
