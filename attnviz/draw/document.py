@@ -311,7 +311,7 @@ class Plot(NamedTuple):
 
     across: the unit of the horizontal axis. ends: of that axis, left first; from 0 to the largest
     place where there are none. marks: vertical lines, levels: horizontal ones.
-    rows: the lines of a terminal that the curves take.
+    rows: the lines of a terminal that the curves take, or the bars of histograms at most.
     """
 
     title: Words
