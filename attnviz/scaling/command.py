@@ -57,9 +57,9 @@ class Seed(Options):
 class RandomVectors(Options, panel="Random queries and keys"):
     """Queries and keys of independent standard normal entries; None for the usual number."""
 
-    d_k: str | None = option("LIST", "Sizes of a query and a key (default 8,64,512).")
-    seq: int | None = option("N", "Number of queries and keys in a sample (64).", min=2)
-    samples: int | None = option("N", "Number of independent samples (100).", min=1)
+    d_k: str | None = option("LIST", "Sizes of a query and a key (default: 8,64,512).")
+    seq: int | None = option("N", "Number of queries and keys in a sample (default: 64).", min=2)
+    samples: int | None = option("N", "Number of independent samples (default: 100).", min=1)
 
     @property
     def sizes(self) -> tuple[int, ...]:
