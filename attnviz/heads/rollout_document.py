@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label
-from attnviz.draw.provenance import counted, model_words, share
+from attnviz.draw.provenance import advised, counted, model_words, notes_group, share
 from attnviz.heads.rollout import Rollout
 from attnviz.measures.sinks import without_sink
 from attnviz.records import Tokens
@@ -92,7 +93,7 @@ def rollout_document(
         f"Attention rollout of {info.name}",
         [
             doc.Group(about),
-            doc.Group([doc.Note(note) for note in info.notes]),
+            notes_group(info.notes, found.tokens),
             doc.Group([doc.Note(_left_out(found, shown.sink)), maps]),
             doc.Group([_texts(found, kept)]),
         ],
@@ -103,7 +104,7 @@ def rollout_document(
         heading=[(info.name, True), (layers, False), ("attention rollout", False)],
         quoted=text if target is None else target,
         finding=_finding(found, shown.sink),
-        first=lambda columns, lines: _first(found, kept, shown, columns, lines),
+        first=advised(partial(_first, found, kept, shown), found.tokens),
     )
 
 
