@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import token_label
+from attnviz.draw.labels import token_labels
 from attnviz.draw.provenance import advised, counted, model_words, notes_group, share
 from attnviz.heads.rollout import Rollout
 from attnviz.measures.sinks import without_sink
@@ -145,7 +145,7 @@ def _finding(found: Rollout, sink: bool) -> str:
 
 
 def _label(found: Rollout, place: int) -> str:
-    return token_label(found.tokens.texts[place])
+    return token_labels(found.tokens)[place]
 
 
 def _left_out(found: Rollout, sink: bool) -> str:
