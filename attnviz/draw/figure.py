@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.coloured_text import text_figure
 from attnviz.draw.drawing import (
     Anchor,
     Cells,
@@ -142,6 +143,8 @@ def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[
         case doc.Plot():
             return [plot_figure(part)] if part.curves or part.histograms else []
         case doc.Maps():
+            if part.texts:
+                return [text_figure(shown) for shown in part.maps]
             if part.small is not None:
                 return [small_map_figure(shown) for shown in part.maps]
             written = all(map(room_for_values, part.maps))  # in all of them or in none

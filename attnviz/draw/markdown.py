@@ -124,6 +124,11 @@ def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
     """The weights of a short text; of a longer one the scores alone."""
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
     yield f"**{_safe(shown.name)}** {_line(words)}".rstrip() + "\n"
+    if part.texts:
+        from attnviz.draw.coloured_text import extremes  # NumPy is for maps alone
+
+        yield from (f"{_safe(' · '.join(said))}\n" for said in extremes(shown))
+        return
     rows, columns = shown.weights.shape
     if part.small is not None or max(rows, columns) > _MOST_TOKENS:
         return

@@ -54,7 +54,7 @@ _SERIES = {
 """Hues of curves on a dark ground (Okabe & Ito 2008), and what stands out as well on white."""
 
 _ON_PAPER = {f"{dark} {dark}": f"{light} {light}" for dark, light in _SERIES.items()} | {
-    DIVERGING: "08457e 2b83c6 6fb3de bcdcf0 ffffff fbdcb4 f2a84f d9700e 8f3d02"
+    DIVERGING: "17528a 2f86cf 74b5e8 c3dff5 ffffff fbdfb8 f0a951 d87a10 8f4a06"
 }
 """What pictures and pages have in place of colours for a dark ground; zero is white there."""
 
@@ -95,6 +95,19 @@ def colour_table(name: str) -> tuple[RGB, ...]:
 def paper_table(name: str) -> tuple[RGB, ...]:
     """The same for pictures and pages, whose ground is white."""
     return colour_table(_ON_PAPER.get(name, name))
+
+
+_GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3
+
+
+def shades(colour: str) -> str:
+    """A palette from a faint shade of a colour, RRGGBB, at step 0 to the colour itself."""
+    full = bytes.fromhex(colour)
+    faint = bytes(
+        round(dark + (bright - dark) * _FAINTEST)
+        for dark, bright in zip(_GROUND, full, strict=True)
+    )
+    return f"{faint.hex()} {full.hex()}"
 
 
 def contrasting(colour: RGB) -> RGB:

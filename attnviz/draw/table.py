@@ -47,11 +47,12 @@ def table_block(table: Table, theme: Theme, room: int) -> Block:
     if len(bands) == 1 and any(row.bar is not None for row in table.rows):
         widths[_BAR] = min(room - _used_by(places, widths) - _GAP, _MOST_BAR)
         if widths[_BAR] >= _LEAST_BAR:
-            bands[0].insert(1 if table.ranked else len(places), _BAR)
+            bands[0].insert(1 if table.ranked else len(places) - wraps, _BAR)
     blocks = []
     for band in bands:
         lines: list[Line] = []
-        if any(column.title for column in table.columns):
+        split = wraps and _used_by(band[:-1], widths) > room  # its rows, its titles are not
+        if any(column.title for column in table.columns) and not split:
             lines.append(_line(_headings(table), table, band, widths, theme))
         for row in table.rows:
             lines += [[]] * (row.spaced and bool(lines))
@@ -230,11 +231,15 @@ def _hanging(
     else:  # each below the other
         found = [_cell(row, table, place, room, theme) for place in others]
         texts = [(cell.text.strip(), cell.style) for cell in found if cell.text.strip()]
-        lines = [[Segment(_INDENT * bool(n)), Segment(*one)] for n, one in enumerate(texts)]
+        lines = [
+            [Segment(_INDENT * bool(number)), Segment(piece, style)]
+            for number, (text, style) in enumerate(texts)
+            for piece in at_blanks(text, max(room - len(_INDENT), 1), _INDENT, theme.ellipsis)
+        ]
     style = _cell(row, table, last, room, theme).style
     if not row.cells[last]:
         return lines
-    beside = room - start >= _LEAST_WORDS
+    beside = room - start >= min(_LEAST_WORDS, width(row.cells[last]))
     indent = start if beside else 2 * len(_INDENT)
     pieces = at_blanks(row.cells[last], max(room - indent, 1), "", theme.ellipsis)
     if beside:

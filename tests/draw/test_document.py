@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -335,17 +334,3 @@ def test_a_finding_stands_under_the_title_of_files() -> None:
         page.index("<h1>title") < page.index('<p class="finding">The answer.') < page.index("facts")
     )
     assert list(document_markdown(document))[:2] == ["## title\n", "**The answer.**\n"]
-
-
-@pytest.mark.parametrize(("room", "across"), [(140, 3), (60, 3), (30, 1)])
-def test_histograms_stand_side_by_side_where_there_is_room(room: int, across: int) -> None:
-    shares = [0.0, *[0.05] * 16]
-    edges = [float(place) for place in range(18)]
-    found = [
-        doc.Histogram(f"d_k {size}", shares, edges, 0.1, doc.Tint(180)) for size in (8, 64, 512)
-    ]
-    lines = part_block(doc.Plot((("Keys", True),), histograms=found, rows=8), PLAIN, room).plain
-    assert max(len(re.findall(r"d_k \d+", line)) for line in lines.splitlines()) == across
-    assert max(map(len, lines.splitlines())) <= room
-    if across == 3:
-        assert len(lines.splitlines()) <= 1 + 1 + 4 + 1
