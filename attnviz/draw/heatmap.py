@@ -57,7 +57,7 @@ def heatmap(
             label = _row_label(axes, query, cells.header == "numbers", theme)
             drawn.append(without_trailing_blanks([Segment(label), *line]))
     note = [] if cells.values or not values else _room_for_values(axes, room)
-    drawn = [*_header(axes, cells, theme), *drawn, *note, *_key_names(axes, cells, room)]
+    drawn = [*_header(axes, cells, theme), *drawn, *note, *_key_names(axes, cells, theme, room)]
     return Block(tuple(drawn), widest(drawn))
 
 
@@ -119,12 +119,14 @@ def _header(axes: Axes, cells: Cells, theme: Theme) -> list[Line]:
     return [without_trailing_blanks(line)]
 
 
-def _key_names(axes: Axes, cells: Cells, room: int) -> list[Line]:
+def _key_names(axes: Axes, cells: Cells, theme: Theme, room: int) -> list[Line]:
     """What the columns' numbers stand for, where no row says it."""
     if cells.header != "numbers" or list(axes.keys) == list(axes.queries):
         return []
     names = " ".join(f"{place} {label}" for place, label in enumerate(axes.keys))
-    return [text_line((line, DIM)) for line in at_blanks(f"columns: {names}", room)]
+    return [
+        text_line((line, DIM)) for line in at_blanks(f"columns: {names}", room, "", theme.ellipsis)
+    ]
 
 
 def _room_for_values(axes: Axes, room: int) -> list[Line]:
@@ -173,6 +175,8 @@ def _dense(
             label = fit(name, indent - 1, theme.ellipsis)
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
     caption = theme.spell(pooling(plan.factors))
-    drawn += [text_line((line, DIM)) for line in at_blanks(caption, room) if line]
+    drawn += [
+        text_line((line, DIM)) for line in at_blanks(caption, room, "", theme.ellipsis) if line
+    ]
     drawn += _room_for_values(axes, room) if values else []
     return Block(tuple(drawn), widest(drawn))

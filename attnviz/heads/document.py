@@ -25,15 +25,12 @@ from attnviz.heads.report import HeadsComparison, View
 from attnviz.heads.words import explanation, name_words, score_words, variant_names
 from attnviz.records import HeadScores, HeadsReport
 
-_SCALE = doc.WEIGHTS._replace(after="colour: square root of the weight · row: query, column: key")
+_SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
 _LONGEST = 100
 _SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16
-_LINKS = 20
+_LINKS, _DISTINCTIVE = 20, 3
 _BETWEEN_HEADS = 8
-_LEAST_CELL = {False: 2, True: 4}
-"""The narrowest cells with which compared maps stay side by side: without and with values."""
-
 _CAPTION = 14  # letters below a small map of a picture
 
 
@@ -153,8 +150,8 @@ def _single(report: HeadsReport, view: View) -> Iterator[doc.Group]:
         yield doc.Group([links_table(report, links, "Strongest links", view.sink)])
     title = "The most distinctive heads"
     if report.sorted_by is not None:
-        title = f"The first {len(report.notable)} by {report.sorted_by.replace('_', ' ')}"
-    drawn = [_map(report, report.scores(*place)) for place in report.notable]
+        title = f"The first {_DISTINCTIVE} by {report.sorted_by.replace('_', ' ')}"
+    drawn = [_map(report, report.scores(*place)) for place in distinctive(report)[:_DISTINCTIVE]]
     yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
 
 
@@ -247,9 +244,7 @@ def _side_by_side(
         )
     title = name_words(found.first, found.first.scores(*place))
     drawn = _full(maps, found.first, view)
-    return doc.Group(
-        [doc.Facts(title), drawn._replace(least_cell=_LEAST_CELL[view.values], scale=None)]
-    )
+    return doc.Group([doc.Facts(title), drawn._replace(scale=None)])
 
 
 # Scores --------------------------------------------------------------------------------------

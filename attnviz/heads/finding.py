@@ -24,7 +24,7 @@ _FEW_TOKENS = 8
 _LONGEST_NAME = 30
 _NAMED = 4
 _EVEN = 0.6
-_SOURCES = {"card": " (model card)", "patterns": " (attnviz patterns)", "text": " (this text)"}
+_SOURCES = {"card": "The model card", "patterns": "attnviz patterns", "text": "This text"}
 
 
 class Described(NamedTuple):
@@ -143,7 +143,7 @@ def _of_labels(report: HeadsReport) -> str:
     if not named:
         return said + _no_label(report)
     sources = {entry.label.source for entry in report.heads if entry.label.is_finding}
-    source = "".join(_SOURCES[each] for each in _SOURCES if each in sources)
+    source = next(said for name, said in _SOURCES.items() if name in sources)
     ways: tuple[Callable[[Count], str], ...] = (
         lambda each: f"{each.heads} {each.what.said} (best {best_of(report, each)})",
         lambda each: f"{each.heads} {each.what.said}",
@@ -151,7 +151,7 @@ def _of_labels(report: HeadsReport) -> str:
     for most in (len(named), _NAMED, 2):
         others = f" and {len(named) - most} more" if most < len(named) else ""
         for way in ways:
-            shown = f"{said}Labels{source}: {', '.join(map(way, named[:most]))}{others}."
+            shown = f"{said}{source} labels {', '.join(map(way, named[:most]))}{others}."
             if len(shown) <= _LONGEST:
                 return shown
     return said.strip() or shown

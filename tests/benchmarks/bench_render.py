@@ -18,9 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from attnviz.draw.axes import Axes
+from attnviz.draw.document import Map, Maps
 from attnviz.draw.heatmap import heatmap
 from attnviz.draw.maps import pool
 from attnviz.draw.palette import colour_table, to_hex
+from attnviz.draw.panels import maps_block
 from attnviz.draw.theme import Theme
 from attnviz.measures.one_text import head_scores
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
@@ -85,7 +87,13 @@ def seconds(draw: Callable[[], RenderableType], columns: int) -> float:
 
 def main() -> None:
     small = report_of(12, 12, 15)
-    ratio = seconds(lambda: overview(small, Theme(), 120, 38), 120) / seconds(
+    record = small.record
+    maps = [
+        Map(small.name(*place), weights, record.queries, record.keys, causal=True)
+        for *place, weights in record
+    ]
+    part = Maps(maps, small=(3, 7), across=12, scale=None)
+    ratio = seconds(lambda: maps_block(part, Theme(), 120), 120) / seconds(
         lambda: table_overview(small), 160
     )
     print(f"overview of 12 x 12 heads, against tables: {ratio:.3f}")
