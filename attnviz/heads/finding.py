@@ -136,9 +136,9 @@ def _of_labels(report: HeadsReport) -> str:
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
     said = ""
     if report.sinks:
-        many = f"{resting} of {total} heads rest" if resting != 1 else f"1 of {total} heads rests"
-        said = f"{many if resting else f'None of {total} heads rests'} on {sink_name(report)} "
-        said += "(attention sink). "
+        many = f"{resting or 'None'} of {total} heads rest on"
+        many = f"Only 1 of {total} heads attends mostly to" if resting == 1 else many
+        said = f"{many} {sink_name(report)} (attention sink). "
     named = [each for each in counts(report) if each.what.finding]
     if not named:
         return said + _no_label(report)
