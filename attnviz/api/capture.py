@@ -123,8 +123,13 @@ def _opened(model: Any, tokenizer: Any, given: dict[str, Any]) -> Model:
             f"--{next(iter(given)).replace('_', '-')} is for a model that is loaded by its name: "
             "this one is loaded"
         )
+    return opened(model, tokenizer)
+
+
+def opened(model: Any, tokenizer: Any, reads: bool = True) -> Model:
+    """A model that Python code holds, as it stands; see ``models.prepare.handed_over``."""
     if isinstance(model, NumpyModel):
         return model
     from attnviz.models.prepare import handed_over  # imports transformers
 
-    return handed_over(model, tokenizer)
+    return handed_over(model, tokenizer, reads=reads)

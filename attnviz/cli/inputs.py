@@ -103,11 +103,13 @@ def built_in_texts() -> Texts:
     return Texts(tuple(texts), f"{len(texts)} built-in texts")
 
 
-def read_texts(argument: str | None, file: Path | None, many: Path | None) -> Texts:
+def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
     """The texts of TEXT, ``-``, ``--file`` or ``--texts``; the built-in ones where none is given.
 
     Raises UsageError where two are given or one is empty, LoadError where a file cannot be read.
     """
+    if isinstance(many, Texts):  # of Python code
+        return many
     if many is not None:
         if argument is not None or file is not None:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.errors import UsageError
+from attnviz.heads.cut_command import Cut, show_cut
 from attnviz.measures.registry import OF_ONE_TEXT
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def heads(
     kinds: Kinds,
     truncation: shared.Truncation,
     view: Views,
+    cut: Cut,
     counted: shared.IndexBase,
     model: shared.Model,
     own: Variants,
@@ -157,6 +159,9 @@ def heads(
     )
     outlet = open_outlet(output)
     content = read_text(text.text, text.file)
+    if cut.edge is not None:
+        show_cut(model.model, content, cut.edge, variants, outlet, list(view.given()))
+        return
     with loads(model.model, outlet.notices) as progress:
         runs = _runs(model.model, content, variants, view, progress)
     outlet.show(_report(runs, view, output))
