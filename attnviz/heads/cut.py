@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.heads.report import Word, find_word
-from attnviz.measures.words import joined
+from attnviz.measures.words import Word, find_word, joined
 from attnviz.models.model import HasVocabulary, Model
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, Input, Kind, ModelInfo, Tokens

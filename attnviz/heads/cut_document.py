@@ -10,7 +10,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
 from attnviz.draw.provenance import counted, model_words
 from attnviz.heads.cut import CutReport, Likely, Prediction
-from attnviz.heads.report import Word
+from attnviz.measures.words import Word
 from attnviz.records import Tokens
 
 _LEAST_ROWS = 3
