@@ -16,7 +16,15 @@ from rich.segment import Segment
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.document import Map, Scale
 from attnviz.draw.drawing import Drawing, Item, Label, Tip, tinted
-from attnviz.draw.labels import fit, token_labels, visible, whole_characters, width, word_label
+from attnviz.draw.labels import (
+    at_blanks,
+    fit,
+    token_labels,
+    visible,
+    whole_characters,
+    width,
+    word_label,
+)
 from attnviz.draw.palette import DIVERGING, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
@@ -118,7 +126,8 @@ def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
         samples.append(text_line(f"{glyph * 2} ", (text, DIM)))
     if scale.after:
         said = scale.after if theme.colour else scale.after.replace("colour:", "glyphs:")
-        samples.append(text_line((theme.spell(said), DIM)))
+        lines = at_blanks(theme.spell(said), room, "", theme.ellipsis)
+        samples += [text_line((line, DIM)) for line in lines]
     samples += [text_line((more, DIM))] if more else []
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, room, gap=2, between=0)
