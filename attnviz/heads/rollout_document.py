@@ -28,6 +28,9 @@ _BESIDE = 3
 _LABEL, _TEXT = 14, 30
 """Columns of a label at the end of a map's row, and the fewest in which a text reads well."""
 
+_TALL = 30
+"""Lines from which the largest shares are listed below each text."""
+
 _CHROME = 3
 """Lines of a map's title and of what its colours mean."""
 
@@ -215,6 +218,7 @@ def _first(
     if wide + _BESIDE + _TEXT > columns:
         return [doc.Group([_texts(found, kept)]), doc.Group(drawn[:1], yields=1), key]
     both = columns >= 2 * (wide + _BESIDE) + _TEXT
-    parts = [*drawn[: 1 + both], _texts(found, kept)]
+    limit = (lines - 2 * _CHROME) // 2 if lines < _TALL else 0
+    parts = [*drawn[: 1 + both], _texts(found, kept, limit)]
     across = (columns + _BESIDE) // len(parts) - _BESIDE
     return [doc.Group(parts, beside=doc.Beside(across, _BESIDE)), key]
