@@ -1,4 +1,4 @@
-"""The views of what is lost when heads are removed."""
+"""What is lost when heads are ablated: the scan, its doubts and its views."""
 
 from attnviz import _callable
 

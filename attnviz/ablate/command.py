@@ -1,9 +1,10 @@
-"""``attnviz ablate``: what is lost when heads are removed."""
+"""``attnviz ablate``: what is lost when heads are ablated."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attnviz.ablate.options import (
@@ -46,6 +47,9 @@ _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
 """Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
 
+_MOST_FOLLOWED = 3
+"""Heads whose losses by token a first screen may show."""
+
 _LONG = 5.0
 """Seconds of a scan that are worth a word."""
 
@@ -65,7 +69,7 @@ def ablate(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Remove heads and measure what is lost; all of them, exactly, in one scan."""
+    """Ablate each head and measure how much the loss rises."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
     from attnviz.ablate.job import Job
     from attnviz.ablate.resume import ResumeFile
@@ -87,20 +91,22 @@ def ablate(
         loaded = load(model.model, replace(options, progress=progress))
         job = Job.prepare(loaded, read, reference, request)
     file = ResumeFile(resume, job.identity()) if resume is not None else None
-    with file or nullcontext(), scanning("removing heads", messages(output.quiet)) as advance:
+    with file or nullcontext(), scanning("ablating heads", messages(output.quiet)) as advance:
         measured = measure_job(job, file, advance)
     if not measured.empty:
         report = measured.report()
+        if outlet.console is not None and not output.whole:
+            report = measured.followed(report, _MOST_FOLLOWED)
         report = replace(
             report,
             source=read.source,
             target=_target(report, request),
             patterns=_patterns(report, loaded),
-            hints=() if output.quiet else _hints(report, output.explain),
+            hints=() if output.quiet else _hints(report, read.source, output.explain),
         )
-        outlet.show(_Ablated(report, output.explain))
-        if report.seconds > _LONG:
+        if report.seconds > _LONG:  # said before, for the result is to stay on the screen
             notices.print(f"the scan took {spoken_time(report.seconds)}")
+        outlet.show(_Ablated(report, output.explain))
     if not measured.complete:
         if resume is not None:
             notices.print("the same command goes on where this one ended")
@@ -126,8 +132,12 @@ class _Ablated:
 
     def document(self) -> Document:
         from attnviz.ablate.document import ablation_document
+        from attnviz.ablate.first_screen import first_groups
+        from attnviz.draw.provenance import advised
 
-        return ablation_document(self.report, self.explain)
+        document = ablation_document(self.report, self.explain)
+        first = partial(first_groups, self.report)
+        return document._replace(first=advised(first, self.report.texts[0]))
 
 
 def _target(report: AblationReport, request: Request) -> str | None:
@@ -170,15 +180,17 @@ def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
     return HeadsReport(record, scores, (), True, report.index_base)
 
 
-def _hints(report: AblationReport, explained: bool) -> tuple[str, ...]:
+def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, ...]:
     """What to try next."""
     hints = []
-    matter = report.ranking(1).matter
-    if matter and not report.by_token and "loss" in report.baseline:
-        chosen = f"--head {report.name(matter[0].variant)} " if report.unit == "head" else ""
-        hints.append(f"next: {chosen}--by-token shows where in the text it is missed")
-    if len(report.texts) == 1:
-        hints.append("--texts FILE gives intervals over many texts")
+    best = report.ranking(1).matter
+    if best and not report.by_token and "loss" in report.baseline:
+        chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
+        hints.append(f"{chosen}--by-token")
+    if not report.ranks or source.endswith("built-in texts"):
+        hints.append("--texts FILE your data" if report.ranks else "--texts FILE for intervals")
+    if len(report.effects) > 1:
+        hints.append("--together")
     if not explained:
-        hints.append("--explain reads it for you")
+        hints.append("--explain")
     return tuple(hints)

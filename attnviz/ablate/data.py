@@ -101,6 +101,8 @@ def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
         ends = {name: [*map(json_number, pair)] for name, pair in effect.intervals.items()}
         entry["ci_low"], entry["ci_high"] = ends.get(report.metric, (None, None))
         entry["intervals"] = ends
+    if report.metric in effect.adjusted:
+        entry["adjusted_p"] = json_number(effect.adjusted[report.metric])
     if effect.errors:
         entry["standard_errors"] = _numbers(effect.errors)
     if head is not None and head in report.gradients:
@@ -110,7 +112,7 @@ def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
     for control in report.control:
         if control.variant.heads == variant.heads:
             entry["random_direction"] = _metrics(control)
-    if effect.token_losses:
+    if report.by_token and effect.token_losses:
         entry["token_loss_deltas"] = [
             [json_number(value) for value in losses.tolist()] for losses in effect.token_losses
         ]

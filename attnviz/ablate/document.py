@@ -1,91 +1,111 @@
-"""What ``attnviz ablate`` has to say: the map, the ranking, where heads look, where it hurts."""
+"""What ``attnviz ablate`` has to say: the map, the ranking, what the heads do, where it hurts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.ablate.number_scale import NumberScale
 from attnviz.ablate.records import AblationReport, Effect, Head, scale_of
-from attnviz.ablate.terminal import (
-    WIDEST_CELL,
-    EffectGrid,
-    effect_map,
+from attnviz.ablate.words import (
+    about,
+    caveats,
+    explanation,
+    finding,
+    heading,
+    map_title,
+    ranking_titles,
 )
-from attnviz.ablate.words import about, caveats, explanation, map_title, ranking_titles
 from attnviz.draw import document as doc
-from attnviz.draw.blocks import Block, stack
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.panels import maps_block
-from attnviz.draw.prose import wrapped
-from attnviz.draw.provenance import label_text, label_words
+from attnviz.draw.provenance import label_text, label_words, notes_group
 from attnviz.draw.scale import diverging_steps
-from attnviz.draw.theme import Theme
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
 
-_BESIDE = doc.Beside(44, 4, yields=True)
-"""The columns that a map beside the ranking has at least, for its title and its legend."""
-
-_STRIP = Tokens((0,), ("nats",), (True,))
+_STRIP = Tokens((0,), ("",), (True,))
 """The one row of a text that is coloured token by token."""
 
 _LONGEST = 100
-_LABEL_ROOM = 14
-_SMALL_LINES, _SMALL_COLUMNS = 7, 15
-_MOST_SMALL, _MOST_MAPPED, _MOST_FOLLOWED = 10, 4, 3
+_LABEL_ROOM = 19
+_MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
 
 def ablation_document(report: AblationReport, explain: bool = False) -> doc.Document:
     """Everything that one run shows."""
-    map_and_ranking: list[doc.Part] = _ranking(report)
     grid = effect_grid(report)
-    if grid is not None and grid.values.size > 1:
-        map_and_ranking.insert(0, _map(grid, map_title(report)))
+    drawn = [head_grid(grid, report)] if grid is not None else []
     groups = [
         doc.Group(about(report)),
-        doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
-        doc.Group(map_and_ranking, beside=_BESIDE if len(map_and_ranking) > 1 else None),
-        doc.Group(_together(report)),
-        doc.Group(_patterns(report)),
-        doc.Group(_where_it_hurts(report) if report.by_token else []),
+        notes_group((*report.model.notes, *report.notes), report.texts[0]),
+        doc.Group(drawn),
+        doc.Group(ranking_tables(report), spaced=True),
+        doc.Group(together(report)),
+        doc.Group(attention_maps(report)),
+        doc.Group(where_it_hurts(report) if report.by_token else []),
         doc.Group([doc.Say(text) for text in caveats(report)]),
         doc.Group([_every_ablation(report)] if report.effects else [], full=True),
     ]
     return doc.Document(
-        f"removed heads of {report.model.name}",
+        f"ablated heads of {report.model.name}",
         " ".join(report.text.split()),
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
         [doc.Facts([(hint, False) for hint in report.hints])] if report.hints else (),
+        heading(report),
+        report.text if len(report.texts) == 1 else "",
+        finding(report),
     )
 
 
 # The map -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class EffectGrid:
+    """What the map shows.
+
+    values: in the unit that is shown, shape (row, column); NaN where nothing was measured.
+    rows, columns: the names, such as ``L2`` and ``H5``.
+    scale: how values are written; its limit is where colours are full.
+    unit: of the values. unclear: the places whose interval includes zero.
+    """
+
+    values: NDArray[np.floating]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    scale: NumberScale
+    unit: str
+    unclear: frozenset[Head] = frozenset()
+
+
 def effect_grid(report: AblationReport) -> EffectGrid | None:
-    """What every ablation with a place costs, or the gradients; None where there is nothing."""
+    """What every ablation with a place costs, or the gradients; None for fewer than two."""
     if report.method == "gradient":
-        return _grid(report, report.gradients, NumberScale(0.0, False), "nats per token")
+        return _grid(report, report.gradients, NumberScale(0.0, False), "nats/token")
     metric = report.ranked_by
-    values = {}
+    values, unclear = {}, set[Head]()
     for effect in report.effects:
         place, value = report.cell(effect.variant), effect.shown(report.metric)
         if place is not None and math.isfinite(value):
             values[place] = value
+            unclear |= {place} if effect.unclear(report.metric) else set()
     scale = NumberScale(0.0, metric.signed, metric.percent)
-    return _grid(report, values, scale, metric.unit or metric.label)
+    return _grid(report, values, scale, metric.unit or metric.label, unclear)
 
 
 def _grid(
-    report: AblationReport, values: Mapping[Head, float], scale: NumberScale, unit: str
+    report: AblationReport,
+    values: Mapping[Head, float],
+    scale: NumberScale,
+    unit: str,
+    unclear: Collection[Head] = (),
 ) -> EffectGrid | None:
-    if not values:
+    if len(values) < 2:
         return None
     layers = sorted({layer for layer, _ in {**values, **report.gradients}})
     heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
@@ -99,33 +119,38 @@ def _grid(
         [report.column(column) for column in columns],
         NumberScale(float(np.nanmax(np.abs(cells))), scale.signed, scale.percent),
         unit,
+        frozenset((layers.index(layer), columns.index(column)) for layer, column in unclear),
     )
 
 
-def _map(grid: EffectGrid, title: str) -> doc.HeadGrid:
+def head_grid(grid: EffectGrid, report: AblationReport, scaled: bool = True) -> doc.HeadGrid:
+    """A cell a head, faint where the interval includes zero.
+
+    scaled: with a colour bar; a first screen has the numbers alone.
+    """
     scale = grid.scale
     steps = diverging_steps(grid.values, scale.limit)
+    least = 4 if scale.power or scale.limit >= 0.1 else 5  # two digits of the largest
+    room = next((room for room in range(least, 7) if scale.fitted(scale.limit, room)), 6)
     cells = {}
     for (row, column), value in np.ndenumerate(grid.values):
         if not math.isnan(value):
-            strength = math.copysign(math.sqrt(abs(value) / (scale.limit or 1.0)), value)
-            tint = doc.Tint(int(steps[row, column]), DIVERGING)
+            grey = (row, column) in grid.unclear
+            root = math.copysign(math.sqrt(abs(value) / (scale.limit or 1.0)), value)
+            tint = None if grey else doc.Tint(int(steps[row, column]), DIVERGING)
+            text = scale.fitted(value, room) or ""
             tip = f"{grid.rows[row]}{grid.columns[column]}: {value:.6g}"
-            cells[row, column] = doc.Cell(strength, tint, scale.text(value), tip=tip)
-
-    def screen(theme: Theme, room: int) -> Block:
-        above = wrapped([(title, True)], room, theme)
-        return stack([Block(tuple(above), room), effect_map(grid, theme, room)], gap=0)
-
-    return doc.HeadGrid(
-        grid.rows,
-        grid.columns,
-        cells,
-        [(title, True)],
-        scale=_scale(scale, grid.unit),
-        wide=WIDEST_CELL,
-        screen=screen,
-    )
+            tip += ", 95 % interval includes 0" * grey
+            cells[row, column] = doc.Cell(0.0 if grey else root, tint, text, tip=tip)
+    if scaled:
+        title, grey_words = map_title(report), "grey: 95 % interval includes 0"
+    else:
+        label, unit = report.ranked_by.label, report.ranked_by.unit.removesuffix("/token")
+        title = f"{label}, {unit}{scale.times}" if unit else f"{label}{scale.times}"
+        grey_words = "grey: CI includes 0"
+    words: doc.Words = [(title, True), *[(grey_words, False)] * bool(grid.unclear)]
+    colours = _scale(scale, grid.unit) if scaled else None
+    return doc.HeadGrid(grid.rows, grid.columns, cells, words, scale=colours)
 
 
 def _scale(scale: NumberScale, unit: str) -> doc.Scale:
@@ -140,44 +165,41 @@ def _scale(scale: NumberScale, unit: str) -> doc.Scale:
         if root >= first
     ]
     start = 0 if scale.signed else 128
-    return doc.Scale(ticks, f"{unit}{scale.times}", "colour: √size", start, palette=DIVERGING)
+    after = "symmetric scale; colour ∝ √|Δ|" if scale.signed else "colour ∝ √value"
+    return doc.Scale(ticks, f"{unit}{scale.times}", after, start, palette=DIVERGING)
 
 
 # The ranking ---------------------------------------------------------------------------------
 
 
-def _ranking(report: AblationReport) -> list[doc.Part]:
-    """What matters most and what does harm, in one table with the same columns."""
+def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.Part]:
+    """What matters most, and what is harmful, in two tables with the same columns.
+
+    most: rows of the first, the report's own number by default.
+    """
     if report.method == "gradient":
-        return [_gradients(report)]
+        return [_gradients(report, report.top if most is None else most)]
     if not report.singles:
         return []
-    order, (title, harm_title) = report.ranking(), ranking_titles(report)
+    order, (title, harm_title) = report.ranking(most), ranking_titles(report)
     if not order.matter and not order.harm:
-        line = f"{title}: none, no removal changes {report.ranked_by.label}"
+        line = f"{title}: none, no ablation changes {report.ranked_by.label}"
         return [doc.Facts([(line, True)])]
-    if not order.matter:
-        return [_effects(report, order.harm, report.singles, harm_title)]
-    table = _effects(report, [*order.matter, *order.harm], report.singles, title)
-    if not order.harm:
-        return [table]
-    split = len(order.matter)
-    heading = doc.Row([harm_title], tone="strong", spaced=True)
-    rows = [*table.rows[:split], heading, *table.rows[split:]]
-    return [doc.Table(table.columns, rows, table.title, ranked=True)]
+    tables = [(order.matter, title), (order.harm, harm_title)]
+    return [_effects(report, found, report.singles, title) for found, title in tables if found]
 
 
-def _gradients(report: AblationReport) -> doc.Table:
+def _gradients(report: AblationReport, most: int) -> doc.Table:
     """A row a head: bar, estimate, label."""
-    heads = report.by_gradient[: report.top]
+    heads = report.by_gradient[:most]
     scale = NumberScale(max(report.gradients.values(), default=0.0), signed=False)
-    names = [f"L{layer + report.index_base}H{head + report.index_base}" for layer, head in heads]
+    names = [report.head_name(head) for head in heads]
     values = [report.gradients[head] for head in heads]
     columns: list[_Column] = [
         (doc.Column(f"gradient{scale.times}"), [scale.text(value) for value in values])
     ]
     columns += _label_column(report, heads)
-    title = "The heads that the gradient ranks highest"
+    title = "Highest by gradient"
     return _ranked_table(title, names, values, scale.limit, columns)
 
 
@@ -188,12 +210,13 @@ def _effects(
     scale = scale_of(among, report.metric)
     values = [effect.shown(report.metric) for effect in effects]
     columns = [_metric_column(effects, among, report.metric)]
-    columns += _doubt_columns(report, effects, scale)
-    columns += _label_column(report, [effect.head for effect in effects])
+    interval, control = _doubt_columns(report, effects, scale)
+    columns += [*interval, *_label_column(report, [effect.head for effect in effects]), *control]
     for name in report.metrics_aside(effects):
         columns.append(_metric_column(effects, among, name))
     names = [report.name(effect.variant) for effect in effects]
-    return _ranked_table(title, names, values, scale.limit, columns)
+    grey = [effect.unclear(report.metric) for effect in effects]
+    return _ranked_table(title, names, values, scale.limit, columns, grey)
 
 
 _Column = tuple[doc.Column, Sequence[str]]
@@ -206,12 +229,14 @@ def _ranked_table(
     values: Sequence[float],
     limit: float,
     columns: Sequence[_Column],
+    grey: Sequence[bool] = (),
 ) -> doc.Table:
     cells = zip(names, *(cells for _, cells in columns), strict=True)
     bars = [(0.0 if math.isnan(value) else value, limit) for value in values]
-    rows = [doc.Row(row, bar) for row, bar in zip(cells, bars, strict=True)]
+    tones: list[doc.Tone] = ["faint" if each else "plain" for each in grey or [False] * len(names)]
+    rows = [doc.Row(row, bar, tone=tone) for row, bar, tone in zip(cells, bars, tones, strict=True)]
     titles = [doc.Column("", right=False), *(column for column, _ in columns)]
-    return doc.Table(titles, rows, [(title, True)], ranked=True)
+    return doc.Table(titles, rows, [(title, True)] if title else (), ranked=True)
 
 
 def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> _Column:
@@ -224,10 +249,11 @@ def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Met
 
 def _doubt_columns(
     report: AblationReport, effects: Sequence[Effect], scale: NumberScale
-) -> list[_Column]:
+) -> tuple[list[_Column], list[_Column]]:
     """The interval over texts, else the error over draws; and the control."""
     name, factor = report.metric, report.ranked_by.factor
     columns: list[_Column] = []
+    control: list[_Column] = []
     if any(name in effect.intervals for effect in effects):
         cells = []
         for effect in effects:
@@ -243,8 +269,8 @@ def _doubt_columns(
     found = [controls.get(effect.variant.heads) for effect in effects]
     if any(value is not None for value in found):
         cells = ["" if value is None else scale.text(value * factor) for value in found]
-        columns.append((doc.Column("random"), cells))
-    return columns
+        control.append((doc.Column("random dir."), cells))
+    return columns, control
 
 
 def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[_Column]:
@@ -252,15 +278,15 @@ def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[
     labels = report.labels
     found = [labels.get(head) if head is not None else None for head in heads]
     cells = ["" if label is None else label_text(label, _LABEL_ROOM) for label in found]
-    return [(doc.Column("pattern", right=False), cells)] if any(cells) else []
+    return [(doc.Column("label", right=False), cells)] if any(cells) else []
 
 
-def _together(report: AblationReport) -> list[doc.Part]:
+def together(report: AblationReport) -> list[doc.Part]:
     """What heads cost that were ablated at once, beside the sum of what each costs alone."""
     joint = report.joint
     if not joint:
         return []
-    parts: list[doc.Part] = [_effects(report, joint, report.effects, "Removed together")]
+    parts: list[doc.Part] = [_effects(report, joint, report.effects, "Ablated together")]
     scale = scale_of(report.effects, report.metric)
     alone = {single.head: single.values.get(report.metric) for single in report.singles}
     for effect in joint if report.ranked_by.signed else ():
@@ -268,7 +294,7 @@ def _together(report: AblationReport) -> list[doc.Part]:
         known = [cost for cost in costs if cost is not None]
         if len(known) == len(costs):
             total = f"{scale.text(sum(known))}{scale.times}"
-            said = f"{report.name(effect.variant)}: one at a time they add up to {total}"
+            said = f"{report.name(effect.variant)}: sum of single ablations {total}"
             parts.append(doc.Facts([(said, False)]))
     return parts
 
@@ -277,7 +303,7 @@ def _every_ablation(report: AblationReport) -> doc.Table:
     """Every ablation and every metric that there is."""
     names = [name for name in METRICS if any(name in e.values for e in report.effects)]
     bounded = any(report.metric in effect.intervals for effect in report.effects)
-    columns = [doc.Column("removed", right=False)]
+    columns = [doc.Column("ablated", right=False)]
     for name in names:
         metric = METRICS[name]
         columns.append(
@@ -294,14 +320,14 @@ def _every_ablation(report: AblationReport) -> doc.Table:
                 ends = [f"{end * factor:.6g}" for end in effect.intervals.get(name, ())]
                 cells.append(f"[{', '.join(ends)}]" if ends else "–")
         rows.append(doc.Row(cells))
-    return doc.Table(columns, rows, [("Every removal", True)])
+    return doc.Table(columns, rows, [("Every ablation", True)])
 
 
 # Maps and texts ------------------------------------------------------------------------------
 
 
-def _patterns(report: AblationReport) -> list[doc.Part]:
-    """The attention of the first heads of the ranking: small on a terminal, else in full."""
+def attention_maps(report: AblationReport) -> list[doc.Part]:
+    """The attention of the first heads of the ranking."""
     seen = report.patterns
     if seen is None:
         return []
@@ -313,50 +339,48 @@ def _patterns(report: AblationReport) -> list[doc.Part]:
     elif not heads and len(report.effects) == 1:
         heads = list(report.effects[0].variant.heads)
     known = {(scores.layer, scores.head) for scores in seen.heads}
-    shown = [head for head in heads if head in known][:_MOST_SMALL]
+    shown = [head for head in heads if head in known][:_MOST_MAPPED]
     if not shown:
         return []
-    record, small, full = seen.record, [], []
-    for layer, head in shown:
-        scores = seen.scores(layer, head)
-        each = partial(
-            doc.Map,
+    record = seen.record
+    maps = [
+        doc.Map(
             seen.name(layer, head),
             seen.weights(layer, head),
             record.queries,
             record.keys,
+            below=[(word, False) for word in label_words(seen.scores(layer, head))],
             causal=record.causal,
         )
-        small.append(each(below=[(label_text(scores.label, _SMALL_COLUMNS), False)]))
-        full.append(each(below=[(word, False) for word in label_words(scores)]))
-    title = [("Where they look" + (", first text" if len(report.texts) > 1 else ""), True)]
-    overview = doc.Maps(small, title, (_SMALL_LINES, _SMALL_COLUMNS), rows=1)
-    base = report.index_base
-    return [
-        doc.Maps(full[:_MOST_MAPPED], title, index_base=base, screen=partial(maps_block, overview))
+        for layer, head in shown
     ]
+    title = "Attention of these heads" + ", first text" * (len(report.texts) > 1)
+    return [doc.Maps(maps, [(title, True)], index_base=report.index_base)]
 
 
-def _where_it_hurts(report: AblationReport) -> list[doc.Part]:
+def where_it_hurts(report: AblationReport) -> list[doc.Part]:
     """The first text under joint ablations and the first of the ranking, all on one scale."""
+    maps = token_maps(report)
+    if not maps:
+        line = "Δ loss by token: not measured, this model or method has no loss for each token"
+        return [doc.Facts([(line, True)])]
+    title = "Δ loss by token" + ", first text" * (len(report.texts) > 1)
+    scale = _scale(NumberScale(maps[0].limit), "nats")
+    return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]
+
+
+def token_maps(report: AblationReport) -> list[doc.Map]:
+    """A map of one query for each ablation whose losses by token are known."""
     order = report.ranking()
     candidates = [*report.joint, *order.matter, *order.harm]
     chosen = [effect for effect in candidates if effect.token_losses][:_MOST_FOLLOWED]
-    if not chosen:
-        line = "Where in the text: not measured, this model or method has no loss for each token"
-        return [doc.Facts([(line, True)])]
     tokens = (report.targets or report.texts)[0]
     deltas: list[NDArray[np.floating]] = []
     for effect in chosen:
         delta = np.asarray(effect.token_losses[0], dtype=float)
         deltas.append(np.where(np.isfinite(delta), delta, np.nan))
-    limit = max(float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas)
-    title = "Where in the text it is missed: loss delta of each token"
-    title += ", first text" if len(report.texts) > 1 else ""
-    names = [report.name(effect.variant) for effect in chosen]
-    maps = [
-        doc.Map(name, delta[None], _STRIP, tokens, limit=limit)
-        for name, delta in zip(names, deltas, strict=True)
+    limit = max((float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas), default=0.0)
+    return [
+        doc.Map(report.name(effect.variant), delta[None], _STRIP, tokens, limit=limit)
+        for effect, delta in zip(chosen, deltas, strict=True)
     ]
-    scale = _scale(NumberScale(limit), "nats of one token")
-    return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]

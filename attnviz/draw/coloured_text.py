@@ -102,8 +102,8 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
             yield [f"{title}: {found[0]}", *found[1:]]
 
 
-def scale_block(scale: Scale, theme: Theme, room: int) -> Block:
-    """What colours, or glyphs in their place, mean: a sample for each tick of the scale."""
+def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
+    """What colours, or glyphs in their place, mean: a sample for each tick, and ``more``."""
     samples: list[Line] = [text_line((theme.spell(scale.words), DIM))] if scale.words else []
     for place, text in scale.ticks:
         step = round(scale.first + (scale.last - scale.first) * place)
@@ -117,8 +117,9 @@ def scale_block(scale: Scale, theme: Theme, room: int) -> Block:
         glyph = sign_glyph(value, 1.0, theme.ascii) if signed else theme.glyph(step)
         samples.append(text_line(f"{glyph * 2} ", (text, DIM)))
     if scale.after:
-        mark = "" if theme.colour else "glyphs: "
-        samples.append(text_line((theme.spell(mark + scale.after.removeprefix("colour: ")), DIM)))
+        said = scale.after if theme.colour else scale.after.replace("colour:", "glyphs:")
+        samples.append(text_line((theme.spell(said), DIM)))
+    samples += [text_line((more, DIM))] if more else []
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, room, gap=2, between=0)
 

@@ -33,11 +33,14 @@ def columns_block(table: Table, theme: Theme, room: int) -> Block:
     wrapping = places[-1] if table.columns[places[-1]].wraps else None
     bands = [places] if wrapping else _bands(places, widths, room, table.lead)
     used = sum(widths[place] for place in bands[0]) + _GAP * (len(bands[0]) - 1)
-    bars = 0 if len(bands) > 1 else min(room - used - _GAP, _MOST_BAR)
+    barred = len(bands) == 1 and any(row.bar is not None for row in table.rows)
+    bars = min(room - used - _GAP, _MOST_BAR) if barred else 0
+    bars = bars if bars >= _LEAST_BAR else 0
     blocks = []
     for band in bands:
         lines: list[Line] = []
-        if any(column.title for column in table.columns):
+        titled = any(column.title for column in table.columns)
+        if titled and not (wrapping and used > room):  # rows are broken there, titles are not
             lines.append(_headings(table, band, widths, theme))
         for row in table.rows:
             if row.spaced and lines:
@@ -49,12 +52,10 @@ def columns_block(table: Table, theme: Theme, room: int) -> Block:
                 lines += [[Segment(text, style)] for text in at_blanks(_first(row), room)]
                 continue
             if wrapping:
-                lines += _hanging(row, table, band, widths, room, theme)
+                lines += _hanging(row, table, band, widths, room, bars, theme)
             else:
                 lines.append(_line(row, table.columns, band, widths, theme))
-            if row.bar is not None and bars >= _LEAST_BAR:
-                blank = used + _GAP - Segment.get_line_length(lines[-1])
-                lines[-1] += [Segment(" " * blank), _bar(row, bars, theme)]
+                _add(lines[-1], _bar(row, bars, theme), used)
             if band is bands[-1]:
                 lines += _below(row, room, theme)
         blocks.append(Block(tuple(lines), room))
@@ -183,9 +184,18 @@ def _line(
 
 
 def _hanging(
-    row: Row, table: Table, band: Sequence[int], widths: dict[int, int], room: int, theme: Theme
+    row: Row,
+    table: Table,
+    band: Sequence[int],
+    widths: dict[int, int],
+    room: int,
+    bars: int,
+    theme: Theme,
 ) -> list[Line]:
-    """A row whose last cell is broken: beside the others, or below where they leave no room."""
+    """A row whose last cell is broken: beside the others, or below where they leave no room.
+
+    bars: the columns of a bar before it, 0 for none.
+    """
     *others, last = band
     note = row.cells[last]
     style = theme.tone((row.tones or {}).get(last, table.columns[last].tone))
@@ -194,15 +204,15 @@ def _hanging(
         lines = [_line(row, table.columns, others, widths, theme)]
     else:
         lines = _narrow(row, table, others, room, theme)
-    start = spread + _GAP
+    _add(lines[0], _bar(row, bars, theme), spread)
+    start = spread + _GAP + (bars + _GAP if bars else 0)
     if not note:
         return lines
-    if room - start < _LEAST_WORDS:
+    if room - start < min(_LEAST_WORDS, width(note)):
         below = at_blanks(note, max(room - 2 * len(INDENT), 1), "", theme.ellipsis)
         return lines + [[Segment(2 * INDENT), Segment(piece, style)] for piece in below]
     first, *rest = at_blanks(note, room - start, "", theme.ellipsis)
-    blank = start - Segment.get_line_length(lines[0])
-    lines[0] += [Segment(" " * blank), Segment(first, style)]
+    _add(lines[0], Segment(first, style), start - _GAP)
     return lines + [[Segment(" " * start), Segment(piece, style)] for piece in rest]
 
 
@@ -219,14 +229,24 @@ def _narrow(row: Row, table: Table, band: Sequence[int], room: int, theme: Theme
         return [line]
     pieces = at_blanks(label[0], max(room - len(INDENT), 1), INDENT, theme.ellipsis)
     lines: list[Line] = [[Segment(INDENT), Segment(piece, styles[label[1]])] for piece in pieces]
-    return lines + [[Segment(2 * INDENT), Segment(text, styles[place])] for text, place in values]
+    return lines + [
+        [Segment(2 * INDENT), Segment(piece, styles[place])]
+        for text, place in values
+        for piece in at_blanks(text, max(room - 2 * len(INDENT), 1), "", theme.ellipsis)
+    ]
+
+
+def _add(line: Line, piece: Segment, used: int) -> None:
+    """Put a piece behind what takes ``used`` columns, if there is any."""
+    if piece.text:
+        line += [Segment(" " * (used + _GAP - Segment.get_line_length(line))), piece]
 
 
 def _bar(row: Row, cells: int, theme: Theme) -> Segment:
     """A part of a whole as a bar; what is more than nothing is seen."""
     part, whole = row.bar or (0, 0)
     halves = int((2 * cells * part + whole // 2) // whole) if whole else 0
-    halves = max(halves, 1 if part else 0)
+    halves = max(halves, 1 if part and cells else 0)
     # Thin lines: full blocks of neighbouring rows would grow together.
     text = "#" * ((halves + 1) // 2) if theme.ascii else "━" * (halves // 2) + "╸" * (halves % 2)
     return Segment(text, theme.ink(row.tint or _OTHER))

@@ -82,7 +82,7 @@ class Column(NamedTuple):
     keep: columns with the lowest numbers are left out first where the room is short, up to 3
         already for the sake of bars; those with 9 stay.
     wraps: its words are broken within the room that is left; below the row where that is too
-        little. The last column alone.
+        little. The last column alone; bars stand before it.
     """
 
     title: str
@@ -177,7 +177,7 @@ WEIGHTS = Scale(
     [(weight**0.5, text) for weight, text in
      ((0.0, "0"), (0.05, ".05"), (0.25, ".25"), (0.5, ".50"), (1.0, "1"))],
     "weight",
-    "colour: square root of the weight",
+    "colour: √weight",
 )  # fmt: skip
 """The scale of every attention map."""
 
@@ -321,7 +321,7 @@ class Plot(NamedTuple):
 
     across: the unit of the horizontal axis. ends: of that axis, left first; from 0 to the largest
     place where there are none. marks: vertical lines, levels: horizontal ones.
-    rows: the lines of a terminal that the curves take.
+    rows: the lines of a terminal that the curves take, or the bars of histograms at most.
     """
 
     title: Words

@@ -5,53 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from rich.segment import Segment
-
 from attnviz.draw.axes import Axes
-from attnviz.draw.blocks import DIM, Block, Line, beside, flow, stack, text_line, widest
+from attnviz.draw.blocks import Block, Line, beside, flow, stack, widest
 from attnviz.draw.coloured_text import scale_block, text_block
 from attnviz.draw.document import Map, Maps, Words
 from attnviz.draw.heatmap import heatmap, quality, values_fit
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import MOST_LINES, fitted, pooling, small_map
-from attnviz.draw.palette import STEPS
 from attnviz.draw.prose import spelled_parts, wrapped
-from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
-
-_WEIGHTS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
-
-
-def _number(weight: float) -> str:
-    return f"{weight:.2f}".rstrip("0").rstrip(".").removeprefix("0") or "0"
-
-
-def legend(theme: Theme, room: int, values: bool = False) -> Block:
-    """Sample cells and the weights they stand for; the scale is the square root of the weight.
-
-    values: say what stands in a cell for a weight that rounds to zero.
-    """
-    samples: list[Line] = [text_line(("weight", DIM))]
-    if theme.colour:
-        for weight, step in zip(_WEIGHTS, weight_steps(np.array(_WEIGHTS)), strict=True):
-            samples.append([Segment(f"{_number(weight)} ", DIM), theme.cells(int(step), 2)])
-        root = "sqrt(weight)" if theme.ascii else "√weight"
-        samples.append(text_line((f"colour: {root}", DIM)))
-    else:
-        starts = [
-            (max(step - 0.5, 0) / (STEPS - 1)) ** 2  # a weight takes the nearest step
-            for glyph in theme.ramp
-            for step in range(STEPS)
-            if theme.glyph(step) == glyph and (step == 0 or theme.glyph(step - 1) != glyph)
-        ]
-        for glyph, start in zip(theme.ramp, starts, strict=True):
-            samples.append(text_line(f"{glyph * 2} ", (f"from {_number(start)}", DIM)))
-    if values:
-        samples.append(text_line(f"{theme.trace} ", ("below .005", DIM)))
-    blocks = [Block((sample,), Segment.get_line_length(sample)) for sample in samples]
-    return flow(blocks, room, gap=2, between=0)
-
 
 _GAP, _SMALL_GAP = 3, 2
 _LEAST_TITLE = 30
@@ -63,27 +25,24 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
     title = Block(tuple(_lines(part.title, theme, room)), room)
     key = Block((), 0)
     if part.scale is not None:
-        written = (
-            part.values and bool(part.maps) and values_fit(map_axes(part.maps[0], theme), room)
-        )
-        key = legend(theme, room, written)
+        dots = part.values and any(values_fit(map_axes(each, theme), room) for each in part.maps)
+        key = scale_block(part.scale, theme, room, f"{theme.trace} below .005" if dots else "")
     if not part.maps:
         return key
     if part.texts:
-        return _texts(part, theme, room)
+        return stack([title, _texts(part, theme, room), key], gap=0)
     if part.small is not None:
         return stack([title, _small(part, part.small, theme, room), key], gap=0)
     return stack([title, _full(part, theme, room), key])
 
 
 def _texts(part: Maps, theme: Theme, room: int) -> Block:
-    """The texts below each other, each under its title, then what their colours mean."""
-    blocks = [Block(tuple(_lines(part.title, theme, room)), room)]
+    """The texts below each other, each under its title."""
+    blocks = []
     for shown in part.maps:
         words = [*_lines(shown.words or [(shown.name, True)], theme, room)]
         blocks.append(Block((*words, *_lines(shown.below, theme, room)), room))
         blocks.append(text_block(shown, theme, room, part.lines))
-    blocks += [] if part.scale is None else [scale_block(part.scale, theme, room)]
     return stack(blocks, gap=0)
 
 

@@ -42,6 +42,11 @@ def label_words(scores: HeadScores) -> list[str]:
     return [*words, *([] if entropy is None else [f"entropy {entropy:.2f} nats"])]
 
 
+def brief_name(info: ModelInfo, most: int = 28) -> str:
+    """A model's name for a heading of one line: of a long path the end."""
+    return info.name if len(info.name) <= most else "…" + info.name[1 - most :]
+
+
 def shape_words(info: ModelInfo) -> str:
     """How many layers of how many heads."""
     shape = f"{info.layers} layer{'s' * (info.layers > 1)} × {info.heads} heads"

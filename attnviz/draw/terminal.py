@@ -225,7 +225,7 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
 
 def _histograms(plot: doc.Plot, theme: Theme, room: int) -> Block:
     title = Block(tuple(wrapped(spelled_parts(plot.title, theme), room, theme)), room)
-    return stack([title, histogram_blocks(plot.histograms, theme, room)], gap=0)
+    return stack([title, histogram_blocks(plot.histograms, theme, room, plot.rows)], gap=0)
 
 
 def _facts(part: doc.Facts, theme: Theme, room: int) -> Block:

@@ -25,7 +25,7 @@ from attnviz.heads.report import HeadsComparison, View
 from attnviz.heads.words import explanation, name_words, score_words, variant_names
 from attnviz.records import HeadScores, HeadsReport
 
-_SCALE = doc.WEIGHTS._replace(after="colour: square root of the weight · row: query, column: key")
+_SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
 _LONGEST = 100
 _SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from attnviz.draw.document import Words
 from attnviz.draw.provenance import label_words, share
 from attnviz.heads.report import HeadsComparison
+from attnviz.measures.labels import SINK
 from attnviz.measures.registry import label_named
 from attnviz.records import (
     NO_LABEL,
@@ -111,7 +112,7 @@ def score_words(report: HeadsReport, scores: HeadScores) -> list[str]:
     """A head's label and its source, its sink weight, entropy, and what it is sorted by."""
     words, measure = label_words(scores), report.sorted_by
     sink = report.sinks.get((scores.layer, scores.head))
-    if sink is not None and scores.label is not NO_LABEL:
+    if sink is not None and scores.label.name != SINK and scores.label is not NO_LABEL:
         words.insert(2, f"sink weight {share(sink)}")
     if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
@@ -158,7 +159,7 @@ def _sink_reading(reports: Sequence[HeadsReport]) -> list[str]:
         "attention sink: the first token of a causal model and special tokens such as [CLS] and "
         "[SEP], where heads put the weight that they have no use for. The sink weight is what a "
         "head gives them, mean over the other queries; a head rests on the sink above "
-        f"{min(resting):.2f} (Gu et al. 2024: .30, and twice that of uniform attention). Links "
+        f"{share(min(resting))} (Gu et al. 2024: .30, and twice that of uniform attention). Links "
         "leave the sink out, their weights are the model's own; --no-sink leaves it out of the "
         "maps and rescales each row, --sink lists its links as well."
     ]

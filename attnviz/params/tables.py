@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from attnviz.draw.document import Column, Row, Table, Tint
-from attnviz.params.counting.cache import CacheCount, CacheLine
+from attnviz.params.cases import Case
+from attnviz.params.counting.cache import CacheCount, CacheLine, Fit, bits, byte_count
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.parts import (
     PartLine,
@@ -17,12 +18,24 @@ from attnviz.params.parts import (
     part_lines,
 )
 from attnviz.params.specs import AttentionSpec
-from attnviz.params.words import bytes_text, count, layer_span, run_words, share, short
+from attnviz.params.words import (
+    bytes_text,
+    count,
+    counted,
+    fit_words,
+    layer_span,
+    operations,
+    run_words,
+    share,
+)
 
 _MANY = 3
 _TOGETHER = {"embedding": "embeddings", "norm": "outer norms", "other": "other parts"}
 
-_TINTS = {
+LM_HEAD = "LM head"
+"""The matrix onto the vocabulary; a bare head is an attention head."""
+
+TINTS = {
     "attention": Tint(225),
     "feed_forward": Tint(135),
     "embedding": Tint(185),
@@ -40,61 +53,37 @@ _STATES = {"linear": "states", "convolution": "convolutions"}
 def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
     """Where the parameters are; lines that are not indented add up to the total.
 
+    Of a lone attention its projections, else the parts of every stack, in a layer and in all.
     formulas: each line's arithmetic with the numbers in place stands under it.
     """
-    made = _one_attention if attention_only(cost) else _whole_model
-    return made(cost, formulas)
-
-
-def _one_attention(cost: CostReport, formulas: bool) -> Table:
-    """The projections of a lone attention, with the shape of each matrix."""
-    whole = cost.parameters.total
-    columns = (
-        Column("part", right=False),
-        Column("shape", right=False, keep=5),
-        Column("one head", tone="faint", keep=3),
-        Column("parameters"),
-        Column("share", keep=6),
-    )
-    rows = [
-        Row(
-            _cells(line, whole, each=False),
-            bar=(line.number, whole),
-            tint=_TINTS["attention"],
-            below=_below(line) if formulas else (),
-        )
-        for line in part_lines(cost.parameters)
-        if line.detail
-    ]
-    below = (_sum(cost),) if formulas else ()
-    last = ("total", "", "", count(whole), share(whole, whole))
-    return Table(columns, [*rows, Row(last, tone="strong", ruled=True, below=below)])
-
-
-def _whole_model(cost: CostReport, formulas: bool) -> Table:
-    """The parts of every stack, in one layer and in the whole model."""
-    parameters = cost.parameters
+    parameters, alone = cost.parameters, attention_only(cost)
     several = len(parameters.stacks) > 1
     depth = main_stack(cost).spec.depth
+    held = (
+        "parameters" if alone else "in all" if several or depth == 1 else f"{count(depth)} layers"
+    )
     columns = (
         Column("part", right=False),
-        Column("shape", right=False, keep=2, tone="faint"),
-        Column("one head", keep=1, tone="faint"),
+        Column("shape", right=False, keep=5 if alone else 2, tone="faint"),
+        Column("one head", keep=3 if alone else 1, tone="faint"),
         Column("one layer", keep=5, tone="faint"),
-        Column("in all" if several or depth == 1 else f"{count(depth)} layers"),
+        Column(held),
         Column("share", keep=6),
     )
+    lines: Sequence[PartLine] = part_lines(parameters)
+    if alone:
+        lines = [line._replace(detail=False, layers=0) for line in lines if line.detail]
+    elif several and not formulas:
+        lines = _brief(lines)
     rows: list[Row] = []
     name = ""
-    lines = part_lines(parameters)
-    for line in _brief(lines) if several and not formulas else lines:
+    for line in lines:
         if several and line.stack not in ("", name):
             name = line.stack
             rows.append(Row([name, *[""] * 5], tone="strong"))
-        rows.append(_part_row(line, parameters.total, formulas, several))
-    below = (_sum(cost),) if formulas else ()
+        rows.append(_part_row(line, parameters.total, formulas, several, alone))
     last = ("total", "", "", "", count(parameters.total), share(1, 1))
-    rows.append(Row(last, tone="strong", ruled=True, below=below))
+    rows.append(Row(last, tone="strong", ruled=True, below=(_sum(cost),) if formulas else ()))
     if parameters.active != parameters.total:
         active = share(parameters.active, parameters.total)
         cells = ("active a token", "", "", "", count(parameters.active), active)
@@ -127,32 +116,31 @@ def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
     return brief
 
 
-def _part_row(line: PartLine, whole: int, formulas: bool, several: bool) -> Row:
-    inner = line.role in ("attention", "feed_forward") and not line.detail
+def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: bool) -> Row:
+    inner = line.role in ("attention", "feed_forward") and not line.detail and not alone
+    each = "differs" if line.each is None else count(line.each)  # where the layers do not agree
+    cells = (
+        LM_HEAD if line.label == "head" else line.label,
+        "" if inner else _shape(line),
+        "" if line.per_head is None else count(line.per_head),
+        each if line.layers else "",
+        count(line.number),
+        share(line.number, whole),
+    )
     return Row(
-        _cells(line, whole),
+        cells,
         bar=None if line.detail else (line.number, whole),
-        tint=_TINTS[line.role],
+        tint=TINTS[line.role],
         tone="faint" if line.detail else "plain",
         below=_below(line) if formulas and not inner else (),
         depth=line.detail + bool(several and line.stack),
     )
 
 
-def _cells(line: PartLine, whole: int, each: bool = True) -> list[str]:
-    """Label, shape, what one head holds and, if wanted, one layer, count and share."""
-    cells = [line.label, _shape(line), "" if line.per_head is None else count(line.per_head)]
-    if each:  # a word where the layers do not agree
-        one = "differs" if line.each is None else count(line.each)
-        cells.append(one if line.layers else "")
-    return [*cells, count(line.number), share(line.number, whole)]
-
-
 def _shape(line: PartLine) -> str:
     """The shape of a lone matrix or vector, such as ``4096 × 4096``; empty for several."""
-    inner = line.role in ("attention", "feed_forward") and not line.detail
     biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
-    if inner or not line.terms or (len(line.terms) > 1 and not biased):
+    if not line.terms or (len(line.terms) > 1 and not biased):
         return ""
     shape, equals, _ = line.terms[0].formula.partition(" = ")
     return shape if equals else str(line.terms[0].number)
@@ -208,13 +196,13 @@ def layer_table(cost: CostReport) -> Table:
     return Table(columns, rows, [("Layers", True)])
 
 
-def running_table(cost: CostReport, formulas: bool = False) -> Table:
-    """Memory of the weights, the cache, operations of a forward pass, the attention maps."""
+def running_table(case: Case, cost: CostReport, formulas: bool = False) -> Table:
+    """Memory, the cache, operations of a forward pass, the attention weights."""
     sections = {
-        "Weights": _weights(cost),
+        "Memory": _memory(case.fit, cost),
         "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
-        "Forward pass, floating-point operations": _flops(cost, formulas),
-        "Attention maps": [_maps(cost)] if cost.maps.values else [],
+        "Forward pass (1 MAC = 2 FLOPs)": _flops(cost, formulas),
+        "Attention weights": [_maps(cost)] if cost.maps.values else [],
     }
     return facts_table(sections)
 
@@ -243,13 +231,40 @@ def _size(bits: int) -> str:
     return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
 
 
-def _weights(cost: CostReport) -> list[Row]:
-    made = f"{count(cost.parameters.total)} × {_size(cost.bits)} ({cost.dtype})"
-    facts = [fact("all parameters", bytes_text(cost.weight_bytes), made)]
+def weight_facts(total: int, dtype: str, size: int, others: Mapping[str, int]) -> list[Row]:
+    """What the weights take, by dtype where there are several."""
+    made = f"{count(total)} × {_size(bits(dtype))} ({dtype})"
+    if not others:
+        return [fact("weights", bytes_text(size), made)]
+    rest = max(total - sum(others.values()), 0)
+    return [fact("weights", bytes_text(size), "as stored")] + [
+        fact(
+            kind, bytes_text(byte_count(number, kind)), f"{count(number)} × {_size(bits(kind))}", 2
+        )
+        for kind, number in {dtype: rest, **others}.items()
+    ]
+
+
+def _memory(fit: Fit | None, cost: CostReport) -> list[Row]:
+    facts = weight_facts(cost.parameters.total, cost.dtype, cost.weight_bytes, cost.others)
     if cost.buffer_bytes:
         size, note = bytes_text(cost.buffer_bytes), "stored beside them, not trained"
-        facts.append(fact("buffers, apart", size, note))
+        facts.append(fact("buffers", size, note))
+    if cost.cache.bytes:
+        facts.append(fact("KV cache", bytes_text(cost.cache.bytes), run_words(cost)))
+    if len(facts) > 1 or fit is not None:
+        facts.append(fact("total", bytes_text(cost.needed_bytes), free_words(fit, cost)))
+    if fit is not None:
+        facts.append(fact("longest context", "", fit_words(fit)))
     return facts
+
+
+def free_words(fit: Fit | None, cost: CostReport) -> str:
+    """What of a memory stays free, or is missing; empty where none was named."""
+    if fit is None:
+        return ""
+    left, memory = fit.memory - cost.needed_bytes, bytes_text(fit.memory)
+    return f"{bytes_text(abs(left))} {'free of' if left >= 0 else 'more than'} {memory}"
 
 
 def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
@@ -302,46 +317,41 @@ def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
         pair = f"({count(spec.head_dim)} + {count(spec.value_dim)})"
         if spec.head_dim == spec.value_dim:
             pair = f"2 × {count(spec.head_dim)}"
-        inner = f"{count(spec.kv_heads)} kv head{'s' * (spec.kv_heads > 1)} × {pair}"
+        inner = f"{counted(spec.kv_heads, 'KV head')} × {pair}"
     window = f" (at most {count(line.window)} tokens)" if line.window is not None else ""
     return f"{layers}{inner}{window}"
 
 
 def _flops(cost: CostReport, formulas: bool) -> list[Row]:
+    """The operations of a pass that leaves masked pairs out; then those without a mask."""
     flops = cost.flops
-    facts = []
-    if flops.per_token:
-        scores = short(flops.scores_per_token)
-        note = f"+ {scores} of scores over {count(cost.tokens)} tokens"
-        facts.append(fact("one token", short(flops.per_token), note))
-    facts.append(fact(run_words(cost), short(flops.total), "a multiply-add is two"))
-    lines = [
-        ("projections", flops.attention_projections, ""),
-        ("scores", flops.attention_scores, _square(cost)),
-        ("feed-forward", flops.ffn, ""),
-        ("head", flops.head, ""),
-        ("other", flops.other, ""),
-    ]
-    for label, number, note in lines:
+    masked = flops.attention_scores_visible != flops.attention_scores
+    written: dict[str, list[str]] = {term.role: [] for term in flops.terms}
+    for term in flops.terms:
+        written[term.role].append(term.formula)
+    note = "masked pairs left out" if masked else ""
+    facts = [fact(run_words(cost), operations(flops.total_visible), note)]
+    grows = "" if main_attention(cost).spec.linear else ", grows as n²"
+    for role, label, number, more in (
+        ("projections", "projections", flops.attention_projections, ""),
+        ("scores", "attention", flops.attention_scores_visible, grows),
+        ("feed-forward", "feed-forward", flops.ffn, ""),
+        ("head", LM_HEAD, flops.head, ""),
+        ("other", "other", flops.other, ""),
+    ):
         if number:
-            note = share(number, flops.total) + note
-            if formulas:
-                written = [term.formula for term in flops.terms if term.role == label]
-                note = "; ".join([note, *written])
-            facts.append(fact(label, short(number), note, 2))
+            notes = [share(number, flops.total_visible) + more]
+            notes += written[role] if formulas and not (masked and role == "scores") else []
+            facts.append(fact(label, operations(number), "; ".join(notes), 2))
+    if masked:
+        notes = [f"attention over all pairs: {operations(flops.attention_scores)}"]
+        notes += written["scores"] if formulas else []
+        facts.append(fact("without a mask", operations(flops.total), "; ".join(notes)))
+    if flops.per_token:
+        scores = operations(flops.scores_per_token)
+        note = f"+ {scores} attention per token at {count(cost.tokens)}"
+        facts.append(fact("one token more", operations(flops.per_token), note))
     return facts
-
-
-def _square(cost: CostReport) -> str:
-    """What is to be said of the part that grows with the square of the length."""
-    flops = cost.flops
-    if main_attention(cost).spec.linear:
-        return ""
-    if flops.attention_scores_visible == flops.attention_scores:
-        return ", the part that grows with n²"
-    seen = short(flops.attention_scores_visible)
-    skipped = "causal" if main_attention(cost).spec.window is None else "masks are used"
-    return f", grows with n²; {seen} if {skipped}"
 
 
 def _maps(cost: CostReport) -> Row:
@@ -349,9 +359,8 @@ def _maps(cost: CostReport) -> Row:
     for layers, heads, queries, keys in maps.shapes:
         size = f"{count(queries)}²" if queries == keys else f"{count(queries)} × {count(keys)}"
         depth = f"{count(layers)} layers × " if layers > 1 else ""
-        products.append(f"{depth}{count(heads)} head{'s' * (heads > 1)} × {size}")
+        products.append(f"{depth}{counted(heads, 'head')} × {size}")
     made = f"({' + '.join(products)})" if len(products) > 1 else products[0]
     if cost.batch > 1:
         made = f"{count(cost.batch)} × {made}"
-    label = f"{count(maps.maps)} map{'s' * (maps.maps > 1)}, if kept"
-    return fact(label, bytes_text(maps.bytes), f"{made} × {_size(maps.bits)}")
+    return fact("if materialised", bytes_text(maps.bytes), f"{made} × {_size(maps.bits)}")

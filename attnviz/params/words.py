@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from attnviz.params.cases import BuiltCount
 from attnviz.params.counting.cache import CacheCount, Fit
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.counting.parameters import GroupCount
@@ -16,12 +17,19 @@ from attnviz.params.specs import AttentionSpec, ExpertsSpec
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _SCALES = ("", "k", "M", "G", "T", "P", "E")
+_NUMBERS = ("", "k", "M", "B", "T")
+_OPERATIONS = tuple(f"{scale}FLOP" for scale in _SCALES)
 _EXACT_BYTES = 1_000_000
 
 
 def count(number: int) -> str:
     """An exact whole number: ``16,777,216``."""
     return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as ``1 layer`` or ``4,096 tokens``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _rounded(part: int, whole: int, decimals: int) -> str:
@@ -59,8 +67,13 @@ def _scaled(number: int, names: tuple[str, ...]) -> str:
 
 
 def short(number: int) -> str:
-    """A large number in three or four digits, in powers of a thousand: ``137.9 G``."""
-    return _scaled(number, _SCALES)
+    """A large number in three or four digits, in powers of a thousand: ``8.03 B``."""
+    return _scaled(number, _NUMBERS)
+
+
+def operations(number: int) -> str:
+    """Floating-point operations: ``137.9 GFLOP``."""
+    return _scaled(number, _OPERATIONS)
 
 
 def bytes_text(number: int) -> str:
@@ -106,21 +119,30 @@ def spans(indices: tuple[int, ...]) -> str:
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
+# Titles ----------------------------------------------------------------------------------------
+
+
+def name_of(cost: CostReport) -> str:
+    """How an architecture is called."""
+    return cost.spec.name or ("attention layer" if attention_only(cost) else "transformer")
+
+
+def dtype_words(cost: CostReport | BuiltCount) -> str:
+    """``bfloat16``, ``int4, cache bfloat16``, ``bfloat16 assumed``, ``float16 and float32``."""
+    words = " and ".join([cost.dtype, *cost.others]) + " assumed" * (not cost.stated)
+    cache = cost.dtype if cost.cache is None else cost.cache.dtype
+    return words if cache == cost.dtype else f"{words}, cache {cache}"
+
+
 def title_words(cost: CostReport) -> tuple[str, ...]:
     """The name, then the shape and the dtype, one fact each."""
     attention = main_attention(cost).spec
-    name = cost.spec.name
-    if not name:
-        name = "attention of one layer" if attention_only(cost) else "transformer"
     words = [] if attention_only(cost) else [_depths(cost)]
     words.append(f"d_model {count(attention.d_model)}")
-    heads = f"{count(attention.heads)} head{'s' * (attention.heads > 1)}"
-    heads += f" of {count(attention.head_dim)}"
+    heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
         heads += f" (value {count(attention.value_dim)})"
-    if attention.kv_heads != attention.heads and attention.latent is None:
-        heads += f" on {count(attention.kv_heads)} key/value head{'s' * (attention.kv_heads > 1)}"
-    words.append(heads)
+    words.append(heads + kv_words(attention))
     if attention.latent is not None:
         words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
     forward = main_group(cost).layer.spec.feed_forward
@@ -128,18 +150,33 @@ def title_words(cost: CostReport) -> tuple[str, ...]:
         words.append(f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}")
     elif forward is not None:
         words.append(f"d_ff {count(forward.d_ff)}")
-    dtype = cost.dtype
-    if cost.cache_dtype != dtype:
-        dtype += f", cache {cost.cache_dtype}"
-    return (name, *words, dtype)
+    return (name_of(cost), *words, dtype_words(cost))
+
+
+def heading_words(cost: CostReport) -> tuple[str, ...]:
+    """The name, the shape and what was counted for, for one line."""
+    spec = main_attention(cost).spec
+    depth = " + ".join(count(stack.depth) for stack in cost.spec.stacks)
+    layers = "layer" if depth == "1" else "layers"
+    shape = f"{depth} {layers} × {counted(spec.heads, 'head')}{kv_words(spec)}"
+    if attention_only(cost):
+        shape = f"d_model {count(spec.d_model)} · {counted(spec.heads, 'head')}{kv_words(spec)}"
+    *folders, name = name_of(cost).rsplit("/", 2)
+    name = f"{folders[-1]}/{name}" if folders else name
+    return (name, shape, run_words(cost), dtype_words(cost))
+
+
+def kv_words(spec: AttentionSpec) -> str:
+    """``, 8 KV heads`` where heads share them."""
+    shared = spec.kv_heads != spec.heads and spec.latent is None
+    return f", {counted(spec.kv_heads, 'KV head')}" if shared else ""
 
 
 def _depths(cost: CostReport) -> str:
     """How many layers there are, stack by stack."""
     stacks = cost.spec.stacks
     if len(stacks) == 1:
-        depth = stacks[0].depth
-        return f"{count(depth)} layer{'s' * (depth > 1)}"
+        return counted(stacks[0].depth, "layer")
     return " + ".join(f"{count(stack.depth)} {stack.name}" for stack in stacks) + " layers"
 
 
@@ -151,51 +188,82 @@ def origin_lines(cost: CostReport) -> tuple[str, ...]:
         lines.append(f"source: {spec.source}")
     if spec.architecture:
         lines.append(f"counted as: {spec.architecture}")
-    return (*lines, *(f"note: {note}" for note in spec.notes))
+    return (*lines, *dtype_notes(cost), *(f"note: {note}" for note in spec.notes))
 
 
-def run_words(counted: CostReport | CacheCount) -> str:
+def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
+    """That nobody states a dtype."""
+    if cost.stated:
+        return []
+    return [f"dtype not stated, counted as {cost.dtype}; --dtype takes another"]
+
+
+def run_words(counted_for: CostReport | CacheCount) -> str:
     """The length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
-    words = f"{count(counted.tokens)} token{'s' * (counted.tokens > 1)}"
-    return words if counted.batch == 1 else f"{count(counted.batch)} × {words}"
+    words = counted(counted_for.tokens, "token")
+    return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
 
 
-def fit_words(fit: Fit, cost: CostReport) -> str:
+# What a count answers --------------------------------------------------------------------------
+
+
+def finding(cost: CostReport, fit: Fit | None) -> str:
+    """What it needs, whether that fits, and whether the model is made for such a length."""
+    return _need(cost, fit) + _beyond(cost)
+
+
+def _need(cost: CostReport, fit: Fit | None) -> str:
+    needed = bytes_text(cost.needed_bytes)
+    if fit is not None:
+        memory, over = bytes_text(fit.memory), cost.needed_bytes - fit.memory
+        if over <= 0:
+            return f"Fits in {memory}: needs {needed}."
+        return f"Does not fit in {memory}: needs {needed}, {bytes_text(over)} too much."
+    if attention_only(cost):
+        return f"{count(cost.parameters.total)} parameters{_why_so_many(cost)}."
+    many = f"{short(cost.parameters.total)} parameters: "
+    weights = bytes_text(cost.weight_bytes + cost.buffer_bytes)
+    if not cost.cache.bytes:
+        return f"{many}{weights} of weights, and no KV cache."
+    return f"{many}{weights} of weights + {bytes_text(cost.cache.bytes)} of KV cache = {needed}."
+
+
+def _why_so_many(cost: CostReport) -> str:
+    spec = main_attention(cost).spec
+    product = f"{count(spec.heads)} × {count(spec.head_dim)}"
+    if spec.latent is not None or spec.linear:
+        return " in one attention layer"
+    if spec.heads * spec.head_dim != spec.d_model:
+        return f" at {product} = {count(spec.heads * spec.head_dim)} columns of heads"
+    if spec.kv_heads != spec.heads:
+        return f": {count(spec.heads // spec.kv_heads)} query heads share one key/value head"
+    return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
+
+
+def _beyond(cost: CostReport) -> str:
+    limit = cost.spec.main.max_positions
+    if limit is None or cost.tokens <= limit:
+        return ""
+    if cost.spec.source or cost.spec.architecture:
+        return f" ! The model was trained for {count(limit)} tokens only."
+    return f" ! Its positions end at {count(limit)} tokens."
+
+
+def fit_words(fit: Fit) -> str:
     """The longest context that a memory holds beside the weights, and what ends it."""
-    memory, weights = bytes_text(fit.memory), bytes_text(fit.weights)
-    head = f"In {memory}: "
     if fit.binds == "weights":
-        short_of = bytes_text(-fit.left)
-        return (
-            f"{head}the weights alone take {weights} in {cost.dtype}, {short_of} more than "
-            "there is; a smaller --dtype or more memory is needed."
-        )
-    many = "a context" if fit.batch == 1 else f"{count(fit.batch)} sequences"
-    room = f"beside {weights} of weights ({cost.dtype})"
+        return "none: the weights alone do not fit"
     if fit.tokens == 0:
-        return f"{head}the weights ({weights}) fit, but not one token of cache beside them."
-    if fit.binds == "nothing" or fit.tokens is None:
-        return f"{head}{many} of any length fits {room}: its cache does not grow."
-    tokens = f"{count(fit.tokens)} tokens"
-    if fit.batch > 1:
-        tokens += " each"
-    cache = f"{bytes_text(fit.cache)} of cache"
-    if cost.cache_dtype != cost.dtype:
-        cache += f" ({cost.cache_dtype})"
-    left = f"{bytes_text(fit.left)} stay free"
-    if fit.binds == "positions":
-        more = ""
-        if fit.by_memory is not None:
-            more = f" The cache alone would have room for {count(fit.by_memory)}."
-        return (
-            f"{head}{many} of {tokens}, as long as its positions reach, fits {room}, with {cache}; "
-            f"{left}.{more}"
-        )
-    beyond = ""
-    if fit.max_positions is not None:
-        times = factor(fit.tokens, fit.max_positions)
-        beyond = f" Its positions would reach {count(fit.max_positions)} ({times} of that fits)."
-    return f"{head}{many} of up to {tokens} fits {room}, with {cache}.{beyond}"
+        return "none: not one token of cache fits beside the weights"
+    if fit.binds == "nothing":
+        return "any: the cache does not grow"
+    if fit.by_memory is None:
+        return f"{counted(fit.tokens or 0, 'token')}; as long as its positions reach"
+    each = " each" * (fit.batch > 1)
+    limit = (
+        "" if fit.max_positions is None else f"; its positions end at {count(fit.max_positions)}"
+    )
+    return f"{counted(fit.by_memory, 'token')}{each}{limit}"
 
 
 def readings(cost: CostReport) -> Iterator[str]:
@@ -232,10 +300,10 @@ def _width_sentence(cost: CostReport, spec: AttentionSpec) -> str:
         other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
     layers = [group.layer for group in main_stack(cost).groups]
     more_than_matrices = any(item.spec.parts for layer in layers for item in layer.attentions)
-    counted = "projections do" if more_than_matrices else "count does"
+    kept = "projections do" if more_than_matrices else "count does"
     return (
-        f"The {counted} not depend on the number of heads: heads × head_dim = {product} = "
-        f"d_model{other}. The width of a head and the number of maps do."
+        f"The {kept} not depend on the number of heads: heads × head_dim = {product} = "
+        f"d_model{other}. The width of a head and the number of attention maps do."
     )
 
 
@@ -279,7 +347,7 @@ def _tied(cost: CostReport) -> Iterator[str]:
     if tables:
         size = bytes_text(-(-tables * cost.bits // 8))
         yield (
-            "The head is the token table itself, counted once; untied it would add "
+            "The LM head is tied to the token embedding, counted once; untied it would add "
             f"{count(tables)} parameters ({size} in {cost.dtype})."
         )
 
@@ -287,12 +355,13 @@ def _tied(cost: CostReport) -> Iterator[str]:
 _RUNNING = (
     "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so that "
     "they are not computed again. It grows with the length; fewer key/value heads make it smaller.",
-    "floating-point operations: additions and multiplications. Projections cost the same for every "
-    "token; scores compare each token with every other one, so twice the length costs four times "
-    "as much.",
-    "attention maps: the weights of every head, one number for each pair of tokens. Fast programs "
-    "never hold them all at once; to see them, as with attnviz heads, they are kept.",
-    "units: GB is 1,000,000,000 bytes, M a million, G (or billion) a thousand millions.",
+    "FLOP: a floating-point operation; a multiplication with its addition (1 MAC) is two. "
+    "Projections cost the same for every token; attention compares each token with every other "
+    "one, so twice the length costs four times as much. A causal model attends to earlier tokens "
+    "only, half of the n² pairs.",
+    "attention weights: one number for each head and pair of tokens. FlashAttention and its kin "
+    "never hold them; to see them, as with attnviz heads, they are materialised.",
+    "units: GB is 1,000,000,000 bytes, M a million, B (or G) a thousand millions.",
 )
 """What running costs."""
 
@@ -313,19 +382,17 @@ def explanation(cost: CostReport) -> tuple[str, ...]:
     """What each section counts, in plain words."""
     spec = main_attention(cost).spec
     width = count(spec.d_model)
-    texts = [
+    forward = (
+        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
+        "holds more parameters than attention.",
+    )
+    return (
         "How to read this: a parameter is one learned number. A share says how much of all "
         "parameters a line holds; indented lines are parts of the line above.",
-        f"query, key, value: three matrices turn each token's {width} numbers into what it looks "
-        f"for, what it offers, and what it hands on. Each head owns {count(spec.head_dim)} "
+        f"query, key, value: three matrices turn each token's {width} numbers into what it asks "
+        f"for, what it is found by, and what it passes on. Each head owns {count(spec.head_dim)} "
         "columns of them.",
-        f"output: one matrix mixes what all heads found back into {width} numbers a token.",
+        f"output: one matrix mixes the results of all heads back into {width} numbers a token.",
+        *(() if attention_only(cost) else forward),
         *_RUNNING,
-    ]
-    if not attention_only(cost):
-        texts.insert(
-            3,
-            "feed-forward: the part of a layer that works on each token alone; in most models it "
-            "holds more parameters than attention.",
-        )
-    return tuple(texts)
+    )

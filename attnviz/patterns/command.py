@@ -58,11 +58,9 @@ class Scoring(Options, panel="What is scored"):
         "Annotated sentences of your own, in place of the built-in English ones; may be repeated.",
         (),
     )
-    raw: bool = flag("The weights as they are (default).")
-    without_first: bool = flag(
-        "Leave out the weight on the first token, and let the rest sum to one."
-    )
-    norm_weighted: bool = flag("Each weight times the norm of what it moves.")
+    raw: bool = flag("Score the attention weights as they are (default).")
+    without_first: bool = flag("Leave out the weight on the first token and renormalise.")
+    norm_weighted: bool = flag("Score each weight times the norm of the value that it moves.")
     control: Literal["random-weights"] | None = option(
         "CONTROL", "random-weights: score the same architecture with random weights, too."
     )
@@ -93,10 +91,10 @@ class Shown(Options, panel="View"):
 
     watch: str | None = option(
         "LABEL",
-        "Only one label: every head, ranked by its score.",
+        "Rank every head by its score of one label.",
         autocompletion=shared.complete_label,
     )
-    stats: bool = flag("Entropy, distance, confidence and first-token share of every head.")
+    stats: bool = flag("Show entropy, distance, confidence and sink weight of every head.")
     top: int | None = option("N", "Heads listed for a label (4; with --watch 24).", min=1)
 
 
@@ -104,7 +102,7 @@ class Shown(Options, panel="View"):
 class ScoredModel(shared.Model):
     """The model that is scored."""
 
-    seed: int = option("N", "Of random weights, random tokens and the control.", 0, min=0)
+    seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)
 
 
 @command(EXAMPLES)
@@ -121,7 +119,7 @@ def patterns(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Score what every head does, label it, and hold it against a base rate."""
+    """Score what every head does and label it, each against what chance gives."""
     from attnviz.cli import progress
     from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
@@ -260,21 +258,19 @@ def _short(text: str) -> str:
 
 def _hints(report: PatternReport, shown: Shown, explain: bool, same: list[str]) -> Iterator[str]:
     """What to try next."""
-    hints = []
     named = [name for name in report.labels if report.labelled(name)]
     if shown.watch is None and named:
         known = "induction" if "induction" in named else named[0]
-        hints.append(f"--watch {known} ranks every head by one label")
+        yield f"--watch {known} ranks all heads by one label"
     elif shown.watch in named:
         best = report.labelled(shown.watch)[0]
         name = report.name(best.layer, best.head)
         command = shlex.join(["attnviz", "ablate", "--head", name, *same])
-        hints.append(f"{command} measures whether it matters")
-    if not shown.stats and shown.watch is None:
-        hints.append("--stats tells more of every head")
+        yield f"{command} measures whether it matters"
     if not explain:
-        hints.append("--explain reads it for you")
-    return (f"next: {hint}" if place == 0 else hint for place, hint in enumerate(hints))
+        yield "--explain: how to read this"
+    if not shown.stats and shown.watch is None:
+        yield "--stats: entropy and distance of every head"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ def _head(entry: PatternScores) -> dict[str, Any]:
         "scores": _numbers(entry.scores),
         "base_rate": _numbers(entry.base_rate),
         "strength": _numbers(entry.strength),
+        "intervals": {name: [*map(json_number, ends)] for name, ends in entry.intervals.items()},
         "statistics": _numbers(entry.statistics),
         "measured": dict(entry.measured),
     }
@@ -83,6 +84,7 @@ def patterns_data(report: PatternReport, watch: str | None) -> dict[str, Any]:
             for name in report.labels
         },
         "not_measured": dict(report.not_measured),
+        "untestable": _numbers(report.untestable),
         "control": control
         and {"weights": "random", "seed": control.seed, "labelled": dict(control.labelled)},
         "seconds": round(report.seconds, 3),

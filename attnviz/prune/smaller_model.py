@@ -27,12 +27,10 @@ from attnviz.models.cut_tensors import (
 )
 from attnviz.models.huggingface import public_class
 from attnviz.models.third_party import third_party
+from attnviz.prune.plan import RELATIVE
 
-# Llama's config wants a width that is a multiple of the number of heads, whatever head_dim says.
-# Mistral's has the same tensors and computation without that rule.
-_RELATIVES: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "Llama": ("Mistral", {"sliding_window": None})
-}
+_FIELDS = {"sliding_window": None}
+"""Of the relative's config: it attends as far as the model itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +92,9 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
     if config is not None:
         yield config, own
         return
-    family = type(model.config).__name__.removesuffix("Config")
-    if family not in _RELATIVES:
+    family, other = RELATIVE
+    if type(model.config).__name__ != f"{family}Config":
         return
-    other, fields = _RELATIVES[family]
     config_class = public_class(f"{other}Config")
     model_class = public_class(own.__name__.replace(family, other))
     if config_class is None or model_class is None:
@@ -105,7 +102,7 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
     known = model.config.to_dict()
     for name in ("model_type", "architectures"):
         known.pop(name, None)
-    config = _resized(config_class.from_dict(known | fields), plan, head_dim)
+    config = _resized(config_class.from_dict(known | _FIELDS), plan, head_dim)
     if config is not None:
         yield config, model_class
 

@@ -28,13 +28,13 @@ Screen = Callable[..., str]
 
 CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
     "all_80": ({}, 80, PLAIN),
-    "all_120": ({"source": "built in: no text was given"}, 120, PLAIN),
+    "all_120": ({"source": "a.txt"}, 120, PLAIN),
     "all_200": ({"layers": 4, "heads": 19}, 200, PLAIN),
     "narrow_40": ({"by_token": True}, 40, PLAIN),
     "ascii_80": ({"by_token": True}, 80, ASCII),
     "chosen_80": ({"variants": THREE}, 80, PLAIN),
     "by_token_100": ({"variants": THREE, "by_token": True, "top": 1}, 100, PLAIN),
-    "explained_100": ({"hints": ("next: --by-token",)}, 100, PLAIN),
+    "explained_100": ({"hints": ("--by-token",)}, 100, PLAIN),
     "many_texts_120": (
         {"texts": 6, "mode": "mean", "reference": "the 6 measured texts", "source": "six.txt"},
         120,
@@ -133,7 +133,7 @@ def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
 def test_ablations_that_ask_for_it_have_their_text_coloured(scans: Scans) -> None:
     assert len([part for part in parts(scans()) if isinstance(part, Maps)]) == 1
     *_, text = (part for part in parts(scans(by_token=True)) if isinstance(part, Maps))
-    assert len(text.maps) == 3
+    assert len(text.maps) == 4
     for shown in text.maps:
         assert shown.weights.shape == (1, 13)
         assert np.nanmax(np.abs(shown.weights)) <= shown.limit
@@ -143,7 +143,7 @@ def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) ->
     report = scans(variants=THREE)
     total = sum(effect.values["loss_delta"] for effect in report.effects[:3])
     found = re.search(
-        r"head 3 of every layer: one at a time they add up to ([+-][\d.]+) x 1e-3",
+        r"head 3 of every layer: sum of single ablations ([+-][\d.]+) x 1e-3",
         screen(report, PLAIN, 100),
     )
     assert found is not None
@@ -195,10 +195,10 @@ def test_what_is_no_number_stays_blank_and_is_told(scans: Scans, screen: Screen)
     ]
     broken = with_values(report, *effects)
     said = screen(broken, PLAIN, 100)
-    assert "no numbers: 3 removals overflowed" in said
+    assert "no numbers: 3 ablations overflowed" in said
     assert "nan" not in said
     assert "inf" not in said
     order = broken.ranking(99)
-    assert len(order.matter) + len(order.harm) == 12
+    assert len(order.matter) == 12
     lost = [Effect(e.variant, values={"loss_delta": float("nan")}) for e in effects]
-    assert "none, no removal changes" in screen(with_values(report, *lost), PLAIN, 100)
+    assert "none, no ablation changes" in screen(with_values(report, *lost), PLAIN, 100)

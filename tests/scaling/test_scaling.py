@@ -39,12 +39,17 @@ def test_the_screen(run: Any) -> None:
     result = run("scaling", "--explain", "--width", "90")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("random queries and keys · ")
-    for words in ("seed 0", "d_k 512 · scale 1/√512 = 0.04419", "theory 512", "How to read this:"):
+    for words in (
+        "seed 0",
+        "d_k 512 · scale 1/√512 = 0.04419",
+        "theory: scale²",
+        "How to read this:",
+    ):
         assert words in result.out
-    assert re.search(r"^Seen: without the scale the variance of the scores rises", result.out, re.M)
-    assert result.out.rstrip().endswith("a trained model's own queries and keys")
+    assert re.search(r"^Result: without the scale the score variance rises", result.out, re.M)
+    assert result.out.rstrip().endswith("--from-model: a trained model's own")
     quiet = run("scaling", "--quiet", "--width", "90")
-    assert "next:" not in quiet.out
+    assert "--from-model" not in quiet.out
 
 
 def test_the_seed_decides(run: Any) -> None:
@@ -80,7 +85,7 @@ def test_layers_of_the_built_in_text(run: Any) -> None:
     assert (result.code, result.err) == (0, "")
     assert "built in: no text was given" in result.out
     assert re.findall(r"^(layer \d) · ", result.out, re.M) == ["layer 1", "layer 2"]
-    assert "What the scale changes" in result.out
+    assert "Without → with the scale" in result.out
 
 
 def test_the_own_attention(run: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from attnviz.errors import LoadError
@@ -27,12 +28,12 @@ class Fields:
         config: Mapping[str, Any],
         name: str,
         defaults: Mapping[str, Any],
-        spellings: Mapping[str, tuple[str, ...]] | None = None,
+        spellings: Mapping[str, Sequence[str]],
     ) -> None:
         self.name = name
         self._config = config
         self._defaults = defaults
-        self._spellings = spellings or {}
+        self._spellings = spellings
         self._asked: set[str] = set()
 
     def get(self, key: str) -> Any:
@@ -99,13 +100,14 @@ class Fields:
         return None
 
 
-Reader: TypeAlias = "Callable[[Fields], specs.ModelSpec]"
+Reader: TypeAlias = "Callable[..., specs.ModelSpec]"
+"""Called with ``Fields`` and, by name, the purpose of the class and the family's switches."""
 
 
 class Adapter(NamedTuple):
     """One model type.
 
-    classes: the class names that are claimed, each with what reads its spec.
+    classes: the class names that are claimed, each with what reads its spec from ``Fields``.
     assumed: the class that is counted where a config names none.
     defaults: the fields that its config class fills in.
     spellings: other names of a field, the family's own first.
@@ -114,7 +116,47 @@ class Adapter(NamedTuple):
     classes: Mapping[str, Reader]
     assumed: str
     defaults: Mapping[str, Any]
-    spellings: Mapping[str, tuple[str, ...]] = {}
+    spellings: Mapping[str, Sequence[str]]
+
+
+class Kind(NamedTuple):
+    """What the families of one reader share; ``families.toml`` says how each differs.
+
+    read: makes the spec.
+    classes: how classes are called, by their purpose, ``{}`` standing for the family's prefix.
+    assumed: the purpose of the class that is counted where a config names none.
+    order: the fields that a family's ``sizes`` fill in.
+    defaults, spellings: those that a family has unless it says otherwise.
+    """
+
+    read: Reader
+    classes: Mapping[str, str]
+    assumed: str
+    order: Sequence[str] = ()
+    defaults: Mapping[str, Any] = {}
+    spellings: Mapping[str, Sequence[str]] = {}
+
+    def adapter(
+        self,
+        prefix: str,
+        classes: Mapping[str, str] | None = None,
+        sizes: Sequence[Any] = (),
+        defaults: Mapping[str, Any] | None = None,
+        spellings: Mapping[str, Sequence[str]] | None = None,
+        **switches: Any,
+    ) -> Adapter:
+        """The adapter of a family; the arguments are the keys of its table."""
+        named = {purpose: name.format(prefix) for purpose, name in self.classes.items()}
+        named |= classes or {}
+        return Adapter(
+            {
+                name: partial(self.read, purpose=purpose, **switches)
+                for purpose, name in named.items()
+            },
+            named[self.assumed],
+            {**self.defaults, **dict(zip(self.order, sizes, strict=False)), **(defaults or {})},
+            spellings or self.spellings,
+        )
 
 
 def layer_norm(label: str, width: int) -> specs.Norm:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from attnviz.params.config import decoder, encoders, gpt, pairs
 from attnviz.params.config.adapter import Adapter, Fields, UnclaimedError
-from attnviz.params.config.decoder import decoder_adapter
-from attnviz.params.config.decoder_rows import DECODER_ROWS
-from attnviz.params.config.encoders import ENCODER_ADAPTERS, VISION_ADAPTERS
-from attnviz.params.config.gpt import GPT_ADAPTERS
-from attnviz.params.config.pairs import PAIR_ADAPTERS
 from attnviz.params.specs import ModelSpec
+from attnviz.reading import read_toml
 
-ADAPTERS: dict[str, Adapter] = {
-    **{name: decoder_adapter(row) for name, row in DECODER_ROWS.items()},
-    **GPT_ADAPTERS,
-    **ENCODER_ADAPTERS,
-    **PAIR_ADAPTERS,
-    **VISION_ADAPTERS,
-}
-"""By the model types that the arithmetic claims."""
+_FAMILIES = Path(__file__).with_name("families.toml")
+_KINDS = {**decoder.KINDS, **gpt.KINDS, **encoders.KINDS, **pairs.KINDS}
+
+
+@cache
+def families(kind: str = "") -> dict[str, Adapter]:
+    """What reads each model type that the arithmetic claims; those of one kind, or all."""
+    return {
+        model_type: _KINDS[name].adapter(**family)
+        for name, table in read_toml(_FAMILIES, "the families of models").items()
+        for model_type, family in table.items()
+        if kind in ("", name)
+    }
 
 
 def spec_from_config(
@@ -60,7 +64,7 @@ def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
 def _read(
     config: Mapping[str, Any], name: str, architecture: str | None
 ) -> tuple[ModelSpec, Fields] | None:
-    adapter = ADAPTERS.get(str(config.get("model_type")))
+    adapter = families().get(str(config.get("model_type")))
     if adapter is None:
         return None
     named = config.get("architectures") or [adapter.assumed]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
 from attnviz.errors import UsageError
 from attnviz.params.counting.blocks import AttentionCount, FeedForwardCount, Term
 from attnviz.params.counting.cache import (
+    NO_OTHERS,
     CacheCount,
     Lengths,
     bits,
@@ -24,6 +26,9 @@ DEFAULT_TOKENS = 2048
 
 _FEWEST_BITS = 16
 
+Stated: TypeAlias = Literal["option", "files", "config", ""]
+"""Who says what dtype the weights have: ``--dtype``, the files' headers, the config, or nobody."""
+
 
 class FlopCount(NamedTuple):
     """Operations of one forward pass.
@@ -36,7 +41,7 @@ class FlopCount(NamedTuple):
     ffn: the feed-forward parts, of experts the active ones, with their routers.
     head: the matrix onto the vocabulary, at every token.
     other: embeddings that multiply, poolers, projectors.
-    total: all, with ``attention_scores``.
+    total: all, with ``attention_scores``. total_visible: with the visible ones instead.
     per_token: one token more, without scores.
     scores_per_token: the scores of one token over ``tokens`` keys.
     terms: the lines of the total.
@@ -52,6 +57,11 @@ class FlopCount(NamedTuple):
     per_token: int
     scores_per_token: int
     terms: tuple[Term, ...]
+
+    @property
+    def total_visible(self) -> int:
+        """What a program computes that leaves masked pairs out."""
+        return self.total - self.attention_scores + self.attention_scores_visible
 
 
 class MapCount(NamedTuple):
@@ -78,8 +88,9 @@ class CostReport(NamedTuple):
     tokens, source_tokens, batch: the lengths that cache, arithmetic and maps were counted for.
     dtype, cache_dtype: of the weights and maps, and of keys and values; a number of the weights
         takes ``bits``.
+    others: how many weights are stored in which other dtypes. stated: who says so.
     parameters, cache, flops, maps: the counts.
-    weight_bytes: the parameters at ``dtype``; buffers apart in ``buffer_bytes``.
+    weight_bytes: the parameters as they are stored; buffers apart in ``buffer_bytes``.
     """
 
     spec: ModelSpec
@@ -95,6 +106,13 @@ class CostReport(NamedTuple):
     maps: MapCount
     weight_bytes: int
     buffer_bytes: int
+    others: Mapping[str, int]
+    stated: Stated
+
+    @property
+    def needed_bytes(self) -> int:
+        """Weights, buffers and cache together."""
+        return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
 
 def count_cost(
@@ -105,12 +123,14 @@ def count_cost(
     batch: int = 1,
     dtype: str = "bfloat16",
     cache_dtype: str | None = None,
+    others: Mapping[str, int] = NO_OTHERS,
+    stated: Stated = "option",
 ) -> CostReport:
     """Count an architecture for ``batch`` sequences of ``tokens``.
 
     tokens: ``DEFAULT_TOKENS`` or, where it is shorter, the longest sequence of the model.
     source_tokens: what an encoder reads; as many as ``tokens``, unless the model fixes them.
-    cache_dtype: as ``dtype``.
+    cache_dtype: as ``dtype``. others, stated: as of a ``CostReport``.
 
     Raises:
         UsageError: an unknown dtype, or lengths and batches below 1.
@@ -134,8 +154,10 @@ def count_cost(
         cache=count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype),
         flops=_flops(spec, parameters, length, batch),
         maps=_maps(spec, length, batch, dtype),
-        weight_bytes=byte_count(parameters.total, dtype),
+        weight_bytes=byte_count(parameters.total, dtype, others),
         buffer_bytes=byte_count(parameters.buffer_total, dtype),
+        others=others,
+        stated=stated,
     )
 
 
