@@ -95,7 +95,7 @@ class TestRowsThatDoNotSumToOne:
         assert maps.limit == 4.0
         assert np.array_equal(maps["H0"], self.WEIGHTS)
         drawn = str(maps.view(values=True))
-        assert "\na .50\nb .25 1.0\n" in drawn
+        assert "\n.50  a\n.25 1.0  b\n" in drawn
         assert "rows sum to 2 to 5, not to one" in drawn
         assert "the legend's 1 is 4" in drawn
 
