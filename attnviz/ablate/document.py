@@ -22,7 +22,7 @@ from attnviz.ablate.words import (
 )
 from attnviz.draw import document as doc
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.provenance import label_text, label_words
+from attnviz.draw.provenance import label_text, label_words, notes_group
 from attnviz.draw.scale import diverging_steps
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
@@ -41,7 +41,7 @@ def ablation_document(report: AblationReport, explain: bool = False) -> doc.Docu
     drawn = [head_grid(grid, report)] if grid is not None else []
     groups = [
         doc.Group(about(report)),
-        doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
+        notes_group((*report.model.notes, *report.notes), report.texts[0]),
         doc.Group(drawn),
         doc.Group(ranking_tables(report), spaced=True),
         doc.Group(together(report)),
