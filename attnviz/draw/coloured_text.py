@@ -249,25 +249,35 @@ def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
     """A token and its place, such as ``Mary (27)``; a piece within its word: ``A[ld]er (20)``."""
     before, after = _rest_of_word(tokens, place)
     if before or after:
-        label = visible(f"{before}[{tokens.texts[place].strip()}]{after}", encoding)
+        piece = tokens.texts[place].removeprefix("##").strip()
+        label = visible(f"{before}[{piece}]{after}", encoding)
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
     label = fit(label, _LONGEST_NAME, ellipsis) if width(label) > _LONGEST_NAME else label
     return f"{label} ({place})"
 
 
 def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
-    """The letters before and behind a piece that stands inside of a word; empty elsewhere."""
+    """The letters before and behind a piece that stands inside of a word; empty elsewhere.
+
+    Of tokens that show no blanks those go on that say so by ``##``, as WordPiece does.
+    """
     texts = tokens.texts
-    if not texts[place].strip().isalpha():
+    blanks = any(text.startswith(" ") for text in texts)
+
+    def goes_on(at: int) -> bool:
+        text = texts[at] if blanks else texts[at].removeprefix("##")
+        return text.isalpha() and (blanks or text != texts[at])
+
+    if not texts[place].removeprefix("##").strip().isalpha():
         return "", ""
     before = after = ""
     at = place
-    while at > 0 and not texts[at].startswith(" ") and texts[at - 1].strip().isalpha():
+    while at > 0 and goes_on(at) and texts[at - 1].removeprefix("##").strip().isalpha():
         at -= 1
-        before = texts[at].strip() + before
+        before = texts[at].removeprefix("##").strip() + before
     at = place + 1
-    while at < len(texts) and texts[at].isalpha():
-        after += texts[at]
+    while at < len(texts) and goes_on(at):
+        after += texts[at].removeprefix("##")
         at += 1
     return before, after
 
