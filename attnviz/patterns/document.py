@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.provenance import counted, model_words, short_name
 from attnviz.measures.registry import MEASURES, STATISTICS, label_named
 from attnviz.patterns.data import patterns_rows
 from attnviz.patterns.grids import label_grid, label_tint, score_grid
@@ -75,7 +75,7 @@ def patterns_document(
         if explain
         else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
-        heading=[(model, True), *((words, False) for words in told)],
+        heading=[(short_name(model), True), *((words, False) for words in told)],
         quoted=report.text or "",
         finding=finding(report, watch),
         first=partial(_first, report, watch, maps),
@@ -106,7 +106,7 @@ _LEAST_ROWS = 4
 _AROUND, _AROUND_MAP = 2, 6
 """Lines that a grid or a table, and a map, take beside their rows."""
 
-_MAP_COLUMNS = 98
+_MAP_COLUMNS = 48
 
 
 def _first(
@@ -117,7 +117,7 @@ def _first(
     They stand beside each other where there is room, and then a map below has some.
     """
     if watch is not None and not report.ranked(watch):
-        return [doc.Group([doc.Say(text) for text in gaps(report, watch)])]
+        return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
     grid = grid._replace(title=(), key=(), scale=None)
     table = _leaders(report) if watch is None else _ranked(report, watch, _RANKED)
