@@ -103,7 +103,7 @@ _CELL, _NAMES = 9, 3
 
 _LEAST_TABLE = 70
 _LEAST_ROWS = 4
-_AROUND, _AROUND_MAP = 2, 6
+_AROUND, _AROUND_MAP = 2, 4
 """Lines that a grid or a table, and a map, take beside their rows."""
 
 _MAP_COLUMNS = 48
@@ -134,9 +134,10 @@ def _first(
         groups, used = [rows], low
     else:
         groups, used = [doc.Group([grid]), rows], tall + low
-    across = maps[: room // _MAP_COLUMNS]
-    high = max((len(each.queries) for each in across), default=0) + _AROUND_MAP
-    return [*groups, doc.Group([doc.Maps(across)])] if across and used + high <= lines else groups
+    across = max(room // _MAP_COLUMNS, 1)
+    high = max((len(each.queries) for each in maps), default=0) + _AROUND_MAP
+    drawn = maps[: across * max((lines - used) // high, 0)]
+    return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
 
 
 def _leaders(report: PatternReport) -> doc.Table:
@@ -307,7 +308,6 @@ def _map(report: PatternReport, entry: PatternScores, name: str, example: Exampl
     words = [
         (head, True),
         (f"{label_named(name).said} {score(entry.scores.get(name))}", False),
-        (f"chance {score(entry.base_rate.get(name))}", False),
     ]
     hides = report.causal and example.keys is example.tokens
     return doc.Map(head, example.weights, example.tokens, example.keys, words, causal=hides)

@@ -207,7 +207,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
         return [] if rate is None else [_untestable({watch: rate})]
     names = ", ".join(label_named(name).said for name in report.untestable)
     if brief:
-        return [f"cannot be tested (a fixed offset explains them): {names}"] if names else []
+        return [f"cannot be tested: {names} (a fixed offset explains them)"] if names else []
     found = [_untestable(report.untestable)] if names else []
     reasons: dict[str, list[str]] = {}
     for name, reason in report.not_measured.items():
