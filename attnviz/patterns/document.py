@@ -142,11 +142,10 @@ def _first(
 
 def _leaders(report: PatternReport) -> doc.Table:
     """A row a label: its best head, against what chance gives, over how much."""
-    columns = (
-        doc.Column("", right=False),
-        doc.Column("best", right=False),
-        *map(doc.Column, ("score", "chance", "95 %", "n", "heads")),
-    )
+    told = any(entry.intervals for entry in report.heads)
+    titles = ("score", "chance", *(["95 %"] if told else []), "n", "heads")
+    columns = [doc.Column("", right=False), doc.Column("best", right=False)]
+    columns += map(doc.Column, titles)
     rows = []
     for name in found_labels(report):
         heads = report.labelled(name)
@@ -156,7 +155,7 @@ def _leaders(report: PatternReport) -> doc.Table:
             report.name(best.layer, best.head),
             short(best.score),
             short(best.base_rate.get(name)),
-            interval(best, name),
+            *([interval(best, name)] if told else []),
             behind(best, name),
             str(len(heads)),
         )
@@ -180,9 +179,10 @@ def _ranking(
     columns = {
         doc.Column("score"): [score(entry.scores.get(name)) for entry in heads],
         doc.Column("chance"): [score(entry.base_rate.get(name)) for entry in heads],
-        doc.Column("95 %"): [interval(entry, name) for entry in heads],
-        doc.Column("n"): [behind(entry, name) for entry in heads],
     }
+    if any(name in entry.intervals for entry in heads):
+        columns[doc.Column("95 %")] = [interval(entry, name) for entry in heads]
+    columns[doc.Column("n")] = [behind(entry, name) for entry in heads]
     if report.control is not None:
         columns[doc.Column("random")] = [score(entry.control.get(name)) for entry in heads]
     if everyone:
