@@ -133,9 +133,11 @@ class _Ablated:
     def document(self) -> Document:
         from attnviz.ablate.document import ablation_document
         from attnviz.ablate.first_screen import first_groups
+        from attnviz.draw.provenance import advised
 
         document = ablation_document(self.report, self.explain)
-        return document._replace(first=partial(first_groups, self.report))
+        tokens = (self.report.targets or self.report.texts)[0]
+        return document._replace(first=advised(partial(first_groups, self.report), tokens))
 
 
 def _target(report: AblationReport, request: Request) -> str | None:

@@ -22,7 +22,7 @@ from attnviz.ablate.words import (
 )
 from attnviz.draw import document as doc
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.provenance import label_text, label_words
+from attnviz.draw.provenance import label_text, label_words, notes_group
 from attnviz.draw.scale import diverging_steps
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
@@ -37,11 +37,11 @@ _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
 def ablation_document(report: AblationReport, explain: bool = False) -> doc.Document:
     """Everything that one run shows."""
-    grid = effect_grid(report)
+    grid, tokens = effect_grid(report), (report.targets or report.texts)[0]
     drawn = [head_grid(grid, report)] if grid is not None else []
     groups = [
         doc.Group(about(report)),
-        doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
+        notes_group((*report.model.notes, *report.notes), tokens),
         doc.Group(drawn),
         doc.Group(ranking_tables(report), spaced=True),
         doc.Group(together(report)),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from statistics import median
 
 import numpy as np
+from attnviz.heads.overview import overview
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +22,6 @@ from attnviz.draw.heatmap import heatmap
 from attnviz.draw.maps import pool
 from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.theme import Theme
-from attnviz.heads.overview import overview
 from attnviz.measures.one_text import head_scores
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
