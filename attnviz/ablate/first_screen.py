@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from attnviz.ablate.document import (
-    EffectGrid,
     attention_maps,
-    effect_grid,
     head_grid,
     ranking_tables,
     together,
@@ -38,15 +36,14 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
     tables = _tables(report)
     if report.by_token:
         return [_by_token(report, columns, lines), doc.Group(tables, yields=1)]
-    grid, texts = effect_grid(report), token_maps(report)
+    grid, texts = head_grid(report, scaled=False), token_maps(report)
     half = (columns - _GAP) // 2
     tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
     top: list[doc.Group] = []
     if grid is not None and tall + 1 + _TABLE_LINES <= lines:
-        drawn = head_grid(grid, report, scaled=False)
-        top.append(doc.Group([drawn]))
+        top.append(doc.Group([grid]))
         if texts and _grid_lines(grid, half) == tall - 1:
-            beside: list[doc.Part] = [drawn, _text(report, texts[:1], tall - 1)]
+            beside: list[doc.Part] = [grid, _text(report, texts[:1], tall - 1)]
             top, texts = [doc.Group(beside, beside=doc.Beside(half, _GAP))], texts[1:]
         lines -= tall + 1
     if half >= _TABLE + _GAP:
@@ -75,7 +72,7 @@ def _tables(report: AblationReport) -> list[doc.Part]:
     return found
 
 
-def _grid_lines(grid: EffectGrid, columns: int) -> int:
+def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
     """Lines of the map without its title."""
     per_row = max((columns - 4) // _CELL, 1)
     parts = math.ceil(len(grid.columns) / per_row)

@@ -193,11 +193,13 @@ def _ablation(report: AblationReport) -> str:
     return f"resample ablation{reference}, up to {counted(report.draws, 'draw')}"
 
 
-def map_title(report: AblationReport) -> str:
-    """Above the map, such as ``Loss increase when one head is ablated (Δ nats/token)``."""
+def map_title(report: AblationReport, brief: bool = False) -> str:
+    """Such as ``Loss increase when one head is ablated (Δ nats/token)``; in brief ``Δ loss, nats``."""
+    metric = report.ranked_by
     if report.method == "gradient":
         return "First-order importance of each head (gradient estimate)"
-    metric = report.ranked_by
+    if brief:
+        return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
     unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
     title = f"{metric.title} when one {_UNITS[report.unit]} is ablated{unit}"
     return f"{title}, where measured" if report.method == "budget" else title
