@@ -170,7 +170,7 @@ def _rows(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:
 def _by_word(pieces: Sequence[Piece]) -> list[list[Piece]]:
     words: list[list[Piece]] = []
     for piece in pieces:
-        if piece.gap or not words:
+        if piece.gap or not piece.label.strip() or not words:
             words.append([])
         words[-1].append(piece)
     return words
