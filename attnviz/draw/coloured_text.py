@@ -16,7 +16,15 @@ from rich.segment import Segment
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.document import Map, Scale
 from attnviz.draw.drawing import Drawing, Item, Label, Tip, tinted
-from attnviz.draw.labels import fit, token_labels, visible, whole_characters, width, word_label
+from attnviz.draw.labels import (
+    at_blanks,
+    fit,
+    token_labels,
+    visible,
+    whole_characters,
+    width,
+    word_label,
+)
 from attnviz.draw.palette import DIVERGING, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
@@ -104,7 +112,7 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
     """What colours, or glyphs in their place, mean: a sample for each tick, and ``more``."""
-    samples: list[Line] = [text_line((theme.spell(scale.words), DIM))] if scale.words else []
+    samples = _sentence(scale.words, theme, room)
     for place, text in scale.ticks:
         step = round(scale.first + (scale.last - scale.first) * place)
         if theme.colour:
@@ -116,12 +124,15 @@ def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
         value = 0.0 if abs(root) < 0.01 else math.copysign(root**2, root)
         glyph = sign_glyph(value, 1.0, theme.ascii) if signed else theme.glyph(step)
         samples.append(text_line(f"{glyph * 2} ", (text, DIM)))
-    if scale.after:
-        said = scale.after if theme.colour else scale.after.replace("colour:", "glyphs:")
-        samples.append(text_line((theme.spell(said), DIM)))
-    samples += [text_line((more, DIM))] if more else []
+    said = scale.after if theme.colour else scale.after.replace("colour:", "glyphs:")
+    samples += [*_sentence(said, theme, room), *_sentence(more, theme, room)]
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, room, gap=2, between=0)
+
+
+def _sentence(words: str, theme: Theme, room: int) -> list[Line]:
+    lines = at_blanks(theme.spell(words), room, "", theme.ellipsis)
+    return [text_line((line, DIM)) for line in lines if line]
 
 
 # From tokens to lines ------------------------------------------------------------------------

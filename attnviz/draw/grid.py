@@ -74,7 +74,8 @@ def _whole(letters: int, texts: int) -> int:
 
 def _widest_cell(grid: HeadGrid) -> int:
     """A mark, letters and text, and the blank behind them."""
-    return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
+    needed = max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
+    return min(needed, grid.wide or needed)
 
 
 def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:

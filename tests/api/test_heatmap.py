@@ -21,15 +21,16 @@ SCREEN = """\
 attention weights · given as a float64 array · 2 heads · 3 tokens
 text   The cat sat
 
-H0 · previous .90   H1 · spread 1.0
-uniform .42         entropy 0.60 nats
-entropy 0.21 nats
-    The cat sat         The cat sat
-The ████            The ████
-cat ████····        cat ▓▓▓▓▓▓▓▓
-sat ░░░░████░░░░    sat ▒▒▒▒▒▒▒▒▒▒▒▒
+H0: sink .55; strongest link sat → cat H0 .80. 1 more.
 
-weight  ·· from 0  ░░ from .04  ▒▒ from .16  ▓▓ from .36  ██ from .64\
+H0 · sink .55 · uniform .42   H1 · diffuse 1.0
+entropy 0.21 nats             entropy 0.60 nats
+                              sink weight .42
+██ The                        ██ The
+██·· cat                      ▓▓▓▓ cat
+░░██░░ sat                    ▒▒▒▒▒▒ sat
+
+weight  ·· 0  ░░ .05  ▒▒ .25  ▓▓ .50  ██ 1  √ scale; rows attend to columns\
 """
 
 TWO_HEADS = [
@@ -39,7 +40,7 @@ TWO_HEADS = [
 
 
 def test_a_screen() -> None:
-    # previous of H0: the mean of 1 and 0.8; uniform 1/2 and 1/3: .42. Entropy over queries:
+    # sink of H0: the mean of 1 and 0.1; uniform 1/2 and 1/3: .42. Entropy over queries:
     # (0 + 0 + 0.639) / 3 and (0 + ln 2 + ln 3) / 3.
     assert str(attnviz.heatmap(TWO_HEADS, "The cat sat")) == SCREEN
 
