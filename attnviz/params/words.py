@@ -12,7 +12,7 @@ from attnviz.params.cases import BuiltCount
 from attnviz.params.counting.cache import CacheCount, Fit
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.counting.parameters import GroupCount
-from attnviz.params.parts import attention_only, main_attention, main_group, main_stack
+from attnviz.params.parts import attention_only, main_attention, main_group
 from attnviz.params.specs import AttentionSpec, ExpertsSpec
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -249,28 +249,11 @@ def _beyond(cost: CostReport) -> str:
     return f" ! Its positions end at {count(limit)} tokens."
 
 
-def fit_words(fit: Fit) -> str:
-    """The longest context that a memory holds beside the weights, and what ends it."""
-    if fit.binds == "weights":
-        return "none: the weights alone do not fit"
-    if fit.tokens == 0:
-        return "none: not one token of cache fits beside the weights"
-    if fit.binds == "nothing":
-        return "any: the cache does not grow"
-    if fit.by_memory is None:
-        return f"{counted(fit.tokens or 0, 'token')}; as long as its positions reach"
-    each = " each" * (fit.batch > 1)
-    limit = (
-        "" if fit.max_positions is None else f"; its positions end at {count(fit.max_positions)}"
-    )
-    return f"{counted(fit.by_memory, 'token')}{each}{limit}"
-
-
 def readings(cost: CostReport) -> Iterator[str]:
     """What is worth knowing about this architecture, a sentence each."""
     spec = main_attention(cost).spec
     if spec.latent is None and not spec.linear:
-        yield _width_sentence(cost, spec)
+        yield _width_sentence(spec)
     if cost.cache.bytes_per_token:
         yield from _sharing(spec)
     if not attention_only(cost):
@@ -278,7 +261,7 @@ def readings(cost: CostReport) -> Iterator[str]:
         yield from _tied(cost)
 
 
-def _width_sentence(cost: CostReport, spec: AttentionSpec) -> str:
+def _width_sentence(spec: AttentionSpec) -> str:
     """Whether the count depends on the number of heads."""
     inner = spec.heads * spec.head_dim
     product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
@@ -298,12 +281,9 @@ def _width_sentence(cost: CostReport, spec: AttentionSpec) -> str:
     if spec.head_dim % 2 == 0:
         more, narrower = 2 * spec.heads, spec.head_dim // 2
         other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
-    layers = [group.layer for group in main_stack(cost).groups]
-    more_than_matrices = any(item.spec.parts for layer in layers for item in layer.attentions)
-    kept = "projections do" if more_than_matrices else "count does"
     return (
-        f"The {kept} not depend on the number of heads: heads × head_dim = {product} = "
-        f"d_model{other}. The width of a head and the number of attention maps do."
+        f"The projections do not depend on the number of heads: heads × head_dim = {product} = "
+        f"d_model{other}. The width of a head and the number of attention weights do."
     )
 
 
@@ -366,33 +346,19 @@ _RUNNING = (
 """What running costs."""
 
 
-def comparison_explanation() -> tuple[str, ...]:
-    """What a table of one architecture under several values of an option says, in plain words."""
-    return (
-        "How to read this: each row is the same design with another value of what is compared. A "
-        "column with a star changes from row to row; the sentence below the table goes from the "
-        "first value to the last, where × 2 is twice as much and ÷ 2 half.",
-        "attention, feed-forward: the learned numbers (parameters) of one layer; total: those of "
-        "all layers and of what stands around them.",
-        *_RUNNING,
-    )
-
-
 def explanation(cost: CostReport) -> tuple[str, ...]:
     """What each section counts, in plain words."""
     spec = main_attention(cost).spec
     width = count(spec.d_model)
-    forward = (
-        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
-        "holds more parameters than attention.",
-    )
     return (
         "How to read this: a parameter is one learned number. A share says how much of all "
-        "parameters a line holds; indented lines are parts of the line above.",
+        "parameters a line holds; indented lines are parts of the line above. Of compared values a "
+        "column with a star changes from row to row; × 2 is twice as much and ÷ 2 half.",
         f"query, key, value: three matrices turn each token's {width} numbers into what it asks "
         f"for, what it is found by, and what it passes on. Each head owns {count(spec.head_dim)} "
         "columns of them.",
         f"output: one matrix mixes the results of all heads back into {width} numbers a token.",
-        *(() if attention_only(cost) else forward),
+        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
+        "holds more parameters than attention.",
         *_RUNNING,
     )
