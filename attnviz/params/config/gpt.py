@@ -188,22 +188,9 @@ def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
     return kinds
 
 
-_READERS: dict[str, adapter.Reader] = {
+READERS: dict[str, adapter.Reader] = {
     "gpt": _gpt,
     "gpt_neo": _gpt_neo,
     "falcon": _falcon,
     "opt": _opt,
-}
-KINDS = {
-    name: adapter.Kind(
-        read,
-        {"bare": "{}Model", "generating": "{}ForCausalLM"},
-        assumed="generating",
-        order=(
-            *("vocab_size", "max_position_embeddings", "hidden_size", "num_hidden_layers"),
-            "num_attention_heads",
-        ),
-        defaults={"tie_word_embeddings": True},
-    )
-    for name, read in _READERS.items()
 }
