@@ -125,7 +125,8 @@ class Table(NamedTuple):
         out by ``keep``, and what is still too wide is broken into bands.
     rising: without colour, which alone tells a bar of a fall from one of a rise, those of falls
         are left out.
-    lead: how many columns at the left are repeated in each band.
+    lead: how many columns at the left are repeated in each band. bars: what their length is, above
+        them.
     more: what is left out, in words below.
     least: the rows that stay where a first screen is short of lines, 0 for all; hidden: how many
         were left out so.
@@ -137,6 +138,7 @@ class Table(NamedTuple):
     ranked: bool = False
     rising: bool = False
     lead: int = 1
+    bars: str = ""
     more: str = ""
     least: int = 0
     hidden: int = 0
