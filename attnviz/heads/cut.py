@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.heads.report import Word, find_word
-from attnviz.measures.words import joined
+from attnviz.measures.words import Word, find_word, joined
 from attnviz.models.model import HasVocabulary, Model
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, Input, Kind, ModelInfo, Tokens
@@ -230,7 +229,7 @@ def _edges(record: AttentionRecord, query: Word, key: Word) -> tuple[tuple[int, 
     if not edges:
         raise UsageError(
             f"--cut: {names[0]} comes before {names[1]} and attention is causal: a query sees no "
-            "later key; write the later word first"
+            "later key; write the later word first, or WORD:2 for a word's second place"
         )
     return tuple(edges)
 

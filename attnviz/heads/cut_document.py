@@ -8,9 +8,9 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.provenance import advised, counted, model_words, notes_group
 from attnviz.heads.cut import CutReport, Likely, Prediction
-from attnviz.heads.report import Word
+from attnviz.measures.words import Word
 from attnviz.records import Tokens
 
 _LEAST_ROWS = 3
@@ -69,7 +69,8 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
         f"Attention of {info.name} without {_edge(found)}",
         [
             doc.Group(about),
-            doc.Group([*(doc.Note(note) for note in info.notes), how, _facts(found)]),
+            notes_group(info.notes, found.queries),
+            doc.Group([how, _facts(found)]),
             beside,
             doc.Group([_alone(found)]),
             doc.Group([_text(found)]),
@@ -79,11 +80,11 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
         heading=[(info.name, True), (f"attention knockout in {_where(found)}", False)],
         quoted=found.text,
         finding=_finding(found),
-        first=lambda columns, lines: _first(found, columns, lines),
+        first=advised(lambda columns, lines: _first(found, columns), found.queries),
     )
 
 
-def _first(found: CutReport, columns: int, lines: int) -> Sequence[doc.Group]:
+def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
     """The predictions, the heads one by one, and the text; in a wide terminal beside each other."""
     wide = columns >= 2 * _HALF + _GAP
     half = (columns - _GAP) // 2 if wide else columns

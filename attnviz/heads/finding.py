@@ -128,9 +128,9 @@ def _of_labels(report: HeadsReport) -> str:
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
     said = ""
     if report.sinks:
-        many = f"{resting} of {total} heads rest" if resting != 1 else f"1 of {total} heads rests"
-        said = f"{many if resting else f'None of {total} heads rests'} on {sink_name(report)} "
-        said += "(attention sink). "
+        many = f"{resting or 'None'} of {total} heads rest on"
+        many = f"Only 1 of {total} heads attends mostly to" if resting == 1 else many
+        said = f"{many} {sink_name(report)} (attention sink). "
     named = [each for each in counts(report) if each.what.finding]
     if not named:
         return said + _no_label(report)
@@ -158,10 +158,10 @@ def _no_label(report: HeadsReport) -> str:
     return "No labels: one text is too little evidence; attnviz patterns measures on thousands."
 
 
-def _link(report: HeadsReport, link: Link) -> str:
+def _link(report: HeadsReport, link: Link, name: bool = True) -> str:
     queries, keys = link_names(report.record, LONGEST)
-    name = report.name(link.layer, link.head)
-    return f"{queries[link.query]} → {keys[link.key]} {name} {share(link.weight)}"
+    head = f" {report.name(link.layer, link.head)}" * name
+    return f"{queries[link.query]} → {keys[link.key]}{head} {share(link.weight)}"
 
 
 def _of_links(report: HeadsReport, links: Sequence[Link]) -> str:
@@ -197,7 +197,7 @@ def _of_heads(report: HeadsReport, view: View) -> str:
         said += f", sink weight {share(report.sinks[place])}"
     links = head_links(report, *place, len(first.scores), view.sink)
     links = [each for each in links if each.query != each.key or report.record.kind == "cross"]
-    said += f"; strongest link {_link(report, links[0])}." if links else "."
+    said += f"; strongest link {_link(report, links[0], name=False)}." if links else "."
     others = len(report.heads) - 1
     return said + (f" {others} more." if others else "")
 

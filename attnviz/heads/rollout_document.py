@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import token_label
-from attnviz.draw.provenance import counted, model_words, share
+from attnviz.draw.labels import token_labels
+from attnviz.draw.provenance import advised, counted, model_words, notes_group, share
 from attnviz.heads.rollout import Rollout
 from attnviz.measures.sinks import without_sink
 from attnviz.records import Tokens
@@ -26,6 +27,9 @@ _BESIDE = 3
 
 _LABEL, _TEXT = 14, 30
 """Columns of a label at the end of a map's row, and the fewest in which a text reads well."""
+
+_TALL = 30
+"""Lines from which the largest shares are listed below each text."""
 
 _CHROME = 3
 """Lines of a map's title and of what its colours mean."""
@@ -84,7 +88,7 @@ def rollout_document(
         doc.Quote("text", text),
         *([] if target is None else [doc.Quote("target", target)]),
     ]
-    maps = doc.Maps(_maps(found, kept), values=shown.values, least_cell=3, crowded=True)
+    maps = doc.Maps(_maps(found, kept), values=shown.values)
     layers = counted(info.layers if found.kind == "self" else found.layers, "layer")
     hints = ["--sink keeps the first token", "--values writes the shares", "--explain"]
     return doc.Document(
@@ -92,7 +96,7 @@ def rollout_document(
         f"Attention rollout of {info.name}",
         [
             doc.Group(about),
-            doc.Group([doc.Note(note) for note in info.notes]),
+            notes_group(info.notes, found.tokens),
             doc.Group([doc.Note(_left_out(found, shown.sink)), maps]),
             doc.Group([_texts(found, kept)]),
         ],
@@ -103,7 +107,7 @@ def rollout_document(
         heading=[(info.name, True), (layers, False), ("attention rollout", False)],
         quoted=text if target is None else target,
         finding=_finding(found, shown.sink),
-        first=lambda columns, lines: _first(found, kept, shown, columns, lines),
+        first=advised(partial(_first, found, kept, shown), found.tokens),
     )
 
 
@@ -144,7 +148,7 @@ def _finding(found: Rollout, sink: bool) -> str:
 
 
 def _label(found: Rollout, place: int) -> str:
-    return token_label(found.tokens.texts[place])
+    return token_labels(found.tokens)[place]
 
 
 def _left_out(found: Rollout, sink: bool) -> str:
@@ -190,8 +194,8 @@ def _texts(found: Rollout, kept: _Kept, lines: int = 0) -> doc.Maps:
     name = _label(found, place)
     asking = Tokens((tokens.ids[place],), (tokens.texts[place],), (tokens.special[place],))
     rows = {
-        f"rollout: where “{name}” comes from": kept.rollout[place],
-        f"last layer: what “{name}” attends to": kept.layer[place],
+        f"rollout: where “{name}” comes from, relative to the largest": kept.rollout[place],
+        f"last layer: what “{name}” attends to, relative to the largest": kept.layer[place],
     }
     maps = [
         doc.Map(title, row[None], asking, tokens, full=float(np.nanmax(row, initial=0.0)) or 1.0)
@@ -206,11 +210,15 @@ def _first(
     """The text coloured, and beside it the map where it can be read, or both maps."""
     count = len(kept.places)
     wide = 2 * count + _LABEL
-    if count > _LONG or count + _CHROME > lines or wide + _BESIDE + _TEXT > columns:
+    drawn = [doc.Maps([one], values=shown.values, scale=None) for one in _maps(found, kept)]
+    key = doc.Group([doc.Maps(())], yields=2)
+    if count > _LONG or count + _CHROME > lines or wide > columns:
         each = (lines - 2) // 2 - 1
         return [doc.Group([_texts(found, kept, max(each, 1))])]
+    if wide + _BESIDE + _TEXT > columns:
+        return [doc.Group([_texts(found, kept)]), doc.Group(drawn[:1], yields=1), key]
     both = columns >= 2 * (wide + _BESIDE) + _TEXT
-    maps = [doc.Maps([one], values=shown.values, scale=None) for one in _maps(found, kept)]
-    parts = [*maps[: 1 + both], _texts(found, kept)]
+    limit = (lines - 2 * _CHROME) // 2 if lines < _TALL else 0
+    parts = [*drawn[: 1 + both], _texts(found, kept, limit)]
     across = (columns + _BESIDE) // len(parts) - _BESIDE
-    return [doc.Group(parts, beside=doc.Beside(across, _BESIDE))]
+    return [doc.Group(parts, beside=doc.Beside(across, _BESIDE)), key]

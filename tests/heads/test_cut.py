@@ -85,6 +85,16 @@ def test_the_finding_and_the_ranking_are_in_the_numbers(run: Any) -> None:
     ]
 
 
+def test_a_word_that_comes_twice(run: Any) -> None:
+    text = "The cat saw the dog and the dog saw the cat."
+    found = run("heads", text, "--cut", "cat:2→dog:2", "--head", "L0H0", "--json").document
+    texts = Bundled().encode(text).texts
+    places = [
+        [place for place, each in enumerate(texts) if each == word] for word in (" cat", " dog")
+    ]
+    assert found["edges"] == [[places[0][1], places[1][1]]]
+
+
 def test_the_table_for_programs(run: Any, tmp_path: Any) -> None:
     assert run(*CUT, "--layer", "1", "--save", "a.csv", "--index-base", "1").code == 0
     content = (tmp_path / "a.csv").read_text(encoding="utf-8")
