@@ -27,7 +27,8 @@ def student_t(freedom: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return sum(term / freedom**power for power, term in enumerate(terms))
+    quantile: float = sum(term / freedom**power for power, term in enumerate(terms))
+    return quantile
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
