@@ -25,6 +25,7 @@ _TITLE = 38
 _CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
 _LARGEST = 1200
 _VALUES = 16
+_TRACE = 0.005  # what is less is a dot, as on a terminal
 _TIPPED_CELLS = 40
 _STRONGEST = 5
 _LONGEST_TIP = 60
@@ -84,7 +85,7 @@ def _values(
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
         on = Tint(int(steps[row, column]), DIVERGING if limit else "")
-        text = f"{value:+.2f}" if limit else share(value)
+        text = f"{value:+.2f}" if limit else share(value) if value >= _TRACE else "·"
         place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
         yield Label(*place, text, "value", "middle", on=on)
 
