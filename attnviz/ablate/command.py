@@ -136,8 +136,8 @@ class _Ablated:
         from attnviz.draw.provenance import advised
 
         document = ablation_document(self.report, self.explain)
-        first = partial(first_groups, self.report)
-        return document._replace(first=advised(first, self.report.texts[0]))
+        tokens = (self.report.targets or self.report.texts)[0]
+        return document._replace(first=advised(partial(first_groups, self.report), tokens))
 
 
 def _target(report: AblationReport, request: Request) -> str | None:
@@ -187,8 +187,10 @@ def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, .
     if best and not report.by_token and "loss" in report.baseline:
         chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
         hints.append(f"{chosen}--by-token")
-    if not report.ranks or source.endswith("built-in texts"):
-        hints.append("--texts FILE your data" if report.ranks else "--texts FILE for intervals")
+    if source.endswith("built-in texts"):
+        hints.append("--texts FILE your data")
+    elif not report.ranks and report.model.weights != "random":
+        hints.append("--texts FILE for intervals")
     if len(report.effects) > 1:
         hints.append("--together")
     if not explained:

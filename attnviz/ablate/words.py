@@ -52,13 +52,12 @@ def finding(report: AblationReport) -> str:
 def _finding(report: AblationReport) -> str:
     if report.model.weights == "random":
         return "Random weights: differences are noise, not a ranking."
-    if report.method == "gradient":
-        names = _listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
-        return f"The gradient ranks {names} first: an estimate, no head was ablated."
-    if not report.effects:
-        return "Nothing was measured."
     if report.ranks:
         return _ranking_words(report)
+    if not report.effects:
+        names = _listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
+        lead = "1 text: an anecdote. " * (len(report.texts) == 1)
+        return f"{lead}Largest gradients: {names}; an estimate, nothing was ablated."
     order = report.ranking(1).matter or tuple(report.effects[:1])
     best = f"{report.name(order[0].variant)}: {_value(report, order[0])}"
     if len(report.texts) == 1:
@@ -193,11 +192,13 @@ def _ablation(report: AblationReport) -> str:
     return f"resample ablation{reference}, up to {counted(report.draws, 'draw')}"
 
 
-def map_title(report: AblationReport) -> str:
-    """Above the map, such as ``Loss increase when one head is ablated (Δ nats/token)``."""
+def map_title(report: AblationReport, brief: bool = False) -> str:
+    """Such as ``Loss increase when one head is ablated (Δ nats/token)``, or ``Δ loss, nats``."""
+    metric = report.ranked_by
     if report.method == "gradient":
         return "First-order importance of each head (gradient estimate)"
-    metric = report.ranked_by
+    if brief:
+        return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
     unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
     title = f"{metric.title} when one {_UNITS[report.unit]} is ablated{unit}"
     return f"{title}, where measured" if report.method == "budget" else title

@@ -125,7 +125,8 @@ class Table(NamedTuple):
         out by ``keep``, and what is still too wide is broken into bands.
     rising: without colour, which alone tells a bar of a fall from one of a rise, those of falls
         are left out.
-    lead: how many columns at the left are repeated in each band.
+    lead: how many columns at the left are repeated in each band. bars: what their length is, above
+        them.
     more: what is left out, in words below.
     least: the rows that stay where a first screen is short of lines, 0 for all; hidden: how many
         were left out so.
@@ -137,6 +138,7 @@ class Table(NamedTuple):
     ranked: bool = False
     rising: bool = False
     lead: int = 1
+    bars: str = ""
     more: str = ""
     least: int = 0
     hidden: int = 0
@@ -203,7 +205,7 @@ class HeadGrid(NamedTuple):
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean. aside: a title and a text a row, beside the rows' names.
-    wide: the columns of a terminal that a cell takes at most.
+    wide: the columns of a terminal that a cell takes at most, 0 for what its content needs.
     hidden: how many rows more there are, for which a first screen had no lines.
     """
 
@@ -214,7 +216,7 @@ class HeadGrid(NamedTuple):
     key: Sequence[Key] = ()
     scale: Scale | None = None
     aside: tuple[str, Sequence[str]] | None = None
-    wide: int = 8
+    wide: int = 0
     hidden: int = 0
     screen: Screen | None = None
 
@@ -251,10 +253,8 @@ class Maps(NamedTuple):
         many as there is room for.
     lines: of a terminal that a full map takes at most, 0 for forty; or a text, of which those
         with the largest values stay, 0 for all of it.
-    values: write weights into cells. least_cell: the columns of a cell that maps keep on a
-        terminal while they stand side by side; crowded: they do so too where they are pooled
-        anyway. scale: what the colours mean; None where another part says it, which may be one
-        without maps.
+    values: write weights into cells. scale: what the colours mean; None where another part says
+        it, which may be one without maps.
     """
 
     maps: Sequence[Map]
@@ -264,8 +264,6 @@ class Maps(NamedTuple):
     across: int = 0
     lines: int = 0
     values: bool = False
-    least_cell: int = 4
-    crowded: bool = False
     index_base: int = 0
     texts: bool = False
     scale: Scale | None = WEIGHTS

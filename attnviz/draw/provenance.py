@@ -23,6 +23,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+_LONGEST_NAME = 30
+
+
+def short_name(name: str) -> str:
+    """A model's name; of a long path its end."""
+    parts = name.rstrip("/").split("/")
+    ends = (name, "…/" + "/".join(parts[-2:]), "…/" + parts[-1])
+    return next((end for end in ends if len(end) <= _LONGEST_NAME), ends[-1])
+
+
 def share(value: float) -> str:
     """A number in [0, 1] in three characters, such as ``.07``; a dash for what is not measured."""
     if math.isnan(value):

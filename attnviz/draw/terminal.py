@@ -19,13 +19,12 @@ from attnviz.draw.blocks import (
     trimmed,
     widest,
 )
-from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import at_blanks, fit, visible, width
 from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
-from attnviz.draw.table import ranked_block
+from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 
 _LEAST_QUOTE = 8
@@ -207,10 +206,8 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
     if part.screen is not None:
         return part.screen(theme, room)
     match part:
-        case doc.Table(ranked=True):
-            return ranked_block(part, theme, room)
         case doc.Table():
-            return columns_block(part, theme, room)
+            return table_block(part, theme, room)
         case doc.HeadGrid():
             return grid_block(part, theme, room)
         case doc.Maps():

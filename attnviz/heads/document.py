@@ -31,9 +31,6 @@ _SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16
 _LINKS, _DISTINCTIVE = 20, 3
 _BETWEEN_HEADS = 8
-_LEAST_CELL = {False: 2, True: 4}
-"""The narrowest cells with which compared maps stay side by side: without and with values."""
-
 _CAPTION = 14  # letters below a small map of a picture
 
 
@@ -252,9 +249,7 @@ def _side_by_side(
         )
     title = name_words(found.first, found.first.scores(*place))
     drawn = _full(maps, found.first, view)
-    return doc.Group(
-        [doc.Facts(title), drawn._replace(least_cell=_LEAST_CELL[view.values], scale=None)]
-    )
+    return doc.Group([doc.Facts(title), drawn._replace(scale=None)])
 
 
 # Scores --------------------------------------------------------------------------------------

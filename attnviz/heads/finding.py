@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from attnviz.draw.document import Words
 from attnviz.draw.labels import token_labels
-from attnviz.draw.provenance import shape_words, share, size_words
+from attnviz.draw.provenance import shape_words, share, short_name, size_words
 from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
@@ -21,7 +21,6 @@ _LONGEST = 158
 """Letters of two lines of 80 columns."""
 
 _FEW_TOKENS = 8
-_LONGEST_NAME = 30
 _NAMED = 4
 _EVEN = 0.6
 _SOURCES = {"card": "The model card", "patterns": "attnviz patterns", "text": "This text"}
@@ -89,17 +88,10 @@ def counts(report: HeadsReport) -> list[Count]:
 def heading(found: HeadsComparison, names: Sequence[str]) -> Words:
     """Which model, which of its attention and how much text, in one line."""
     info = found.first.record.model
-    words: list[tuple[str, bool]] = [(_short(info.name), True)]
+    words: list[tuple[str, bool]] = [(short_name(info.name), True)]
     words += [] if info.is_array else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
     return [*words, *((word, False) for word in (*names, *sizes))]
-
-
-def _short(name: str) -> str:
-    """A model's name; of a long path its end."""
-    parts = name.rstrip("/").split("/")
-    ends = (name, "…/" + "/".join(parts[-2:]), "…/" + parts[-1])
-    return next((end for end in ends if len(end) <= _LONGEST_NAME), ends[-1])
 
 
 def finding(found: HeadsComparison, view: View) -> str:

@@ -88,7 +88,7 @@ def rollout_document(
         doc.Quote("text", text),
         *([] if target is None else [doc.Quote("target", target)]),
     ]
-    maps = doc.Maps(_maps(found, kept), values=shown.values, least_cell=3, crowded=True)
+    maps = doc.Maps(_maps(found, kept), values=shown.values)
     layers = counted(info.layers if found.kind == "self" else found.layers, "layer")
     hints = ["--sink keeps the first token", "--values writes the shares", "--explain"]
     return doc.Document(

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from attnviz.draw.document import (
+    Beside,
     Column,
     Document,
     Facts,
@@ -32,21 +33,21 @@ from attnviz.params.compare import (
     telling_metrics,
 )
 from attnviz.params.counting.cost import CostReport
-from attnviz.params.first import BESIDE, LENGTHS, first_groups, length_table
 from attnviz.params.options import View
 from attnviz.params.parts import attention_only
-from attnviz.params.tables import (
+from attnviz.params.running import (
+    FEW_LENGTHS,
+    LENGTHS,
     cache_facts,
+    detail_table,
     fact,
     facts_table,
-    layer_table,
-    parameter_table,
-    running_table,
-    weight_facts,
+    length_table,
+    overview_table,
 )
+from attnviz.params.tables import brief_parameter_table, layer_table, parameter_table
 from attnviz.params.words import (
     bytes_text,
-    comparison_explanation,
     count,
     dtype_notes,
     dtype_words,
@@ -60,6 +61,9 @@ from attnviz.params.words import (
     short,
     title_words,
 )
+
+_BESIDE = Beside(58)
+"""How the tables of a first screen stand where a terminal is wide."""
 
 
 class _Told(NamedTuple):
@@ -117,17 +121,44 @@ def _single(case: Case, cost: CostReport, view: View) -> _Told:
         title_words(cost),
         [*revision, *origin_lines(cost)],
         [
+            overview_table(case, cost),
             parameter_table(cost, view.formula),
             *layers,
-            running_table(case, cost, view.formula),
+            detail_table(cost, view.formula),
             *length_table(case, cost, LENGTHS),
         ],
         list(readings(cost)),
         heading_words(cost),
         finding(cost, case.fit),
-        partial(first_groups, case, cost, view),
+        partial(_first_groups, case, cost, view),
         explanation(cost),
     )
+
+
+def _first_groups(
+    case: Case, cost: CostReport, view: View, columns: int, lines: int
+) -> list[Group]:
+    """What ``lines`` of so many columns have room for; wide terminals show tables beside."""
+    overview = overview_table(case, cost)
+    parameters = parameter_table(cost, view.formula)._replace(least=3)
+    more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
+    if columns >= 2 * _BESIDE.columns + _BESIDE.gap:
+        lengths = length_table(case, cost, LENGTHS)
+        tables = [parameters, *lengths, *more]
+        return [Group([overview]), Group(tables, beside=_BESIDE._replace(most=len(tables)))]
+    if view.formula or view.per_layer:
+        shown = [*more, parameters if view.formula else brief_parameter_table(cost)]
+        taken = sum(len(row.below) + 1 for table in shown for row in table.rows)
+        shown += [overview] * (taken + 4 * len(shown) + len(overview.rows) <= lines)
+        return [Group([table]) for table in shown]
+    lengths = length_table(case, cost, FEW_LENGTHS, across=True)
+    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 4
+    if rest < len(parameters.rows) and not attention_only(cost):
+        parameters = brief_parameter_table(cost)
+    if rest < len(parameters.rows):
+        overview = overview_table(case, cost, maps=False)
+    groups = [Group([overview]), Group([parameters])]
+    return groups + [Group([table], yields=1) for table in lengths]
 
 
 def _built(built: BuiltCount) -> _Told:
@@ -142,7 +173,7 @@ def _built(built: BuiltCount) -> _Told:
         rows.append(Row(("outside these", count(rest), share(rest, built.total))))
     total = (count(built.total), share(built.total, built.total))
     rows.append(Row(("total", *total), tone="strong", ruled=True))
-    memory = weight_facts(built.total, built.dtype, built.weight_bytes, built.others)
+    memory = [fact("weights", bytes_text(built.weight_bytes), dtype_words(built))]
     if built.buffers:
         memory.append(fact("buffers", count(built.buffers), "numbers, not trained"))
     kept = [] if built.cache is None else cache_facts(built.cache)
@@ -159,7 +190,7 @@ def _built(built: BuiltCount) -> _Told:
         (built.name, built.architecture, dtype_words(built)),
         f"{short(built.total)} parameters: {size} of weights. Counted by building "
         f"{built.architecture}: the arithmetic does not know this class, nor its {unknown}.",
-        lambda columns, lines: [Group([running, parts._replace(least=3)], beside=BESIDE)],
+        lambda columns, lines: [Group([running, parts._replace(least=3)], beside=_BESIDE)],
     )
 
 
@@ -184,7 +215,7 @@ def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
             Group([compared_table(counted.options, counted.cases, brief, True)]),
             Group([Say(text) for text in change_reasons(counted.options, counted.cases)]),
         ],
-        comparison_explanation(),
+        explanation(costs[0]),
     )
 
 

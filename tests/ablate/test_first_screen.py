@@ -105,7 +105,7 @@ def test_findings(scans: Scans) -> None:
     assert finding(replace(six, complete=False, texts_wanted=9)).startswith("Incomplete, 6 of 9 t")
     guess = scans(variants=[], method="gradient", gradients={(0, 1): 0.5, (1, 0): 0.25})
     assert finding(guess) == (
-        "The gradient ranks L0H1 and L1H0 first: an estimate, no head was ablated."
+        "1 text: an anecdote. Largest gradients: L0H1 and L1H0; an estimate, nothing was ablated."
     )
 
 

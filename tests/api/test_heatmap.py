@@ -40,7 +40,7 @@ TWO_HEADS = [
 
 
 def test_a_screen() -> None:
-    # previous of H0: the mean of 1 and 0.8; uniform 1/2 and 1/3: .42. Entropy over queries:
+    # sink of H0: the mean of 1 and 0.1; uniform 1/2 and 1/3: .42. Entropy over queries:
     # (0 + 0 + 0.639) / 3 and (0 + ln 2 + ln 3) / 3.
     assert str(attnviz.heatmap(TWO_HEADS, "The cat sat")) == SCREEN
 

@@ -103,6 +103,8 @@ def test_the_legend_fits(theme: Theme, room: int) -> None:
     assert not theme.ascii or block.plain.isascii()
     assert block.plain.startswith("weight")
     assert room < 80 or len(block.lines) == 1
+    told = WEIGHTS._replace(words="share of the weight", after="colour: a sentence of many words")
+    assert max(map(cell_len, scale_block(told, theme, 20).plain.split("\n"))) <= 20
 
 
 def test_values_below_a_hundredth_are_explained() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.columns import columns_block
+from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 from attnviz.heads.links import (
     attention_from,
@@ -31,7 +31,7 @@ PLAIN = Theme(colour=False)
 
 
 def top_pairs(report: HeadsReport, count: int, theme: Theme, room: int) -> Block:
-    return columns_block(pairs_table(report, count, sink=True), theme, room)
+    return table_block(pairs_table(report, count, sink=True), theme, room)
 
 
 # All heads -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def screen(screen: Shown) -> Shown:
 
 
 def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
-    """By (layer, head), the letter of each cell of the bundled model's grid."""
+    """By (layer, head), the first letter of each cell of the bundled model's grid."""
     lines = rows(screen)
     top = next(place for place, line in enumerate(lines) if line.startswith("What each head does"))
     starts = [lines[top + 1].index(f"H{head}") for head in range(HEADS)]
@@ -48,7 +48,7 @@ def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_cells_have_the_letter_and_the_colour_of_their_label(
+def test_cells_have_the_name_and_the_colour_of_their_label(
     screen: Shown, program: Sequence[str], environment: Mapping[str, str], columns: int
 ) -> None:
     shown = screen("patterns", SENTENCE, columns=columns)
@@ -59,7 +59,7 @@ def test_cells_have_the_letter_and_the_colour_of_their_label(
     grounds: dict[str, set[str]] = {}
     for place, cell in grid_of(shown).items():
         label = heads[place]["label"]
-        assert cell.data == ("-" if label is None else LABELS[label].letter)
+        assert cell.data == ("·" if label is None else LABELS[label].short[0])
         assert (cell.bg == "default") == (label is None)
         if label is not None:
             grounds.setdefault(label, set()).add(cell.bg)
@@ -70,7 +70,7 @@ def test_cells_have_the_letter_and_the_colour_of_their_label(
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_without_colour_letters_and_glyphs_tell(screen: Shown, env: dict[str, str]) -> None:
+def test_without_colour_names_and_glyphs_tell(screen: Shown, env: dict[str, str]) -> None:
     shown = screen("patterns", **env)
     used = [cell for line in shown.buffer.values() for cell in line.values()]
     assert all(cell.bg == "default" and cell.fg == "default" for cell in used)
