@@ -88,6 +88,8 @@ def _ranking_words(report: AblationReport) -> str:
     unit = _UNITS[report.unit]
     clear = [effect for effect in order.matter if effect.significant(report.metric)]
     first = clear[:_NAMED]
+    if not first and not order.harm:
+        return f"No significant effect among {units}."
     matter = f"No {unit} clearly matters"
     if first:
         names = _listed([report.name(effect.variant) for effect in first], "or")
