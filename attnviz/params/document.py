@@ -150,13 +150,18 @@ def _first_groups(
         shown += [overview] * (taken + 4 * len(shown) + len(overview.rows) <= lines)
         return [Group([table]) for table in shown]
     lengths = length_table(case, cost, FEW_LENGTHS, across=True)
-    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 4
-    if rest < len(parameters.rows) and not attention_only(cost):
+    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1
+    if rest < _height(parameters) and not attention_only(cost):
         parameters = brief_parameter_table(cost)
-    if rest < len(parameters.rows):
+    if rest < _height(parameters):
         overview = overview_table(case, cost, maps=False)
     groups = [Group([overview]), Group([parameters])]
     return groups + [Group([table], yields=1) for table in lengths]
+
+
+def _height(table: Table) -> int:
+    """Its lines, with those of its heading and its rules."""
+    return 1 + sum(1 + row.ruled for row in table.rows)
 
 
 def _built(built: BuiltCount) -> _Told:
