@@ -285,11 +285,16 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
 
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
-    """How the largest of several models compares with the smallest."""
+    """Which of several models fit a memory, and how the largest compares with the smallest."""
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
+    if (fit := cases[0].fit) is not None:
+        names = [case.name for case, cost in pairs if cost.needed_bytes <= fit.memory]
+        listed = f": {', '.join(names)}" if 0 < len(names) <= _MOST_TOLD else ""
+        yield f"{len(names)} of {len(pairs)} fit in {bytes_text(fit.memory)}{listed}."
     small, few = min(pairs, key=lambda pair: pair[1].parameters.total)
     large, many = max(pairs, key=lambda pair: pair[1].parameters.total)
     if few.parameters.total == many.parameters.total:
+        yield f"All have {count(few.parameters.total)} parameters."
         return
     text = (
         f"{large.name} has {_times(many.parameters.total, few.parameters.total)} the parameters "
