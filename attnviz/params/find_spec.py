@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.models.resolve import resolve
+from attnviz.models.resolve import Loaded, resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.params.config.read import spec_from_config
 from attnviz.params.shapes import spec_from_options, spec_from_shape
@@ -61,6 +61,8 @@ def find_spec(
         OfflineError: not in the cache, and the network is not to be used or does not answer.
         UsageError: a revision of a directory.
     """
+    if isinstance(name, Loaded):
+        return _loaded(name.model)
     if shapes_first and name in shape_names():
         return spec_of_shape(name)
     source = resolve(name)
@@ -83,6 +85,16 @@ def find_spec(
     origin = "" if bundled else str(directory / "config.json")
     spec = spec_from_config(config, name=name, source=origin)
     return FoundSpec(name, origin, commit, config, spec, stored=stored_weights(directory))
+
+
+def _loaded(model: Any) -> FoundSpec:
+    """Of a model that Python code has loaded."""
+    info, whole = model.info, getattr(model, "model", None)
+    if whole is None:
+        return find_spec(str(info.name))
+    fields = {**whole.config.to_dict(), "architectures": [info.architecture], "dtype": info.dtype}
+    fields.pop("torch_dtype", None)
+    return FoundSpec(info.name, "", info.revision, fields, spec_from_config(fields, name=info.name))
 
 
 def _shape(shape: Shape, name: str) -> FoundSpec:

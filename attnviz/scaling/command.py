@@ -155,7 +155,7 @@ def _of_model(
     outlet: Outlet,
 ) -> ScalingReport:
     """What can be refused is refused before the model is loaded."""
-    from attnviz.cli.inputs import read_texts
+    from attnviz.cli.inputs import BUILT_IN_TEXT, Texts, read_texts
     from attnviz.cli.progress import loading
     from attnviz.engine.capture import encoded
     from attnviz.engine.selection import choose_heads
@@ -163,7 +163,9 @@ def _of_model(
     from attnviz.models.resolve import load
     from attnviz.scaling.measure import model_scaling, needed_text_bytes
 
-    texts = read_texts(text.text, text.file, None)
+    given = text.text is not None or text.file is not None
+    built_in = Texts((BUILT_IN_TEXT,), "a built-in text")
+    texts = read_texts(text.text, text.file, None) if given else built_in
     with loading(name, outlet.notices) as progress:
         model = load(name, replace(options, progress=progress))
         layers, heads, base = choice.layer, choice.head, counted.index_base
