@@ -93,7 +93,7 @@ def test_the_total_is_weights_and_cache(run: Run, first: Any) -> None:
 
 def test_several_models_are_told_apart_by_what_fits(first: Any) -> None:
     shown = first(80, 24, "gpt2", "bert-base", "llama-2-7b", "--memory", "8GB")
-    assert shown[1].startswith("2 of 3 fit in 8 GB: gpt2, bert-base. llama-2-7b has")
+    assert shown[1].startswith("2 of 3 fit in 8 GB: gpt2, bert-base. llama-2-7b against")
 
 
 def test_within_its_positions_nothing_is_warned_of(first: Any) -> None:
