@@ -36,9 +36,6 @@ _ASCII_GLYPHS, _ASCII_HARMS = ".:*#", "-=%"  # no digits: a number may follow
 _STEPS = (0.0, 0.25, 0.5, 0.75)
 """The strengths from which the glyphs stand."""
 
-_WHOLE_SCALE = 24
-_SAMPLES = 5
-
 
 def strength_glyph(strength: float, theme: Theme) -> str:
     """A strength from −1 to 1 as one glyph; of two families for the two signs."""
@@ -195,7 +192,8 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
 def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, room: int) -> Block:
     """Samples and what they mean, one after the other."""
     samples = [line for entry in key for line in _sample(entry, theme, room)]
-    samples += _strengths(scale, theme, room) if scale is not None else []
+    if scale is not None:
+        samples += scale_samples(scale, theme, room, lambda share: strength_glyph(share, theme))
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, room, gap=2, between=0)
 
@@ -209,23 +207,6 @@ def _sample(entry: Key, theme: Theme, room: int) -> list[Line]:
     if theme.colour:
         return [[Segment(f" {entry.letter} ", theme.ground(entry.tint)), Segment(f" {words}")]]
     return [text_line(entry.letter, f" {words}")]
-
-
-def _strengths(scale: Scale, theme: Theme, room: int) -> list[Line]:
-    """How strength is shown: samples of the scale's colours, or the glyphs."""
-    if scale.palette == DIVERGING:
-        return scale_samples(scale, theme, room, lambda root: strength_glyph(root, theme))
-    title = Segment(f"{scale.words} ", DIM)
-    if theme.colour:
-        line = [Segment(f"{scale.ticks[0][1]} ", DIM)]
-        for place in range(_SAMPLES):
-            step = round(scale.first + (scale.last - scale.first) * place / (_SAMPLES - 1))
-            line.append(Segment("  ", theme.ground(Tint(step, scale.palette))))
-        line.append(Segment(f" {scale.ticks[-1][1]}", DIM))
-        return [[title, *line]] if room >= _WHOLE_SCALE else [[title], line]
-    starts = [f"{strength_glyph(step, theme)} from {step:.2f}" for step in _STEPS]
-    first, *others = [text_line((word, DIM)) for word in starts]
-    return [[title, *first], *others] if room >= _WHOLE_SCALE else [[title], first, *others]
 
 
 def scale_samples(
