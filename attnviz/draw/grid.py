@@ -47,12 +47,16 @@ def strength_glyph(strength: float, theme: Theme) -> str:
 
 
 class _Form(NamedTuple):
-    """What all cells of a grid hold: so many columns of letters, of text, and of a mark before."""
+    """What all cells of a grid hold: so many columns of letters, of text, and of a mark before.
+
+    left: they stand at the left of their cells, as words do.
+    """
 
     cell: int
     mark: int
     letters: int
     texts: int
+    left: bool = True
 
     @property
     def inner(self) -> int:
@@ -82,7 +86,8 @@ def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
     inner = cell - 1 if cell > _LEAST else cell
     for mark in (1, 0) if theme.colour else (1,):
         if _whole(letters, texts) + mark <= inner:
-            return _Form(cell, mark, letters, texts)
+            words = letters > 0 or any(" " in each.text.strip() for each in grid.cells.values())
+            return _Form(cell, mark, letters, texts, words)
     mark = int(letters < inner)
     return _Form(cell, mark, min(letters, inner - mark), 0)
 
@@ -158,10 +163,10 @@ def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
 def _headings(names: Sequence[str], form: _Form) -> Line:
     """The columns' names over their cells, or the numbers of some where cells are narrow."""
     if max(map(width, names)) < form.cell:
-        start = form.mark if form.letters else 0
+        start = " " * form.mark
         shown = [
-            (" " * start + name).ljust(form.cell)
-            if form.letters
+            (start + name).ljust(form.cell)
+            if form.left
             else name.rjust(form.inner).ljust(form.cell)
             for name in names
         ]
@@ -174,7 +179,8 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
     """One cell; a blank parts it from the next where it is wide enough."""
     if entry is None or math.isnan(entry.strength):
         return [Segment(" " * form.cell)]
-    text = entry.text.strip().rjust(form.texts) if form.texts else ""
+    text = entry.text.strip() if form.texts else ""
+    text = text if form.left and not form.letters else text.rjust(form.texts)
     letters = fit(entry.letter, form.letters, "") if form.letters else ""
     content = f"{letters} {text}" if letters and text else letters + text
     mark = " "
