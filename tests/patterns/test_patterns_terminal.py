@@ -32,17 +32,16 @@ def screen(screen: Shown) -> Shown:
 def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
     """By (layer, head), the first letter of each cell of the bundled model's grid."""
     lines = rows(screen)
-    top = next(place for place, line in enumerate(lines) if line.startswith("What each head does"))
-    starts = [lines[top + 1].index(f"H{head}") for head in range(HEADS)]
+    names = [f"H{head}" for head in range(HEADS)]
+    top = next(place for place, line in enumerate(lines) if line.split()[-HEADS:] == names)
+    starts = [lines[top].index(name) for name in names]
     cells = {}
     for layer in range(LAYERS):
-        assert lines[top + 2 + layer].startswith(f"L{layer}")
+        assert f"L{layer}" in lines[top + 1 + layer][: starts[0]].split()
         for head, start in enumerate(starts):
-            line = screen.buffer[top + 2 + layer]
+            line = screen.buffer[top + 1 + layer]
             cells[layer, head] = next(
-                line[column]
-                for column in range(start - 1, start + 7)
-                if line[column].data.strip() or column == start + 6
+                line[column] for column in range(start - 1, start + 7) if line[column].data.strip()
             )
     return cells
 
