@@ -196,7 +196,6 @@ class HeadGrid(NamedTuple):
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean.
-    wide: the columns of a terminal that a cell takes at most, 0 for what its content needs.
     hidden: how many rows more there are, for which a first screen had no lines.
     """
 
@@ -206,7 +205,6 @@ class HeadGrid(NamedTuple):
     title: Words = ()
     key: Sequence[Key] = ()
     scale: Scale | None = None
-    wide: int = 0
     hidden: int = 0
 
 

@@ -76,8 +76,7 @@ def _whole(letters: int, texts: int) -> int:
 
 def _widest_cell(grid: HeadGrid) -> int:
     """A mark, letters and text, and the blank behind them."""
-    needed = max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
-    return min(needed, grid.wide or needed)
+    return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
 
 
 def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
