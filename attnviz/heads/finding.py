@@ -180,12 +180,12 @@ def _of_word(report: HeadsReport, view: View) -> str:
 
 
 def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
-    best = pair.links[0]
+    best, tried = pair.links[0], len(pair.links)
     beyond = sum(not each.reached for each in pair.links)
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
-        f"in shuffled texts {share(best.chance)} on average. {beyond} of {len(pair.links)} are "
-        f"reached by none of {pair.draws} ({len(pair.links) / (pair.draws + 1):.0f} by chance)."
+        f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). None reaches "
+        f"{beyond} of {tried} links ({tried / (pair.draws + 1):.1f} expected by chance)."
     )
 
 

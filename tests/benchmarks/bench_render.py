@@ -12,7 +12,6 @@ from collections.abc import Callable
 from statistics import median
 
 import numpy as np
-from attnviz.heads.overview import overview
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
