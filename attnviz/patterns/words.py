@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from attnviz.draw.provenance import counted
+from attnviz.measures.labels import SINKS
 from attnviz.measures.registry import BASES, label_named
 from attnviz.measures.rows import View
 from attnviz.patterns.records import PatternReport, PatternScores, Probe
@@ -130,9 +131,6 @@ def _probe_words(probe: Probe) -> str:
 
 # The answer ----------------------------------------------------------------------------------
 
-_SINKS = ("first", "separator")
-"""Which most heads are: told behind what heads do."""
-
 _TOLD = 5
 """Labels that the answer in a sentence counts."""
 
@@ -167,11 +165,11 @@ def finding(report: PatternReport, watch: str | None) -> str:
     found = found_labels(report)
     if not found:
         return f"None of {counted(total, 'head')} reaches the threshold of a label."
-    named = [name for name in found if name not in _SINKS]
+    named = [name for name in found if name not in SINKS]
     told = [f"{counts[name]} {label_named(name).said}" for name in named[:_TOLD]]
     others = sum(counts[name] for name in named[_TOLD:])
     told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
-    told += [f"{counts[name]} {label_named(name).said}" for name in found if name in _SINKS]
+    told += [f"{counts[name]} {label_named(name).said}" for name in found if name in SINKS]
     lack = "; no induction head" if counts.get("induction") == 0 else ""
     return (
         f"{sum(counts.values())} of {counted(total, 'head')} have a label: {', '.join(told)}{lack}."
@@ -181,7 +179,7 @@ def finding(report: PatternReport, watch: str | None) -> str:
 def found_labels(report: PatternReport) -> list[str]:
     """The labels that some head has, those of most heads first, attention sinks last."""
     found = [name for name in report.labels if report.labelled(name)]
-    return sorted(found, key=lambda name: (name in _SINKS, -len(report.labelled(name))))
+    return sorted(found, key=lambda name: (name in SINKS, -len(report.labelled(name))))
 
 
 def _watched_finding(report: PatternReport, watch: str) -> str:
