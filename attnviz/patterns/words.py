@@ -218,7 +218,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     """
     if watch is not None:
         if not report.ranked(watch):
-            return [f"not measured: {label_named(watch).said}: {_reason(report, watch)}"]
+            return [f"not measured: {label_named(watch).said} ({_reason(report, watch)})"]
         return []
     names = ", ".join(label_named(name).said for name in report.untestable)
     if brief:
@@ -227,7 +227,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     reasons: dict[str, list[str]] = {}
     for name, reason in report.not_measured.items():
         reasons.setdefault(reason, []).append(label_named(name).said)
-    return found + [f"not measured: {', '.join(said)}: {why}" for why, said in reasons.items()]
+    return found + [f"not measured: {', '.join(said)} ({why})" for why, said in reasons.items()]
 
 
 def _untestable(rates: Mapping[str, float]) -> str:
