@@ -299,7 +299,7 @@ def _texts(
     letters = sum(map(len, report.record.keys.texts))
     if len(names) == 1 or lines > 2 * _LEAST_TEXT + 2 * letters // room:
         rows.append((names[best], weights[best]))
-    said = sink_words(report.record, view.sink)
+    said = sink_words(report, view.sink)
     title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
     maps = [_text(report, name, values) for name, values in rows]
     taken = len(maps) + 1 + (width(f"attention from {token} · {said}") > room)
