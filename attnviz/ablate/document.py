@@ -37,6 +37,8 @@ _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 def ablation_document(report: AblationReport, explain: bool = False) -> doc.Document:
     """Everything that one run shows."""
     grid, tokens = head_grid(report), (report.targets or report.texts)[0]
+    found = report.effects
+    every = [_effects(report, found, found, "Every ablation")] if found else []
     groups = [
         doc.Group(about(report)),
         notes_group((*report.model.notes, *report.notes), tokens),
@@ -46,7 +48,7 @@ def ablation_document(report: AblationReport, explain: bool = False) -> doc.Docu
         doc.Group(attention_maps(report)),
         doc.Group(where_it_hurts(report) if report.by_token else []),
         doc.Group([doc.Say(text) for text in caveats(report)]),
-        doc.Group([_every_ablation(report)] if report.effects else [], full=True),
+        doc.Group(every, full=True),
     ]
     return doc.Document(
         f"ablated heads of {report.model.name}",
@@ -256,30 +258,6 @@ def together(report: AblationReport) -> list[doc.Part]:
     return parts
 
 
-def _every_ablation(report: AblationReport) -> doc.Table:
-    """Every ablation and every metric that there is."""
-    names = [name for name in METRICS if any(name in e.values for e in report.effects)]
-    bounded = any(report.metric in effect.intervals for effect in report.effects)
-    columns = [doc.Column("ablated", right=False)]
-    for name in names:
-        metric = METRICS[name]
-        columns.append(
-            doc.Column(f"{metric.label} in {metric.unit}" if metric.unit else metric.label)
-        )
-        columns += [doc.Column("95 % interval")] if bounded and name == report.metric else []
-    rows = []
-    for effect in report.effects:
-        cells = [report.name(effect.variant)]
-        for name in names:
-            cells.append(f"{effect.shown(name):.6g}" if name in effect.values else "–")
-            if bounded and name == report.metric:
-                factor = METRICS[name].factor
-                ends = [f"{end * factor:.6g}" for end in effect.intervals.get(name, ())]
-                cells.append(f"[{', '.join(ends)}]" if ends else "–")
-        rows.append(doc.Row(cells))
-    return doc.Table(columns, rows, [("Every ablation", True)])
-
-
 # Maps and texts ------------------------------------------------------------------------------
 
 
@@ -337,7 +315,8 @@ def token_maps(report: AblationReport) -> list[doc.Map]:
         delta = np.asarray(effect.token_losses[0], dtype=float)
         deltas.append(np.where(np.isfinite(delta), delta, np.nan))
     limit = max((float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas), default=0.0)
+    names = [report.name(effect.variant) for effect in chosen]
     return [
-        doc.Map(report.name(effect.variant), delta[None], _STRIP, tokens, limit=limit)
-        for effect, delta in zip(chosen, deltas, strict=True)
+        doc.Map(f"{name} by token", delta[None], _STRIP, tokens, [(name, True)], limit=limit)
+        for name, delta in zip(names, deltas, strict=True)
     ]

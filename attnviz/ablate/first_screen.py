@@ -27,6 +27,7 @@ _MOST_HARM = 2
 _TABLE = 66
 """Columns of the ranking beside maps."""
 
+_LONG_NAME = 10
 _TEXT_LINES = 4
 """Of a further text, with its title."""
 
@@ -81,8 +82,11 @@ def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
 
 def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
     """A few lines of the text, where it changes most."""
-    first = ", first text" * (len(report.texts) > 1)
-    named = [text._replace(words=[(f"Δ loss without {text.name}{first}", True)]) for text in texts]
+    named = []
+    for text in texts:
+        name = text.words[0][0]
+        first = ", first text" * (len(report.texts) > 1 and len(name) < _LONG_NAME)
+        named.append(text._replace(words=[(f"Δ loss without {name}{first}", True)]))
     return doc.Maps(named, texts=True, lines=lines, scale=None)
 
 

@@ -84,17 +84,24 @@ def _ranking_words(report: AblationReport) -> str:
     units = f"{tried} {_UNITS[report.unit]}s"
     if least > 0.05:
         return f"{len(report.texts)} texts are too few to tell {units} apart from chance."
+    by_loss = report.metric == "loss_delta"
+    unit = _UNITS[report.unit]
     clear = [effect for effect in order.matter if effect.significant(report.metric)]
-    what = "the loss rises" if report.metric == "loss_delta" else "the answer's lead falls"
-    matter = f"No {_UNITS[report.unit]} clearly matters"
-    if clear:
-        names = _listed([report.name(effect.variant) for effect in clear[:_NAMED]], "or")
-        matter = f"Without {names} {what} most"
-    if not order.harm:
-        return f"{matter}; no {_UNITS[report.unit]} is clearly harmful."
-    names = _listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
-    less = "the loss falls" if report.metric == "loss_delta" else "the lead grows"
-    return f"{matter}; {less} without {names} (significant among {units})."
+    first = clear[:_NAMED]
+    if not first and not order.harm:
+        return f"No significant effect among {units}."
+    matter = f"No {unit} clearly matters"
+    if first:
+        names = _listed([report.name(effect.variant) for effect in first], "or")
+        rises = "the loss rises" if by_loss else "the answer's lead falls"
+        how = "most" if order.matter[: len(first)] == tuple(first) else "clearly"
+        matter = f"Without {names} {rises} {how}"
+    if order.harm:
+        names = _listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
+        less = "the loss falls" if by_loss else "the lead grows"
+        return f"{matter}; {less} without {names} (significant among {units})."
+    none = f"no {unit}" if _every(report) else f"none of the {tried} measured"
+    return f"{matter}; {none} is clearly harmful."
 
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
@@ -175,12 +182,18 @@ def _loss_name(report: AblationReport) -> str:
 
 
 def _amount(report: AblationReport) -> str:
-    units, count = _UNITS[report.unit], len(report.singles)
+    count = len(report.singles)
     if not count:
         return "heads ablated together"
-    known = {"head": report.model.heads, "kv-head": report.model.kv_heads, "layer": 1}[report.unit]
-    every = "all " if count > 1 and count == known * report.model.layers else ""
-    return f"{every}{counted(count, units)} measured"
+    every = "all " * (count > 1 and _every(report))
+    return f"{every}{counted(count, _UNITS[report.unit])} measured"
+
+
+def _every(report: AblationReport) -> bool:
+    """Whether all heads of the model, or all of its units, were ablated one at a time."""
+    info = report.model
+    in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
+    return len(report.singles) == in_a_layer * info.layers
 
 
 def _ablation(report: AblationReport) -> str:

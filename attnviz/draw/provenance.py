@@ -94,6 +94,11 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
     ]
 
 
+def named(info: ModelInfo) -> list[tuple[str, bool]]:
+    """How a first screen begins: the model, and that it is untrained where it is."""
+    return [(info.name, True), *[("random weights", False)] * (info.weights == "random")]
+
+
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
     """What a reader of attention must know, with advice where tokens are parts of characters."""
     advice = split_into_bytes(tokens)

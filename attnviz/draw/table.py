@@ -212,8 +212,6 @@ def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segmen
 def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
     """A bar of a value's size, half a column fine."""
     value, limit = row.bar or (0.0, 0.0)
-    if table.rising and not theme.colour:
-        value = max(value, 0.0)
     halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
     # Thin lines: full blocks of neighbouring rows would grow together.
     text = "#" * ((halves + 1) // 2) if theme.ascii else "━" * (halves // 2) + "╸" * (halves % 2)
@@ -228,14 +226,16 @@ def _hanging(
     start = _used_by(others, widths) + _GAP
     if start - _GAP <= room:
         lines = [_line(row, table, others, widths, theme)]
-    else:  # each below the other
-        found = [_cell(row, table, place, room, theme) for place in others]
-        texts = [(cell.text.strip(), cell.style) for cell in found if cell.text.strip()]
-        lines = [
-            [Segment(_INDENT * bool(number)), Segment(piece, style)]
-            for number, (text, style) in enumerate(texts)
-            for piece in at_blanks(text, max(room - len(_INDENT), 1), _INDENT, theme.ellipsis)
-        ]
+    else:  # behind each other, or each on a line of its own
+        cells = [_cell(row, table, place, room, theme) for place in others]
+        cells = [cell for cell in cells if cell.text.strip()]
+        lines = [[Segment(cell.text + " " * _GAP, cell.style) for cell in cells]]
+        if Segment.get_line_length(lines[0]) - _GAP > room:
+            lines = [
+                [Segment(_INDENT * (1 + bool(number))), Segment(piece, cell.style)]
+                for number, cell in enumerate(cells)
+                for piece in at_blanks(cell.text, max(room - 4, 1), "", theme.ellipsis)
+            ]
     style = _cell(row, table, last, room, theme).style
     if not row.cells[last]:
         return lines

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
-from attnviz.draw.provenance import advised, counted, model_words, notes_group, share
+from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
 from attnviz.heads.rollout import Rollout
 from attnviz.measures.sinks import without_sink
 from attnviz.records import Tokens
@@ -104,7 +104,7 @@ def rollout_document(
         [doc.Facts([(hint, False) for hint in hints[shown.sink :]], tone="faint")]
         if shown.hints
         else (),
-        heading=[(info.name, True), (layers, False), ("attention rollout", False)],
+        heading=[*named(info), (layers, False), ("attention rollout", False)],
         quoted=text if target is None else target,
         finding=_finding(found, shown.sink),
         first=advised(partial(_first, found, kept, shown), found.tokens),

@@ -21,10 +21,8 @@ from attnviz.draw.document import (
 from attnviz.params.cases import BuiltCount, Case, Counted
 from attnviz.params.compare import (
     MARK,
-    Metric,
     change_finding,
     change_reasons,
-    change_sentences,
     changed,
     compared_table,
     model_table,
@@ -152,13 +150,18 @@ def _first_groups(
         shown += [overview] * (taken + 4 * len(shown) + len(overview.rows) <= lines)
         return [Group([table]) for table in shown]
     lengths = length_table(case, cost, FEW_LENGTHS, across=True)
-    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 4
-    if rest < len(parameters.rows) and not attention_only(cost):
+    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1
+    if rest < _height(parameters) and not attention_only(cost):
         parameters = brief_parameter_table(cost)
-    if rest < len(parameters.rows):
+    if rest < _height(parameters):
         overview = overview_table(case, cost, maps=False)
     groups = [Group([overview]), Group([parameters])]
     return groups + [Group([table], yields=1) for table in lengths]
+
+
+def _height(table: Table) -> int:
+    """Its lines, with those of its heading and its rules."""
+    return 1 + sum(1 + row.ruled for row in table.rows)
 
 
 def _built(built: BuiltCount) -> _Told:
@@ -196,39 +199,29 @@ def _built(built: BuiltCount) -> _Told:
 
 def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
     """The table of all cases, of which at least one has been counted."""
-    metrics = telling_metrics(counted.cases)
-    titles = [title_words(cost) for cost in costs]
+    options, cases = counted.options, counted.cases
+    metrics = telling_metrics(cases)
+    brief = [metric for metric in metrics if changed(metric, cases)]
+    titles = [(*title_words(cost), run_words(cost)) for cost in costs]
     shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
-    title = (titles[0][0], f"by {' and '.join(counted.options)}", *shared)
-    said = change_sentences(counted.options, counted.cases, metrics)
-    runs = {run_words(cost) for cost in costs}
-    runs = runs if len(runs) == 1 else set()
-    brief = [metric for metric in metrics if changed(metric, counted.cases)] or metrics
+    title = (titles[0][0], f"by {' and '.join(options)}", *shared)
+    notes = [f"{MARK} changes from row to row"] if brief else []
+    if not attention_only(costs[0]):
+        notes.append("attention and feed-forward: of one layer")
+    reasons = change_reasons(options, cases)
     return _Told(
         title,
-        (*origin_lines(costs[0]), _caption(counted.cases, costs, metrics)),
-        (compared_table(counted.options, counted.cases, metrics),),
-        said,
-        (*title, *runs),
-        change_finding(counted.options, counted.cases, metrics),
+        (*origin_lines(costs[0]), *notes),
+        (compared_table(options, cases, metrics),),
+        reasons,
+        title,
+        change_finding(options, cases, metrics),
         lambda columns, lines: [
-            Group([compared_table(counted.options, counted.cases, brief, True)]),
-            Group([Say(text) for text in change_reasons(counted.options, counted.cases)]),
+            Group([compared_table(options, cases, brief or metrics, True)]),
+            Group([Say(text) for text in reasons]),
         ],
         explanation(costs[0]),
     )
-
-
-def _caption(cases: Sequence[Case], costs: Sequence[CostReport], metrics: Sequence[Metric]) -> str:
-    """What the numbers of the columns are counted for."""
-    alone = attention_only(costs[0])
-    parts = ["parameters"] if alone else ["attention and feed-forward of one layer"]
-    runs = {run_words(cost) for cost in costs}
-    if len(runs) == 1:
-        parts.append(f"cache, FLOPs with attention, attention weights for {runs.pop()}")
-    if any(changed(metric, cases) for metric in metrics):
-        parts.insert(0, f"{MARK} changes from row to row")
-    return "; ".join(parts)
 
 
 def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Told:

@@ -41,7 +41,7 @@ def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
         Column("", right=False, tone="faint", wraps=True),
     ]
     sections = {
-        "memory": _memory(case, cost),
+        "memory": _memory(case, cost, maps),
         "compute": _compute(cost),
         "context": _context(case, cost),
     }
@@ -51,10 +51,6 @@ def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
             cells = (name if not place else "", label, value, note)
             bar = (part, cost.needed_bytes) if part else None
             rows.append(Row(cells, bar=bar, tint=TINTS["feed_forward"]))
-        if name == "memory" and maps and cost.maps.values:
-            size = bytes_text(cost.maps.bytes)
-            told = f"attention weights, if materialised: {size} (FlashAttention: none)"
-            rows[-1] = rows[-1]._replace(below=[told])
     return Table(columns, rows)
 
 
@@ -62,7 +58,7 @@ _Line = tuple[str, str, str, int]
 """Label, value, note, and the part of the memory that a bar shows; 0 for none."""
 
 
-def _memory(case: Case, cost: CostReport) -> list[_Line]:
+def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
     weights, cache = cost.weight_bytes + cost.buffer_bytes, cost.cache
     made = f"{count(cost.parameters.total)} × {_size(cost.bits)} ({cost.dtype})"
     if cost.others:
@@ -90,6 +86,9 @@ def _memory(case: Case, cost: CostReport) -> list[_Line]:
             left, memory = case.fit.memory - cost.needed_bytes, bytes_text(case.fit.memory)
             free = f"{bytes_text(abs(left))} {'free of' if left >= 0 else 'more than'} {memory}"
         lines.append(("total", bytes_text(cost.needed_bytes), free, 0))
+    if maps and cost.maps.values:
+        note = "weights if materialised, else none"
+        lines.append(("attention", bytes_text(cost.maps.bytes), note, 0))
     return lines
 
 

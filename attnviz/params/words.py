@@ -92,11 +92,6 @@ def factor(part: int, whole: int) -> str:
     return f"{sign} {large // small:,}" if exact else f"{sign} {_rounded(large, small, 2)}"
 
 
-def times(part: int, whole: int) -> str:
-    """How many times ``whole`` goes into ``part``: ``54.15 ×``; a dash for nothing."""
-    return f"{_rounded(part, whole, 2 if part % whole else 0)} ×" if whole else "–"
-
-
 def layer_span(group: GroupCount) -> str:
     """Which layers a kind is: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
     if group.indices is None:

@@ -80,7 +80,7 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
     tip = _tip(report, entry)
     if entry.label is None:
         return Cell(0.0, None, "", _NONE, tip)
-    strength = entry.strength.get(entry.label, 0.0)
+    strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # of a text that does not show it
     tint = label_tint(entry.label, strength)
     return Cell(strength, tint, short(entry.score), label_named(entry.label).short, tip)
 

@@ -240,11 +240,13 @@ def _steps_title(found: Verification) -> str:
     return f"Step by step: one text, {hidden}"
 
 
-def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part | doc.Group]:
+def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part]:
     words = [text for text in (step.formula, _axes(step), step.note) if text]
     yield doc.Facts([(f"{place:>2} {step.name}", True), *((text, False) for text in words)])
-    if numbers:
+    if numbers and step.found[0].values.ndim == 2:
         yield _matrices([*step.given, *step.found])
+    elif numbers:
+        yield from (_matrices(_by_head(matrix)) for matrix in step.found)
 
 
 def _axes(step: Step) -> str:
@@ -265,32 +267,35 @@ def _step_table(found: Verification, columns: int) -> doc.Table:
 
 
 def _worked_head(found: Verification) -> list[doc.Group]:
-    """The first head's numbers, from the scores to what it puts out."""
+    """The first head's numbers: its scores, its weights and what it puts out."""
     if not found.numbers_shown:
         return []
-    names = ("scores", "masked", "weights", "mixed")
-    chosen = [step.found[0] for step in found.steps if step.name in names]
-    first = [Matrix(f"{one.symbol} head 0", one.values[0]) for one in chosen]
-    return [doc.Group([_matrices(first)], yields=1)]
+    chosen = [step.found[0] for step in found.steps if step.name in ("scores", "weights", "mixed")]
+    first = [Matrix(one.symbol, one.values[0]) for one in chosen]
+    return [doc.Group([_matrices(first)._replace(title=[("Head 0", True)])], yields=1)]
 
 
-def _matrices(matrices: Sequence[Matrix]) -> doc.Group:
-    """Matrices side by side, those of several heads one by one."""
-    tables = []
-    for one in (each for matrix in matrices for each in _by_head(matrix)):
-        rows = _texts(one.values)
-        columns = [doc.Column("")] * len(rows[0])
-        tables.append(doc.Table(columns, [doc.Row(row) for row in rows], [(one.symbol, "faint")]))
-    return doc.Group(tables, beside=doc.Beside(0))
+def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
+    """Matrices side by side, each behind a column that holds its name."""
+    parts = [(one.symbol, _texts(one.values)) for one in matrices]
+    rows = []
+    for place in range(max(len(lines) for _, lines in parts)):
+        cells: list[str] = []
+        for name, lines in parts:
+            shown = lines[place] if place < len(lines) else [""] * len(lines[0])
+            cells += ["" if place else name, *shown]
+        rows.append(doc.Row(cells))
+    columns = []
+    for one in matrices:
+        columns += [doc.Column("", right=False, tone="faint"), *[doc.Column("")] * one.shape[1]]
+    return doc.Table(columns, rows)
 
 
-def _by_head(matrix: Matrix) -> Iterator[Matrix]:
-    """An array as matrices, one a head, under the names they are shown by."""
-    if matrix.values.ndim == 2:
-        yield matrix
-        return
-    for head, values in enumerate(matrix.values):
-        yield Matrix(f"{matrix.symbol} head {head}", values)
+def _by_head(matrix: Matrix) -> list[Matrix]:
+    """An array (head, row, column) as matrices, one a head."""
+    return [
+        Matrix(f"{matrix.symbol} head {head}", values) for head, values in enumerate(matrix.values)
+    ]
 
 
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:

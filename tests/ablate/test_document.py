@@ -123,9 +123,11 @@ def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
         assert f"{value:.6g}" in cell.tip
     table = [part for part in drawn if isinstance(part, Table)][-1]
     for row, effect in zip(table.rows, report.effects, strict=True):
-        values = [float(cell) for cell in row.cells[1:]]
-        shown = [effect.shown(name) for name in effect.values]
-        assert values == pytest.approx(shown, rel=1e-5)
+        assert row.cells[0] == report.name(effect.variant)
+        assert float(row.cells[1]) == pytest.approx(effect.shown("loss_delta"), abs=6e-5)
+        shown = [effect.shown(name) for name in report.metrics_aside()]
+        said = [float(cell.rstrip("%")) for cell in row.cells[3:]]
+        assert said == pytest.approx(shown, abs=0.6)
 
 
 def test_ablations_that_ask_for_it_have_their_text_coloured(scans: Scans) -> None:

@@ -145,7 +145,7 @@ def test_the_finding_counts(pattern_reports: Reports) -> None:
 
 
 def cells_of(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    return grid_block(grid._replace(title=(), key=(), scale=None, screen=None), theme, room)
+    return grid_block(grid._replace(title=(), key=(), scale=None), theme, room)
 
 
 def test_letters_and_scores_stand_where_their_heads_are(pattern_reports: Reports) -> None:

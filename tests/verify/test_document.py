@@ -164,13 +164,14 @@ def test_paper_gets_the_numbers_shown(own_found: Made) -> None:
     lines = screen.splitlines()
     place = next(n for n, line in enumerate(lines) if line.startswith(" 2 queries"))
     assert lines[place] == " 2 queries · Q = X W_Q · tokens × (heads × head_dim): 2 × 2"
-    assert [line.split() for line in lines[place + 1 : place + 4]] == [
-        ["W_Q", "Q"],
-        *(["1", "0", "1", "-2"], ["-2", "3", "0", "3"]),
+    assert [line.split() for line in lines[place + 1 : place + 3]] == [
+        ["W_Q", "1", "0", "Q", "1", "-2"],
+        ["-2", "3", "0", "3"],
     ]
     place = next(n for n, line in enumerate(lines) if line.startswith(" 3 masked"))
-    assert lines[place + 2].split() == ["0.500", "−∞", "0.500", "−∞"]
-    assert lines[place + 3].split() == ["0.000", "2.000"] * 2  # no minus before zero
+    first, second = (["masked", "head", head, "0.500", "−∞"] for head in "01")
+    assert lines[place + 1].split() == first + second
+    assert lines[place + 2].split() == ["0.000", "2.000"] * 2  # no minus before zero
 
 
 def test_large_steps_show_shapes_alone(own_found: Made) -> None:

@@ -188,6 +188,28 @@ def test_the_screen_of_the_steps(run: Any) -> None:
     assert " 6 shared · query heads 2k … 2k + 1 read key/value head k" in shared
 
 
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [("", (80, 24, 120, 40, 200, 60)), ("bert", (80, 24, 120, 40, 200, 60)), ("tiny", (80, 24))],
+)
+@pytest.mark.usefixtures("one_thread")
+def test_first_screens_fit_the_terminal(
+    run: Any, checkpoint: Any, model: str, sizes: tuple[int, ...]
+) -> None:
+    asked = ["--no-keras"]
+    if model:
+        place = str(checkpoint(model)) if model == "bert" else model
+        asked = ["--model", place, "the cat sat on the mat " * 65, "--truncate"]
+    for columns, lines in zip(sizes[::2], sizes[1::2], strict=True):
+        terminal = {"COLUMNS": str(columns), "LINES": str(lines)}
+        result = run("verify", *asked, "--no-full", env=terminal)
+        assert result.code == 0, result
+        assert len(result.lines) < lines
+        assert max(map(len, result.lines)) <= columns
+        assert " checks pass, " in result.lines[1]
+        assert "worst error" in result.lines[1]
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
 @pytest.mark.usefixtures("one_thread")
 def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
