@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from attnviz.draw.document import Words
 from attnviz.draw.labels import token_labels
-from attnviz.draw.provenance import shape_words, share, short_name, size_words
+from attnviz.draw.provenance import shape_words, share, size_words
 from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
@@ -88,7 +88,7 @@ def counts(report: HeadsReport) -> list[Count]:
 def heading(found: HeadsComparison, names: Sequence[str]) -> Words:
     """Which model, which of its attention and how much text, in one line."""
     info = found.first.record.model
-    words: list[tuple[str, bool]] = [(short_name(info.name), True)]
+    words: list[tuple[str, bool]] = [(info.name, True)]
     words += [] if info.is_array else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
     return [*words, *((word, False) for word in (*names, *sizes))]
