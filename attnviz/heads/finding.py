@@ -13,7 +13,6 @@ from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
 from attnviz.measures.labels import SINK
-from attnviz.measures.registry import UNLABELLED
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsReport
 
@@ -22,7 +21,7 @@ _LONGEST = 158
 
 _FEW_TOKENS = 8
 _NAMED = 4
-_EVEN = 0.6
+_SINKS = (SINK, "separator")
 _SOURCES = {"card": "The model card", "patterns": "attnviz patterns", "text": "This text"}
 
 
@@ -40,18 +39,12 @@ class Described(NamedTuple):
 
 
 def described(report: HeadsReport, entry: HeadScores) -> Described:
-    """A head by its label where there is evidence for one; else by what it does on this text."""
-    label, place = entry.label, (entry.layer, entry.head)
-    if label.is_finding and label.name != SINK:
-        return Described(label.said, label.short, label.score, True)
-    if report.rests(*place) or label.name == SINK:
-        return Described("sink", "sink", report.sinks.get(place, label.score), False)
-    even, peak = entry.scores.get("normalised_entropy"), entry.scores.get("confidence")
-    if entry.scores.get("entropy") is None:
-        return Described(label.said, label.short, label.score, False)
-    name, score = ("spread", even) if peak is None or (even or 0) >= _EVEN else ("peaked", peak)
-    told = UNLABELLED[name]
-    return Described(told.said, told.short, math.nan if score is None else score, False)
+    """A head by its label; a sink, on whichever tokens, by its weight."""
+    label = entry.label
+    if label.name in _SINKS:
+        weight = report.sinks.get((entry.layer, entry.head), label.score)
+        return Described("sink", "sink", weight, False)
+    return Described(label.said, label.short, label.score, label.is_finding)
 
 
 class Count(NamedTuple):
