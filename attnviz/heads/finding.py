@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from attnviz.draw.document import Words
@@ -61,8 +61,9 @@ def scored(name: str, score: float) -> str:
 
 
 def best_of(report: HeadsReport, count: Count) -> str:
-    """The clearest head and its score."""
-    return scored(report.name(*count.place), count.what.score)
+    """The clearest head and its score; nothing where this text shows no score."""
+    score = count.what.score
+    return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
 
 def counts(report: HeadsReport) -> list[Count]:
@@ -121,21 +122,27 @@ def _of_labels(report: HeadsReport) -> str:
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
     said = ""
     if report.sinks:
-        many = f"{resting or 'None'} of {total} heads rest on"
-        many = f"Only 1 of {total} heads attends mostly to" if resting == 1 else many
-        said = f"{many} {sink_name(report)} (attention sink). "
+        many = (
+            f"{resting or 'None'} of {total} heads rest on {sink_name(report)} (attention sink). "
+        )
+        only = f"Only 1 of {total} heads uses {sink_name(report)} as an attention sink. "
+        said = only if resting == 1 else many
     named = [each for each in counts(report) if each.what.finding]
     if not named:
         return said + _no_label(report)
     sources = {entry.label.source for entry in report.heads if entry.label.is_finding}
     source = next(said for name, said in _SOURCES.items() if name in sources)
-    ways: tuple[Callable[[Count], str], ...] = (
-        lambda each: f"{each.heads} {each.what.said} (best {best_of(report, each)})",
-        lambda each: f"{each.heads} {each.what.said}",
-    )
+
+    def bare(each: Count) -> str:
+        return f"{each.heads} {each.what.said}"
+
+    def with_best(each: Count) -> str:
+        best = best_of(report, each)
+        return bare(each) + (f" (best {best})" if best else "")
+
     for most in (len(named), _NAMED, 2):
         others = f" and {len(named) - most} more" if most < len(named) else ""
-        for way in ways:
+        for way in (with_best, bare):
             shown = f"{said}{source} labels {', '.join(map(way, named[:most]))}{others}."
             if len(shown) <= _LONGEST:
                 return shown
