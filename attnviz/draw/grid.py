@@ -76,8 +76,7 @@ def _whole(letters: int, texts: int) -> int:
 
 def _widest_cell(grid: HeadGrid) -> int:
     """A mark, letters and text, and the blank behind them."""
-    needed = max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
-    return min(needed, grid.wide or needed)
+    return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
 
 
 def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
@@ -110,13 +109,8 @@ def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
 
 
 def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    count = len(grid.columns)
-    names, title = list(grid.rows), ""
+    count, names = len(grid.columns), list(grid.rows)
     per_row = _per_row(grid, theme, room - _indent(names))
-    if grid.aside and full_width(grid) + _indent((grid.aside[0], *grid.aside[1])) <= room:
-        rows = zip((*grid.rows, ""), (*grid.aside[1], grid.aside[0]), strict=True)
-        start, end = _indent(grid.rows), _indent((grid.aside[0], *grid.aside[1])) - 1
-        *names, title = [name.ljust(start) + aside.rjust(end) for name, aside in rows]
     starts = range(0, count, per_row)
     if len(starts) > 1:
         names = [name + grid.columns[start] for name in names for start in starts]
@@ -124,15 +118,10 @@ def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
     form = _form(grid, max(min((room - indent) // per_row, _widest_cell(grid)), _LEAST), theme)
     lines: list[Line] = []
     if len(starts) == 1:
-        lines.append(
-            [
-                *text_line((title.ljust(indent), DIM if title else None)),
-                *_headings(grid.columns, form),
-            ]
-        )
+        lines.append([Segment(" " * indent), *_headings(grid.columns, form)])
     places = [(row, start) for row in range(len(grid.rows)) for start in starts]
     for name, (row, start) in zip(names, places, strict=True):
-        line = [Segment(name.ljust(indent), DIM if title else BOLD)]
+        line = [Segment(name.ljust(indent), BOLD)]
         for column in range(start, min(start + per_row, count)):
             line += _drawn(grid.cells.get((row, column)), form, theme)
         lines.append(without_trailing_blanks(line))

@@ -127,9 +127,7 @@ def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
         parts[place] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
     elif isinstance(part, doc.HeadGrid):
         lost = min(over + (not part.hidden), _spare(part, kind))
-        aside = (part.aside[0], part.aside[1][:-lost]) if part.aside else None
-        rows, hidden = part.rows[:-lost], part.hidden + lost
-        parts[place] = part._replace(rows=rows, aside=aside, hidden=hidden)
+        parts[place] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
     return group._replace(parts=parts)
 
 

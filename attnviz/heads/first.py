@@ -138,7 +138,6 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
             (layers.index(entry.layer), heads.index(entry.head)): _cell(report, entry)
             for entry in report.heads
         },
-        wide=_FULL_CELL,
     )
 
 

@@ -271,7 +271,6 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
         cells,
         title,
         scale=doc.WEIGHTS._replace(words="attention", after="colour: square root"),
-        wide=12,
     )
 
 

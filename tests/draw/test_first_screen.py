@@ -89,7 +89,7 @@ def test_everything_is_shown_where_there_is_no_first_screen() -> None:
 def test_a_grid_that_is_too_tall_says_how_many_rows_are_hidden(height: int) -> None:
     names = [f"L{row}" for row in range(24)]
     cells = {(row, 0): doc.Cell(0.5, doc.Tint(9), letter="prev") for row in range(24)}
-    grid = doc.HeadGrid(names, ["H0"], cells, aside=("even", [".07"] * 24))
+    grid = doc.HeadGrid(names, ["H0"], cells)
     beside = doc.Group([doc.Group([grid]), doc.Note("right")], beside=doc.Beside(30))
     for group in (doc.Group([grid]), beside):
         found = lines(document(group), height)
