@@ -98,6 +98,10 @@ class Input:
         return self.text if kind == "cross" else self.queries(kind)
 
 
+NO_PREDICTIONS = "predictions cannot be measured"
+"""How a note ends that matters only where something is predicted."""
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """Where the numbers on screen come from.

@@ -24,7 +24,10 @@ _LEAST_SLANTED = 17  # closer than this, slanted labels run into each other: the
 _TITLE = 38
 _CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
 _LARGEST = 1200
-_VALUES = 16
+_MOST_WRITTEN = 16
+_LEAST_TOLD = 0.005
+"""Values that round to zero are a dot."""
+
 _TIPPED_CELLS = 40
 _STRONGEST = 5
 _LONGEST_TIP = 60
@@ -84,7 +87,8 @@ def _values(
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
         on = Tint(int(steps[row, column]), DIVERGING if limit else "")
-        text = f"{value:+.2f}" if limit else share(value)
+        told = f"{value:+.2f}" if limit else share(value)
+        text = told if abs(value) >= _LEAST_TOLD else "·" if value else ""
         place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
         yield Label(*place, text, "value", "middle", on=on)
 
@@ -121,10 +125,15 @@ def _numbered(tokens: Tokens, index_base: int) -> list[str]:
     ]
 
 
-def map_figure(shown: Map, index_base: int) -> Drawing:
+def room_for_values(shown: Map) -> bool:
+    """Whether a map's cells are large enough for numbers."""
+    return all(tokens <= _MOST_WRITTEN for tokens in shown.weights.shape)
+
+
+def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
     """One map in full under its name and its scores, a cell a weight.
 
-    Short texts have every value in its cell; where labels would touch, every second one, or every
+    written: every value in its cell. Where labels would touch, every second one, or every
     third … is left, and a line below says so.
     """
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
@@ -146,7 +155,7 @@ def map_figure(shown: Map, index_base: int) -> Drawing:
         *_row_labels(queries, left, top, cell),
         *_column_labels(keys, left, top, cell),
     ]
-    if max(rows, columns) <= _VALUES:
+    if written:
         items += _values(finite, steps, left, top, cell, limit)
     named = _numbered(queries, index_base), _numbered(keys, index_base)
     items += _tips(finite, named, shown.causal, (left, top), cell)

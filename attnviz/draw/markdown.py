@@ -17,7 +17,9 @@ _MOST_POINTS = 12
 def document_markdown(document: doc.Document) -> Iterator[str]:
     """Its lines."""
     yield f"## {_safe(document.title or document.name)}\n"
-    for group in document.whole:
+    if document.finding:
+        yield f"**{_safe(document.finding)}**\n"
+    for group in document.groups:
         yield from _group(group)
     for part in document.explain:
         yield from _part(part)

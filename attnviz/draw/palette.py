@@ -38,15 +38,37 @@ DIVERGING = "diverging"
 Blue and orange stay apart for every common kind of colour blindness (Okabe & Ito 2008).
 """
 
-_ON_PAPER = "diverging-on-paper"
-
 _ANCHORS = PALETTES | {
     DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a",
-    _ON_PAPER: "17528a 2f86cf 74b5e8 c3dff5 ffffff fbdfb8 f0a951 d87a10 8f4a06",
 }
+_SERIES = {
+    "56b4e9": "0072b2",
+    "e69f00": "d55e00",
+    "009e73": "009e73",
+    "cc79a7": "cc79a7",
+    "f0e442": "8a7d00",
+    "d55e00": "e69f00",
+    "0072b2": "56b4e9",
+    "999999": "666666",
+}
+"""Hues of curves on a dark ground (Okabe & Ito 2008), and what stands out as well on white."""
+
+_ON_PAPER = {f"{dark} {dark}": f"{light} {light}" for dark, light in _SERIES.items()} | {
+    DIVERGING: "17528a 2f86cf 74b5e8 c3dff5 ffffff fbdfb8 f0a951 d87a10 8f4a06"
+}
+"""What pictures and pages have in place of colours for a dark ground; zero is white there."""
+
+SERIES_SIGNS = "●○◆◇■□▲△"
+"""What tells curves apart without their hues."""
 
 STEPS = 256
 """Entries of a colour table."""
+
+
+def series_tint(number: int) -> Tint:
+    """The colour of a curve, and of what else is said of the same thing; the ninth is the first."""
+    hue = [*_SERIES][number % len(_SERIES)]
+    return Tint(0, f"{hue} {hue}")
 
 
 @lru_cache
@@ -71,8 +93,8 @@ def colour_table(name: str) -> tuple[RGB, ...]:
 
 
 def paper_table(name: str) -> tuple[RGB, ...]:
-    """The colours of a palette on white paper, where the scale of both signs is white at zero."""
-    return colour_table(_ON_PAPER if name == DIVERGING else name)
+    """The same for pictures and pages, whose ground is white."""
+    return colour_table(_ON_PAPER.get(name, name))
 
 
 _GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3

@@ -154,8 +154,9 @@ def _results(result: TrainedModel) -> Iterator[str]:
     scores = result.scores
     known = result.valid_perplexity
     perplexity = "" if known is None else f" (perplexity {known:.1f})"
+    read = "the whole" if result.whole else f"the first {result.valid_tokens:,} tokens of the"
     yield (
-        f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
+        f"On {read} validation text, in windows of {result.valid_windows:,} tokens: "
         f"**{result.valid_loss:.3f} nats per token**{perplexity}, "
         f"**{result.valid_bits_per_byte:.3f} bits per byte**."
     )

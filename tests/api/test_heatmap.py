@@ -21,7 +21,7 @@ SCREEN = """\
 attention weights · given as a float64 array · 2 heads · 3 tokens
 text   The cat sat
 
-H0: sink .55; strongest link sat → cat H0 .80. 1 more.
+H0: sink .55; strongest link sat → cat .80. 1 more.
 
 H0 · sink .55 · uniform .42   H1 · diffuse 1.0
 entropy 0.21 nats             entropy 0.60 nats

@@ -71,6 +71,8 @@ def test_on_paper_zero_is_white_and_both_signs_grow_darker() -> None:
     assert bright[:128] == sorted(bright[:128])
     assert bright[128:] == sorted(bright[128:], reverse=True)
     assert paper_table("magma") == colour_table("magma")
+    for step in (40, 215):  # of bars
+        assert bright[step] < 0.5
 
 
 def test_an_unknown_palette_is_no_palette() -> None:
