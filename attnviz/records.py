@@ -98,6 +98,10 @@ class Input:
         return self.text if kind == "cross" else self.queries(kind)
 
 
+NO_PREDICTIONS = "predictions cannot be measured"
+"""How a note ends that matters only where something is predicted."""
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """Where the numbers on screen come from.
@@ -243,6 +247,9 @@ class HeadLabel(NamedTuple):
     events: int = 0
     measured: float = math.nan
 
+    def __repr__(self) -> str:
+        return f"HeadLabel({self.name} {self.score:.3g}, uniform {self.base_rate:.3g})"
+
     @property
     def is_finding(self) -> bool:
         """Whether the name tells of the head, and not only of its weights on this text."""
@@ -263,6 +270,11 @@ class HeadScores(NamedTuple):
     head: int
     scores: Mapping[str, float | None]
     label: HeadLabel
+
+    def __repr__(self) -> str:
+        known = {name: value for name, value in self.scores.items() if value is not None}
+        scores = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
+        return f"HeadScores(layer {self.layer}, head {self.head}, {self.label}, {scores})"
 
     @property
     def trait(self) -> HeadLabel:

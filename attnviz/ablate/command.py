@@ -50,9 +50,6 @@ _SOME_MAPS = 512_000_000
 _MOST_FOLLOWED = 3
 """Heads whose losses by token a first screen may show."""
 
-_LONG = 5.0
-"""Seconds of a scan that are worth a word."""
-
 
 @command(EXAMPLES)
 def ablate(
@@ -77,7 +74,7 @@ def ablate(
     from attnviz.cli.inputs import read_texts, read_texts_file
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
-    from attnviz.cli.progress import scanning, spoken_time
+    from attnviz.cli.progress import scanning
     from attnviz.cli.terminal import messages
     from attnviz.models.resolve import load
 
@@ -104,8 +101,6 @@ def ablate(
             patterns=_patterns(report, loaded),
             hints=() if output.quiet else _hints(report, read.source, output.explain),
         )
-        if report.seconds > _LONG:  # said before, for the result is to stay on the screen
-            notices.print(f"the scan took {spoken_time(report.seconds)}")
         outlet.show(_Ablated(report, output.explain))
     if not measured.complete:
         if resume is not None:
@@ -136,8 +131,8 @@ class _Ablated:
         from attnviz.draw.provenance import advised
 
         document = ablation_document(self.report, self.explain)
-        first = partial(first_groups, self.report)
-        return document._replace(first=advised(first, self.report.texts[0]))
+        tokens = (self.report.targets or self.report.texts)[0]
+        return document._replace(first=advised(partial(first_groups, self.report), tokens))
 
 
 def _target(report: AblationReport, request: Request) -> str | None:
@@ -187,8 +182,10 @@ def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, .
     if best and not report.by_token and "loss" in report.baseline:
         chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
         hints.append(f"{chosen}--by-token")
-    if not report.ranks or source.endswith("built-in texts"):
-        hints.append("--texts FILE your data" if report.ranks else "--texts FILE for intervals")
+    if source.endswith("built-in texts"):
+        hints.append("--texts FILE your data")
+    elif not report.ranks and report.model.weights != "random":
+        hints.append("--texts FILE for intervals")
     if len(report.effects) > 1:
         hints.append("--together")
     if not explained:

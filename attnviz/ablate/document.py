@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +36,19 @@ _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
 def ablation_document(report: AblationReport, explain: bool = False) -> doc.Document:
     """Everything that one run shows."""
-    grid = effect_grid(report)
-    drawn = [head_grid(grid, report)] if grid is not None else []
+    grid, tokens = head_grid(report), (report.targets or report.texts)[0]
+    found = report.effects
+    every = [_effects(report, found, found, "Every ablation")] if found else []
     groups = [
         doc.Group(about(report)),
-        notes_group((*report.model.notes, *report.notes), report.texts[0]),
-        doc.Group(drawn),
+        notes_group((*report.model.notes, *report.notes), tokens),
+        doc.Group([grid] if grid is not None else []),
         doc.Group(ranking_tables(report), spaced=True),
         doc.Group(together(report)),
         doc.Group(attention_maps(report)),
         doc.Group(where_it_hurts(report) if report.by_token else []),
         doc.Group([doc.Say(text) for text in caveats(report)]),
-        doc.Group([_every_ablation(report)] if report.effects else [], full=True),
+        doc.Group(every, full=True),
     ]
     return doc.Document(
         f"ablated heads of {report.model.name}",
@@ -65,92 +65,51 @@ def ablation_document(report: AblationReport, explain: bool = False) -> doc.Docu
 # The map -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class EffectGrid:
-    """What the map shows.
+def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
+    """What every ablation with a place costs, or the gradients; None for fewer than two.
 
-    values: in the unit that is shown, shape (row, column); NaN where nothing was measured.
-    rows, columns: the names, such as ``L2`` and ``H5``.
-    scale: how values are written; its limit is where colours are full.
-    unit: of the values. unclear: the places whose interval includes zero.
+    Faint where the interval includes zero. scaled: with a colour bar; a first screen has the
+    numbers alone.
     """
+    values, unclear = _placed(report)
+    if len(values) < 2:
+        return None
+    metric, gradient = report.ranked_by, report.method == "gradient"
+    limit = max(map(abs, values.values()))
+    scale = NumberScale(limit, metric.signed and not gradient, metric.percent)
+    least = 4 if scale.power or limit >= 0.1 else 5  # two digits of the largest
+    room = next((room for room in range(least, 7) if scale.fitted(limit, room)), 6)
+    layers = sorted({layer for layer, _ in {**values, **report.gradients}})
+    heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
+    columns = sorted({column for _, column in [*values, *heads]})
+    rows, names = [f"L{layer + report.index_base}" for layer in layers], map(report.column, columns)
+    grid = doc.HeadGrid(rows, list(names), {}, [])
+    cells = {}
+    for (layer, column), value in values.items():
+        row, place, grey = layers.index(layer), columns.index(column), (layer, column) in unclear
+        root = 0.0 if grey else math.copysign(math.sqrt(abs(value) / (limit or 1.0)), value)
+        tint = doc.Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
+        tip = f"{rows[row]}{grid.columns[place]}: {value:.6g}{', 95 % interval includes 0' * grey}"
+        text = scale.fitted(value, room) or ""
+        cells[row, place] = doc.Cell(root, None if grey else tint, text, tip=tip)
+    grey_words = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
+    title = map_title(report, brief=not scaled) + scale.times * (not scaled)
+    words: doc.Words = [(title, True), *[(grey_words, False)] * bool(unclear)]
+    colours = _scale(scale, metric.unit or metric.label) if scaled else None
+    return grid._replace(cells=cells, title=words, scale=colours)
 
-    values: NDArray[np.floating]
-    rows: Sequence[str]
-    columns: Sequence[str]
-    scale: NumberScale
-    unit: str
-    unclear: frozenset[Head] = frozenset()
 
-
-def effect_grid(report: AblationReport) -> EffectGrid | None:
-    """What every ablation with a place costs, or the gradients; None for fewer than two."""
+def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[Head]]:
+    """What is shown by (layer, column), and where an interval includes zero."""
     if report.method == "gradient":
-        return _grid(report, report.gradients, NumberScale(0.0, False), "nats/token")
-    metric = report.ranked_by
+        return report.gradients, ()
     values, unclear = {}, set[Head]()
     for effect in report.effects:
         place, value = report.cell(effect.variant), effect.shown(report.metric)
         if place is not None and math.isfinite(value):
             values[place] = value
             unclear |= {place} if effect.unclear(report.metric) else set()
-    scale = NumberScale(0.0, metric.signed, metric.percent)
-    return _grid(report, values, scale, metric.unit or metric.label, unclear)
-
-
-def _grid(
-    report: AblationReport,
-    values: Mapping[Head, float],
-    scale: NumberScale,
-    unit: str,
-    unclear: Collection[Head] = (),
-) -> EffectGrid | None:
-    if len(values) < 2:
-        return None
-    layers = sorted({layer for layer, _ in {**values, **report.gradients}})
-    heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
-    columns = sorted({column for _, column in [*values, *heads]})
-    cells = np.full((len(layers), len(columns)), np.nan)
-    for (layer, column), value in values.items():
-        cells[layers.index(layer), columns.index(column)] = value
-    return EffectGrid(
-        cells,
-        [f"L{layer + report.index_base}" for layer in layers],
-        [report.column(column) for column in columns],
-        NumberScale(float(np.nanmax(np.abs(cells))), scale.signed, scale.percent),
-        unit,
-        frozenset((layers.index(layer), columns.index(column)) for layer, column in unclear),
-    )
-
-
-def head_grid(grid: EffectGrid, report: AblationReport, scaled: bool = True) -> doc.HeadGrid:
-    """A cell a head, faint where the interval includes zero.
-
-    scaled: with a colour bar; a first screen has the numbers alone.
-    """
-    scale = grid.scale
-    steps = diverging_steps(grid.values, scale.limit)
-    least = 4 if scale.power or scale.limit >= 0.1 else 5  # two digits of the largest
-    room = next((room for room in range(least, 7) if scale.fitted(scale.limit, room)), 6)
-    cells = {}
-    for (row, column), value in np.ndenumerate(grid.values):
-        if not math.isnan(value):
-            grey = (row, column) in grid.unclear
-            root = math.copysign(math.sqrt(abs(value) / (scale.limit or 1.0)), value)
-            tint = None if grey else doc.Tint(int(steps[row, column]), DIVERGING)
-            text = scale.fitted(value, room) or ""
-            tip = f"{grid.rows[row]}{grid.columns[column]}: {value:.6g}"
-            tip += ", 95 % interval includes 0" * grey
-            cells[row, column] = doc.Cell(0.0 if grey else root, tint, text, tip=tip)
-    if scaled:
-        title, grey_words = map_title(report), "grey: 95 % interval includes 0"
-    else:
-        label, unit = report.ranked_by.label, report.ranked_by.unit.removesuffix("/token")
-        title = f"{label}, {unit}{scale.times}" if unit else f"{label}{scale.times}"
-        grey_words = "grey: CI includes 0"
-    words: doc.Words = [(title, True), *[(grey_words, False)] * bool(grid.unclear)]
-    colours = _scale(scale, grid.unit) if scaled else None
-    return doc.HeadGrid(grid.rows, grid.columns, cells, words, scale=colours)
+    return values, unclear
 
 
 def _scale(scale: NumberScale, unit: str) -> doc.Scale:
@@ -299,30 +258,6 @@ def together(report: AblationReport) -> list[doc.Part]:
     return parts
 
 
-def _every_ablation(report: AblationReport) -> doc.Table:
-    """Every ablation and every metric that there is."""
-    names = [name for name in METRICS if any(name in e.values for e in report.effects)]
-    bounded = any(report.metric in effect.intervals for effect in report.effects)
-    columns = [doc.Column("ablated", right=False)]
-    for name in names:
-        metric = METRICS[name]
-        columns.append(
-            doc.Column(f"{metric.label} in {metric.unit}" if metric.unit else metric.label)
-        )
-        columns += [doc.Column("95 % interval")] if bounded and name == report.metric else []
-    rows = []
-    for effect in report.effects:
-        cells = [report.name(effect.variant)]
-        for name in names:
-            cells.append(f"{effect.shown(name):.6g}" if name in effect.values else "–")
-            if bounded and name == report.metric:
-                factor = METRICS[name].factor
-                ends = [f"{end * factor:.6g}" for end in effect.intervals.get(name, ())]
-                cells.append(f"[{', '.join(ends)}]" if ends else "–")
-        rows.append(doc.Row(cells))
-    return doc.Table(columns, rows, [("Every ablation", True)])
-
-
 # Maps and texts ------------------------------------------------------------------------------
 
 
@@ -380,7 +315,8 @@ def token_maps(report: AblationReport) -> list[doc.Map]:
         delta = np.asarray(effect.token_losses[0], dtype=float)
         deltas.append(np.where(np.isfinite(delta), delta, np.nan))
     limit = max((float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas), default=0.0)
+    names = [report.name(effect.variant) for effect in chosen]
     return [
-        doc.Map(report.name(effect.variant), delta[None], _STRIP, tokens, limit=limit)
-        for effect, delta in zip(chosen, deltas, strict=True)
+        doc.Map(f"{name} by token", delta[None], _STRIP, tokens, [(name, True)], limit=limit)
+        for name, delta in zip(names, deltas, strict=True)
     ]

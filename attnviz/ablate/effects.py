@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.ablate.records import Effect
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
+from attnviz.measures.intervals import student_t
 
 LEAST_TEXTS = 5
 """Below it there is no interval: four numbers tell too little of how they are spread."""
@@ -51,7 +51,7 @@ def mean_interval(
         apart = values - mean
         error = apart.std(axis=0, ddof=1) / np.sqrt(texts)
         drawn = np.sort(_studentised(apart, error, seed), axis=0)
-        at, far = round(_TAIL * _DRAWS), _student_t(texts - 1)
+        at, far = round(_TAIL * _DRAWS), student_t(texts - 1)
         below, above = (
             np.where(np.isfinite(end), end, far) * error for end in (drawn[-at], -drawn[at - 1])
         )
@@ -77,23 +77,6 @@ def _studentised(
         endless = np.where(np.abs(means) <= _CONSTANT * error, 0, np.copysign(np.inf, means))
         found[start : start + _CHUNK] = np.where(constant, endless, means / spread)
     return found
-
-
-def _student_t(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t, within .001 from 4 degrees of freedom on.
-
-    Abramowitz & Stegun 1964, 26.7.5.
-    """
-    z = NormalDist().inv_cdf(1 - _TAIL)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    quantile: float = sum(term / freedom**power for power, term in enumerate(terms))
-    return quantile
 
 
 def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 from attnviz.ablate.document import (
-    EffectGrid,
     attention_maps,
-    effect_grid,
     head_grid,
     ranking_tables,
     together,
@@ -21,15 +19,17 @@ _GAP = 3
 _CELL = 6
 """Columns of a cell of the map: a number such as ``+.44``, a mark and a blank."""
 
-_LEAST_ROWS, _TABLE_LINES = 3, 5
-"""Rows that the ranking keeps; the lines that it takes with them."""
+_ROWS, _LEAST_ROWS, _TABLE_LINES = 5, 3, 5
+"""Rows that the ranking has beside other things, those that it keeps, the lines of these."""
 
 _MOST_HARM = 2
 
-_TABLE = 64
+_TABLE = 66
 """Columns of the ranking beside maps."""
 
-_TEXT_LINES = 3
+_LONG_NAME = 10
+_TEXT_LINES = 4
+"""Of a further text, with its title."""
 
 
 def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
@@ -37,25 +37,26 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
     tables = _tables(report)
     if report.by_token:
         return [_by_token(report, columns, lines), doc.Group(tables, yields=1)]
-    grid, texts = effect_grid(report), token_maps(report)
+    grid, texts = head_grid(report, scaled=False), token_maps(report)
     half = (columns - _GAP) // 2
     tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
     top: list[doc.Group] = []
     if grid is not None and tall + 1 + _TABLE_LINES <= lines:
-        drawn = head_grid(grid, report, scaled=False)
-        top.append(doc.Group([drawn]))
+        top.append(doc.Group([grid]))
         if texts and _grid_lines(grid, half) == tall - 1:
-            beside: list[doc.Part] = [drawn, _text(report, texts[:1], tall - 1)]
+            beside: list[doc.Part] = [grid, _text(report, texts[:1], tall - 1)]
             top, texts = [doc.Group(beside, beside=doc.Beside(half, _GAP))], texts[1:]
         lines -= tall + 1
-    side = _maps(report, columns - _TABLE - _GAP, lines)
+    if half >= _TABLE + _GAP:
+        side = _maps(report, half, lines) or _few_texts(report, texts, lines)
+        beside_them = doc.Beside(half, _GAP)
+    else:
+        side = _maps(report, columns - _TABLE - _GAP, lines, rows=1)
+        beside_them = doc.Beside(_TABLE, _GAP, yields=True)
     if side:
-        both = [doc.Group(tables), *side]
-        return [*top, doc.Group(both, beside=doc.Beside(_TABLE, _GAP, yields=True))]
-    rows = sum(min(len(table.rows), 4) + 2 for table in tables if isinstance(table, doc.Table))
-    below = _maps(report, columns, lines - rows - 1)
-    if not below and texts:
-        below = [_text(report, texts[: max(lines // 12, 1)], _TEXT_LINES)]
+        return [*top, doc.Group([doc.Group(tables), *side], beside=beside_them)]
+    rows = sum(min(len(table.rows), _ROWS) + 3 for table in tables if isinstance(table, doc.Table))
+    below = _maps(report, columns, lines - rows) or _few_texts(report, texts, lines - rows)
     return [*top, doc.Group(tables), doc.Group(below, yields=1)]
 
 
@@ -72,7 +73,7 @@ def _tables(report: AblationReport) -> list[doc.Part]:
     return found
 
 
-def _grid_lines(grid: EffectGrid, columns: int) -> int:
+def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
     """Lines of the map without its title."""
     per_row = max((columns - 4) // _CELL, 1)
     parts = math.ceil(len(grid.columns) / per_row)
@@ -81,9 +82,18 @@ def _grid_lines(grid: EffectGrid, columns: int) -> int:
 
 def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
     """A few lines of the text, where it changes most."""
-    first = ", first text" * (len(report.texts) > 1)
-    named = [text._replace(words=[(f"Δ loss without {text.name}{first}", True)]) for text in texts]
+    named = []
+    for text in texts:
+        name = text.words[0][0]
+        first = ", first text" * (len(report.texts) > 1 and len(name) < _LONG_NAME)
+        named.append(text._replace(words=[(f"Δ loss without {name}{first}", True)]))
     return doc.Maps(named, texts=True, lines=lines, scale=None)
+
+
+def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list[doc.Part]:
+    """As many further texts as have room."""
+    count = min(lines // _TEXT_LINES, len(texts))
+    return [_text(report, texts[:count], max(lines // count - 1, 1))] if count else []
 
 
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
@@ -97,13 +107,14 @@ def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
     return doc.Group([part._replace(lines=0 if whole + 3 <= room else max(room, 1))])
 
 
-def _maps(report: AblationReport, columns: int, lines: int) -> list[doc.Part]:
-    """As many attention maps as fit in full."""
+def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> list[doc.Part]:
+    """As many attention maps as fit in full, in ``rows`` or any number of them."""
     for part in attention_maps(report):
         if isinstance(part, doc.Maps):
             tokens = len(part.maps[0].keys)
-            wide, tall = 2 * tokens + 12, len(part.maps[0].queries) + 4
-            count = max((columns + _GAP) // (wide + _GAP), 0) * max((lines - 2) // tall, 0)
-            if count:
-                return [part._replace(maps=part.maps[:count])]
+            wide, tall = 2 * tokens + 12, len(part.maps[0].queries) + 4  # with title and scores
+            down = max((lines - 4) // tall, 0)
+            count = max((columns + _GAP) // (wide + _GAP), 0) * (min(down, rows) if rows else down)
+            if count:  # in one row the key would be the widest
+                return [part._replace(maps=part.maps[:count], scale=None if rows else part.scale)]
     return []

@@ -225,7 +225,7 @@ class Measured:
         A small scan of its own: kept of every head, they would fill the memory.
         """
         order, job = report.ranking(most), self.job
-        shown = [effect.variant for effect in (*order.matter, *order.harm)]
+        shown = [effect.variant for effect in (*report.joint[:1], *order.matter, *order.harm)]
         if report.by_token or "loss" not in report.baseline or not shown or not self.complete:
             return report
         wanted = [job.variants.index(variant) for variant in shown]

@@ -52,13 +52,12 @@ def finding(report: AblationReport) -> str:
 def _finding(report: AblationReport) -> str:
     if report.model.weights == "random":
         return "Random weights: differences are noise, not a ranking."
-    if report.method == "gradient":
-        names = _listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
-        return f"The gradient ranks {names} first: an estimate, no head was ablated."
-    if not report.effects:
-        return "Nothing was measured."
     if report.ranks:
         return _ranking_words(report)
+    if not report.effects:
+        names = _listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
+        lead = "1 text: an anecdote. " * (len(report.texts) == 1)
+        return f"{lead}Largest gradients: {names}; an estimate, nothing was ablated."
     order = report.ranking(1).matter or tuple(report.effects[:1])
     best = f"{report.name(order[0].variant)}: {_value(report, order[0])}"
     if len(report.texts) == 1:
@@ -85,17 +84,24 @@ def _ranking_words(report: AblationReport) -> str:
     units = f"{tried} {_UNITS[report.unit]}s"
     if least > 0.05:
         return f"{len(report.texts)} texts are too few to tell {units} apart from chance."
+    by_loss = report.metric == "loss_delta"
+    unit = _UNITS[report.unit]
     clear = [effect for effect in order.matter if effect.significant(report.metric)]
-    what = "the loss rises" if report.metric == "loss_delta" else "the answer's lead falls"
-    matter = f"No {_UNITS[report.unit]} clearly matters"
-    if clear:
-        names = _listed([report.name(effect.variant) for effect in clear[:_NAMED]], "or")
-        matter = f"Without {names} {what} most"
-    if not order.harm:
-        return f"{matter}; no {_UNITS[report.unit]} is clearly harmful."
-    names = _listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
-    less = "the loss falls" if report.metric == "loss_delta" else "the lead grows"
-    return f"{matter}; {less} without {names} (significant among {units})."
+    first = clear[:_NAMED]
+    if not first and not order.harm:
+        return f"No significant effect among {units}."
+    matter = f"No {unit} clearly matters"
+    if first:
+        names = _listed([report.name(effect.variant) for effect in first], "or")
+        rises = "the loss rises" if by_loss else "the answer's lead falls"
+        how = "most" if order.matter[: len(first)] == tuple(first) else "clearly"
+        matter = f"Without {names} {rises} {how}"
+    if order.harm:
+        names = _listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
+        less = "the loss falls" if by_loss else "the lead grows"
+        return f"{matter}; {less} without {names} (significant among {units})."
+    none = f"no {unit}" if _every(report) else f"none of the {tried} measured"
+    return f"{matter}; {none} is clearly harmful."
 
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
@@ -176,12 +182,18 @@ def _loss_name(report: AblationReport) -> str:
 
 
 def _amount(report: AblationReport) -> str:
-    units, count = _UNITS[report.unit], len(report.singles)
+    count = len(report.singles)
     if not count:
         return "heads ablated together"
-    known = {"head": report.model.heads, "kv-head": report.model.kv_heads, "layer": 1}[report.unit]
-    every = "all " if count > 1 and count == known * report.model.layers else ""
-    return f"{every}{counted(count, units)} measured"
+    every = "all " * (count > 1 and _every(report))
+    return f"{every}{counted(count, _UNITS[report.unit])} measured"
+
+
+def _every(report: AblationReport) -> bool:
+    """Whether all heads of the model, or all of its units, were ablated one at a time."""
+    info = report.model
+    in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
+    return len(report.singles) == in_a_layer * info.layers
 
 
 def _ablation(report: AblationReport) -> str:
@@ -193,11 +205,13 @@ def _ablation(report: AblationReport) -> str:
     return f"resample ablation{reference}, up to {counted(report.draws, 'draw')}"
 
 
-def map_title(report: AblationReport) -> str:
-    """Above the map, such as ``Loss increase when one head is ablated (Δ nats/token)``."""
+def map_title(report: AblationReport, brief: bool = False) -> str:
+    """Such as ``Loss increase when one head is ablated (Δ nats/token)``, or ``Δ loss, nats``."""
+    metric = report.ranked_by
     if report.method == "gradient":
         return "First-order importance of each head (gradient estimate)"
-    metric = report.ranked_by
+    if brief:
+        return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
     unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
     title = f"{metric.title} when one {_UNITS[report.unit]} is ablated{unit}"
     return f"{title}, where measured" if report.method == "budget" else title

@@ -16,16 +16,9 @@ from rich.segment import Segment
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.document import Map, Scale
 from attnviz.draw.drawing import Drawing, Item, Label, Tip, tinted
-from attnviz.draw.labels import (
-    at_blanks,
-    fit,
-    token_labels,
-    visible,
-    whole_characters,
-    width,
-    word_label,
-)
-from attnviz.draw.palette import DIVERGING, Tint
+from attnviz.draw.grid import scale_samples
+from attnviz.draw.labels import fit, token_labels, visible, whole_characters, width, word_label
+from attnviz.draw.palette import DIVERGING, STEPS, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
 from attnviz.draw.scale import diverging_steps, sign_glyph, strength, weight_steps
@@ -111,28 +104,17 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
 
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
-    """What colours, or glyphs in their place, mean: a sample for each tick, and ``more``."""
-    samples = _sentence(scale.words, theme, room)
-    for place, text in scale.ticks:
-        step = round(scale.first + (scale.last - scale.first) * place)
-        if theme.colour:
-            patch = Segment("  ", theme.ground(Tint(step, scale.palette)))
-            samples.append([Segment(f"{text} ", DIM), patch])
-            continue
-        root = (step - 127.5) / 127.5
-        signed = scale.palette == DIVERGING
-        value = 0.0 if abs(root) < 0.01 else math.copysign(root**2, root)
-        glyph = sign_glyph(value, 1.0, theme.ascii) if signed else theme.glyph(step)
-        samples.append(text_line(f"{glyph * 2} ", (text, DIM)))
-    said = scale.after if theme.colour else scale.after.replace("colour:", "glyphs:")
-    samples += [*_sentence(said, theme, room), *_sentence(more, theme, room)]
+    """What colours, or the glyphs in their place, mean, and ``more``."""
+
+    def glyph(root: float) -> str:
+        if scale.palette == DIVERGING:
+            return sign_glyph(math.copysign(root**2, root), 1.0, theme.ascii)
+        return theme.glyph(round(root * (STEPS - 1)))
+
+    samples = scale_samples(scale, theme, room, glyph)
+    samples += [text_line((more, DIM))] if more else []
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, room, gap=2, between=0)
-
-
-def _sentence(words: str, theme: Theme, room: int) -> list[Line]:
-    lines = at_blanks(theme.spell(words), room, "", theme.ellipsis)
-    return [text_line((line, DIM)) for line in lines if line]
 
 
 # From tokens to lines ------------------------------------------------------------------------
@@ -189,7 +171,7 @@ def _rows(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:
 def _by_word(pieces: Sequence[Piece]) -> list[list[Piece]]:
     words: list[list[Piece]] = []
     for piece in pieces:
-        if piece.gap or not words:
+        if piece.gap or not piece.label.strip() or not words:
             words.append([])
         words[-1].append(piece)
     return words
@@ -249,25 +231,35 @@ def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
     """A token and its place, such as ``Mary (27)``; a piece within its word: ``A[ld]er (20)``."""
     before, after = _rest_of_word(tokens, place)
     if before or after:
-        label = visible(f"{before}[{tokens.texts[place].strip()}]{after}", encoding)
+        piece = tokens.texts[place].removeprefix("##").strip()
+        label = visible(f"{before}[{piece}]{after}", encoding)
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
     label = fit(label, _LONGEST_NAME, ellipsis) if width(label) > _LONGEST_NAME else label
     return f"{label} ({place})"
 
 
 def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
-    """The letters before and behind a piece that stands inside of a word; empty elsewhere."""
+    """The letters before and behind a piece that stands inside of a word; empty elsewhere.
+
+    Of tokens that show no blanks those go on that say so by ``##``, as WordPiece does.
+    """
     texts = tokens.texts
-    if not texts[place].strip().isalpha():
+    blanks = any(text.startswith(" ") for text in texts)
+
+    def goes_on(at: int) -> bool:
+        text = texts[at] if blanks else texts[at].removeprefix("##")
+        return text.isalpha() and (blanks or text != texts[at])
+
+    if not texts[place].removeprefix("##").strip().isalpha():
         return "", ""
     before = after = ""
     at = place
-    while at > 0 and not texts[at].startswith(" ") and texts[at - 1].strip().isalpha():
+    while at > 0 and goes_on(at) and texts[at - 1].removeprefix("##").strip().isalpha():
         at -= 1
-        before = texts[at].strip() + before
+        before = texts[at].removeprefix("##").strip() + before
     at = place + 1
-    while at < len(texts) and texts[at].isalpha():
-        after += texts[at]
+    while at < len(texts) and goes_on(at):
+        after += texts[at].removeprefix("##")
         at += 1
     return before, after
 

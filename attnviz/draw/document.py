@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.palette import Tint as Tint  # parts are made of these: doc.Tint
-from attnviz.draw.theme import Theme
 from attnviz.draw.theme import Tone as Tone
 from attnviz.draw.theme import Words as Words
 
@@ -21,9 +19,6 @@ if TYPE_CHECKING:  # documents without maps need no NumPy
     from numpy.typing import NDArray
 
     from attnviz.records import Tokens
-
-Screen = Callable[[Theme, int], Block]
-"""Draws a part for a terminal of so many columns, where the shared layout does not do."""
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -123,8 +118,6 @@ class Table(NamedTuple):
     ranked: rows are compared: a bar stands behind each name, and columns are left out from the
         right where the room is short. Else a bar stands at the end of its row, columns are left
         out by ``keep``, and what is still too wide is broken into bands.
-    rising: without colour, which alone tells a bar of a fall from one of a rise, those of falls
-        are left out.
     lead: how many columns at the left are repeated in each band. bars: what their length is, above
         them.
     more: what is left out, in words below.
@@ -136,13 +129,11 @@ class Table(NamedTuple):
     rows: Sequence[Row]
     title: Words = ()
     ranked: bool = False
-    rising: bool = False
     lead: int = 1
     bars: str = ""
     more: str = ""
     least: int = 0
     hidden: int = 0
-    screen: Screen | None = None
 
     @property
     def left_out(self) -> str:
@@ -218,7 +209,6 @@ class HeadGrid(NamedTuple):
     aside: tuple[str, Sequence[str]] | None = None
     wide: int = 0
     hidden: int = 0
-    screen: Screen | None = None
 
 
 class Map(NamedTuple):
@@ -267,7 +257,6 @@ class Maps(NamedTuple):
     index_base: int = 0
     texts: bool = False
     scale: Scale | None = WEIGHTS
-    screen: Screen | None = None
 
 
 class Curve(NamedTuple):
@@ -330,7 +319,6 @@ class Plot(NamedTuple):
     levels: Sequence[Level] = ()
     histograms: Sequence[Histogram] = ()
     rows: int = 12
-    screen: Screen | None = None
 
 
 # The whole -----------------------------------------------------------------------------------
@@ -343,7 +331,6 @@ class Beside(NamedTuple):
 
     columns: what each needs; 0 for what its content takes in the whole room.
     gap: between two. most: of them in a row, 0 for any number.
-    stretch: they share all the room, else each takes just ``columns``.
     yields: instead the last one is as wide as its content and the first takes the rest, if that
         leaves it ``columns``, or its own full width.
     """
@@ -351,7 +338,6 @@ class Beside(NamedTuple):
     columns: int
     gap: int = 3
     most: int = 0
-    stretch: bool = True
     yields: bool = False
 
 

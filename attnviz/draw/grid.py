@@ -6,7 +6,7 @@ In colour a cell has its tint; without, a glyph of its strength. A cell without 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -25,6 +25,7 @@ from attnviz.draw.blocks import (
 )
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint
 from attnviz.draw.labels import at_blanks, fit, width
+from attnviz.draw.palette import DIVERGING, STEPS
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
@@ -212,6 +213,8 @@ def _sample(entry: Key, theme: Theme, room: int) -> list[Line]:
 
 def _strengths(scale: Scale, theme: Theme, room: int) -> list[Line]:
     """How strength is shown: samples of the scale's colours, or the glyphs."""
+    if scale.palette == DIVERGING:
+        return scale_samples(scale, theme, room, lambda root: strength_glyph(root, theme))
     title = Segment(f"{scale.words} ", DIM)
     if theme.colour:
         line = [Segment(f"{scale.ticks[0][1]} ", DIM)]
@@ -223,3 +226,25 @@ def _strengths(scale: Scale, theme: Theme, room: int) -> list[Line]:
     starts = [f"{strength_glyph(step, theme)} from {step:.2f}" for step in _STEPS]
     first, *others = [text_line((word, DIM)) for word in starts]
     return [[title, *first], *others] if room >= _WHOLE_SCALE else [[title], first, *others]
+
+
+def scale_samples(
+    scale: Scale, theme: Theme, room: int, glyph: Callable[[float], str]
+) -> list[Line]:
+    """The scale's words, a sample for each of its ticks, and what it is proportional to.
+
+    glyph: what stands for a colour, from −1 or 0 at one end to 1 at the other.
+    """
+    samples = [text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), room) if line]
+    for place, text in scale.ticks:
+        step = round(scale.first + (scale.last - scale.first) * place)
+        if theme.colour:
+            patch = Segment("  ", theme.ground(Tint(step, scale.palette)))
+            samples.append([Segment(f"{text} ", DIM), patch])
+            continue
+        share = step / (STEPS - 1)
+        root = 2 * share - 1 if scale.palette == DIVERGING else share
+        drawn = glyph(0.0 if abs(root) < 1 / STEPS else root)
+        samples.append(text_line(f"{drawn * 2} ", (text, DIM)))
+    after = theme.spell(scale.after if theme.colour else scale.after.replace("colour", "glyph"))
+    return samples + [text_line((line, DIM)) for line in at_blanks(after, room) if line]

@@ -7,12 +7,30 @@ from collections.abc import Iterable
 
 from attnviz.draw.document import First, Group, Note
 from attnviz.draw.labels import split_into_bytes
-from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, ModelInfo, Tokens
+from attnviz.records import (
+    NO_LABEL,
+    NO_PREDICTIONS,
+    AttentionRecord,
+    HeadLabel,
+    HeadScores,
+    ModelInfo,
+    Tokens,
+)
 
 
 def counted(number: int, noun: str) -> str:
     """Such as ``1 text`` or ``1,024 tokens``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+_LONGEST_NAME = 30
+
+
+def short_name(name: str) -> str:
+    """A model's name; of a long path its end."""
+    parts = name.rstrip("/").split("/")
+    ends = (name, "…/" + "/".join(parts[-2:]), "…/" + parts[-1])
+    return next((end for end in ends if len(end) <= _LONGEST_NAME), ends[-1])
 
 
 def share(value: float) -> str:
@@ -76,10 +94,16 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
     ]
 
 
+def named(info: ModelInfo) -> list[tuple[str, bool]]:
+    """How a first screen begins: the model, and that it is untrained where it is."""
+    return [(info.name, True), *[("random weights", False)] * (info.weights == "random")]
+
+
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
-    """What a reader must know of a run, with advice where tokens are parts of characters."""
+    """What a reader of attention must know, with advice where tokens are parts of characters."""
     advice = split_into_bytes(tokens)
-    return Group([Note(note) for note in (*notes, *[advice] * bool(advice))])
+    kept = [note for note in notes if not note.endswith(NO_PREDICTIONS)]
+    return Group([Note(note) for note in (*kept, *[advice] * bool(advice))])
 
 
 def advised(first: First, tokens: Tokens) -> First:

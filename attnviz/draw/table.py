@@ -212,8 +212,6 @@ def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segmen
 def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
     """A bar of a value's size, half a column fine."""
     value, limit = row.bar or (0.0, 0.0)
-    if table.rising and not theme.colour:
-        value = max(value, 0.0)
     halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
     # Thin lines: full blocks of neighbouring rows would grow together.
     text = "#" * ((halves + 1) // 2) if theme.ascii else "━" * (halves // 2) + "╸" * (halves % 2)

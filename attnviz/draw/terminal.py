@@ -154,13 +154,13 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
         return stack([block for block in blocks if block.lines], gap=int(group.spaced))
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, room)
-    columns, gap, most, stretch, _ = group.beside
+    columns, gap, most, _ = group.beside
     if not columns:
         drawn = [_member(part, theme, room).lines for part in group.parts]
         return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)
     across = max((room + gap) // (columns + gap), 1)
     across = min(across, most) if most else across
-    width = (room + gap) // across - gap if stretch else min(columns, room)
+    width = (room + gap) // across - gap
     blocks = [_member(part, theme, width) for part in group.parts]
     return flow([block for block in blocks if block.lines], room, gap)
 
@@ -203,9 +203,6 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
             return paragraph(theme.spell(text), min(longest or room, room), theme, DIM)
         case doc.Say(text, longest):
             return paragraph(theme.spell(text), min(longest or room, room), theme)
-    if part.screen is not None:
-        return part.screen(theme, room)
-    match part:
         case doc.Table():
             return table_block(part, theme, room)
         case doc.HeadGrid():

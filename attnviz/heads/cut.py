@@ -229,7 +229,7 @@ def _edges(record: AttentionRecord, query: Word, key: Word) -> tuple[tuple[int, 
     if not edges:
         raise UsageError(
             f"--cut: {names[0]} comes before {names[1]} and attention is causal: a query sees no "
-            "later key; write the later word first"
+            "later key; write the later word first, or WORD:2 for a word's second place"
         )
     return tuple(edges)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.provenance import advised, counted, model_words, named, notes_group
 from attnviz.heads.cut import CutReport, Likely, Prediction
 from attnviz.measures.words import Word
 from attnviz.records import Tokens
@@ -23,7 +23,7 @@ _HALF = 76
 _TEXT_LINES = 6
 
 _SMALL = 0.0005
-"""A probability below which its size is not written."""
+"""A probability below which its power of ten is written."""
 
 _NOTHING = 0.00005
 """Nats per token below which a change of the loss is not written."""
@@ -69,21 +69,22 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
         f"Attention of {info.name} without {_edge(found)}",
         [
             doc.Group(about),
-            doc.Group([*(doc.Note(note) for note in info.notes), how, _facts(found)]),
+            notes_group(info.notes, found.queries),
+            doc.Group([how, _facts(found)]),
             beside,
             doc.Group([_alone(found)]),
             doc.Group([_text(found)]),
         ],
         [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
         [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
-        heading=[(info.name, True), (f"attention knockout in {_where(found)}", False)],
+        heading=[*named(info), (f"attention knockout in {_where(found)}", False)],
         quoted=found.text,
         finding=_finding(found),
-        first=lambda columns, lines: _first(found, columns, lines),
+        first=advised(lambda columns, lines: _first(found, columns), found.queries),
     )
 
 
-def _first(found: CutReport, columns: int, lines: int) -> Sequence[doc.Group]:
+def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
     """The predictions, the heads one by one, and the text; in a wide terminal beside each other."""
     wide = columns >= 2 * _HALF + _GAP
     half = (columns - _GAP) // 2 if wide else columns
@@ -150,7 +151,7 @@ def _name(one: Likely) -> str:
 def _share(value: float) -> str:
     """A probability in a few characters, such as ``.07``."""
     if value >= 0.995 or value < _SMALL:
-        return "1.0" if value >= 0.995 else "<.001"
+        return "1.0" if value >= 0.995 else f"{value:.0e}"
     return f"{value:.{2 if value >= 0.01 else 3}f}"[1:]
 
 

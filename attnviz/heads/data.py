@@ -21,7 +21,7 @@ from attnviz.heads.links import word_links
 from attnviz.heads.pair import SEED, PairLinks
 from attnviz.heads.report import HeadsComparison, View
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.words import Word
+from attnviz.measures.words import WordPlaces
 from attnviz.records import HeadScores, HeadsReport
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ def _asked(found: HeadsComparison, view: View) -> dict[str, Any]:
     return {name: facts if several else facts[0] for name, facts in asked.items()}
 
 
-def _word_facts(
-    report: HeadsReport, word: tuple[Word | None, Word | None], sink: bool
-) -> dict[str, Any]:
+def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, Any]:
     """Each head's strongest link from the word and to it, largest weight first."""
     spans = {
         name: None if place is None else list(place.span)
@@ -220,8 +218,9 @@ def write_heads_json(
 def heads_rows(found: HeadsComparison, view: View | None = None) -> Iterator[tuple[object, ...]]:
     """The header, then a row for each head, query and key, of several runs for each run.
 
-    Cells that a causal query cannot see are left out, and those that are no numbers. Where two
-    words were asked for, a row for each head and direction in their place.
+    Cells that a causal query cannot see are left out, and without the sink its cells. Where a word
+    was asked for, only its rows and columns stand; where two words were, a row for each head and
+    direction in their place.
     """
     several = len(found.reports) > 1
     if view is not None and view.pairs:
@@ -237,19 +236,32 @@ def heads_rows(found: HeadsComparison, view: View | None = None) -> Iterator[tup
         record = report.record
         names = ("variant", *_VARIED, "layer", "head") if several else ("layer", "head")
         start = [entry[name] for name in names]
+        chosen = _cells(
+            report, view.words[entry.get("variant", 0)] if view and view.words else None
+        )
         rows = shortest(report.weights(scores.layer, scores.head)).tolist()
         for query, row in enumerate(rows):
             asking = record.queries.texts[query]
             for key, weight in enumerate(row[: query + 1] if record.causal else row):
-                if report.sink or weight == weight:
+                if chosen[query, key] and (report.sink or weight == weight):
                     yield (*start, query, asking, key, record.keys.texts[key], weight)
+
+
+def _cells(report: HeadsReport, word: WordPlaces | None) -> NDArray[np.bool_]:
+    """(query, key) which weights are listed: all, or those from a word and to it."""
+    chosen = np.full((len(report.record.queries), len(report.record.keys)), word is None)
+    for axis, place in enumerate(word or ()):
+        if place is not None:
+            np.moveaxis(chosen, axis, 0)[list(place.span)] = True
+    return chosen
 
 
 def write_heads_csv(
     found: HeadsComparison, stream: SupportsWrite[str], view: View | None = None
 ) -> None:
     """Write ``heads_rows``; of a single run with every token quoted, and in half the time."""
-    if len(found.reports) > 1 or not found.first.sink or (view is not None and view.pairs):
+    asked = view is not None and (view.pairs or view.words)
+    if len(found.reports) > 1 or not found.first.sink or asked:
         CsvTable(stream).writerows(heads_rows(found, view))
         return
     report, record = found.first, found.first.record

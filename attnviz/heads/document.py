@@ -71,8 +71,13 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
 def _hints(found: HeadsComparison, view: View) -> doc.Words:
     """What to try next."""
     report = found.first
-    name = report.name(*distinctive(report)[-1 if report.selected else 0])
-    words = [f"--head {name} compares one head" if len(found.reports) > 1 else f"--head {name}"]
+    place = distinctive(report)[0]
+    if view.pairs:
+        place = view.pairs[0].links[0][:2]
+    elif view.words:
+        links = [link for way in word_links(report, view.words[0], view.sink) for link in way]
+        place = links[0][:2] if links else place
+    words = [] if report.selected else [f"--head {report.name(*place)}"]
     if not (view.words or view.pairs):
         words += ["--token WORD", "--pair WORD WORD"]
     words += [] if view.values else ["--values"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from attnviz.draw.document import Words
 from attnviz.draw.labels import token_labels
-from attnviz.draw.provenance import shape_words, share, size_words
+from attnviz.draw.provenance import shape_words, share, short_name, size_words
 from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
@@ -21,7 +21,6 @@ _LONGEST = 158
 """Letters of two lines of 80 columns."""
 
 _FEW_TOKENS = 8
-_LONGEST_NAME = 30
 _NAMED = 4
 _EVEN = 0.6
 _SOURCES = {"card": "The model card", "patterns": "attnviz patterns", "text": "This text"}
@@ -89,17 +88,10 @@ def counts(report: HeadsReport) -> list[Count]:
 def heading(found: HeadsComparison, names: Sequence[str]) -> Words:
     """Which model, which of its attention and how much text, in one line."""
     info = found.first.record.model
-    words: list[tuple[str, bool]] = [(_short(info.name), True)]
+    words: list[tuple[str, bool]] = [(short_name(info.name), True)]
     words += [] if info.is_array else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
     return [*words, *((word, False) for word in (*names, *sizes))]
-
-
-def _short(name: str) -> str:
-    """A model's name; of a long path its end."""
-    parts = name.rstrip("/").split("/")
-    ends = (name, "…/" + "/".join(parts[-2:]), "…/" + parts[-1])
-    return next((end for end in ends if len(end) <= _LONGEST_NAME), ends[-1])
 
 
 def finding(found: HeadsComparison, view: View) -> str:
@@ -136,9 +128,9 @@ def _of_labels(report: HeadsReport) -> str:
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
     said = ""
     if report.sinks:
-        many = f"{resting} of {total} heads rest" if resting != 1 else f"1 of {total} heads rests"
-        said = f"{many if resting else f'None of {total} heads rests'} on {sink_name(report)} "
-        said += "(attention sink). "
+        many = f"{resting or 'None'} of {total} heads rest on"
+        many = f"Only 1 of {total} heads attends mostly to" if resting == 1 else many
+        said = f"{many} {sink_name(report)} (attention sink). "
     named = [each for each in counts(report) if each.what.finding]
     if not named:
         return said + _no_label(report)
@@ -166,10 +158,10 @@ def _no_label(report: HeadsReport) -> str:
     return "No labels: one text is too little evidence; attnviz patterns measures on thousands."
 
 
-def _link(report: HeadsReport, link: Link) -> str:
+def _link(report: HeadsReport, link: Link, name: bool = True) -> str:
     queries, keys = link_names(report.record, LONGEST)
-    name = report.name(link.layer, link.head)
-    return f"{queries[link.query]} → {keys[link.key]} {name} {share(link.weight)}"
+    head = f" {report.name(link.layer, link.head)}" * name
+    return f"{queries[link.query]} → {keys[link.key]}{head} {share(link.weight)}"
 
 
 def _of_links(report: HeadsReport, links: Sequence[Link]) -> str:
@@ -188,12 +180,12 @@ def _of_word(report: HeadsReport, view: View) -> str:
 
 
 def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
-    best = pair.links[0]
+    best, tried = pair.links[0], len(pair.links)
     beyond = sum(not each.reached for each in pair.links)
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
-        f"in shuffled texts {share(best.chance)} on average. {beyond} of {len(pair.links)} are "
-        f"reached by none of {pair.draws} ({len(pair.links) / (pair.draws + 1):.0f} by chance)."
+        f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). None reaches "
+        f"{beyond} of {tried} links ({tried / (pair.draws + 1):.1f} expected by chance)."
     )
 
 
@@ -205,7 +197,7 @@ def _of_heads(report: HeadsReport, view: View) -> str:
         said += f", sink weight {share(report.sinks[place])}"
     links = head_links(report, *place, len(first.scores), view.sink)
     links = [each for each in links if each.query != each.key or report.record.kind == "cross"]
-    said += f"; strongest link {_link(report, links[0])}." if links else "."
+    said += f"; strongest link {_link(report, links[0], name=False)}." if links else "."
     others = len(report.heads) - 1
     return said + (f" {others} more." if others else "")
 

@@ -66,7 +66,7 @@ def first_groups(found: HeadsComparison, view: View, columns: int, lines: int) -
         tables = [pairs_table(each, view.top, view.sink) for each in found.reports]
         return [doc.Group([table]) for table in tables]
     if len(found.reports) > 1:
-        return _runs(found, lines)
+        return _runs(found, view, lines)
     return _overview(report, view, columns, lines)
 
 
@@ -354,7 +354,7 @@ def _word(report: HeadsReport, view: View, columns: int, lines: int) -> Groups:
     return groups
 
 
-def _runs(found: HeadsComparison, lines: int) -> Groups:
+def _runs(found: HeadsComparison, view: View, lines: int) -> Groups:
     """The heads that differ most, their maps side by side."""
     moved = [each for each in found.moved if each is not None]
 
@@ -369,12 +369,15 @@ def _runs(found: HeadsComparison, lines: int) -> Groups:
         maps = []
         for index in found.kept_by(*place):
             (shown,) = _maps(found.reports[index], [place], View()).maps
-            maps.append(shown._replace(words=[*shown.words, *_run_words(found, index)]))
-        groups.append(doc.Group([doc.Maps(maps, scale=None)], yields=number))
+            maps.append(shown._replace(words=[*shown.words, *_run_words(found, index, place)]))
+        drawn = doc.Maps(maps, values=view.values, scale=None)
+        groups.append(doc.Group([drawn], yields=number))
     return groups
 
 
-def _run_words(found: HeadsComparison, index: int) -> doc.Words:
-    """In what a run differs from the others."""
+def _run_words(found: HeadsComparison, index: int, place: tuple[int, int]) -> doc.Words:
+    """In what a run differs from the others, and what a head moved against the first."""
     names = variant_names([report.record for report in found.reports])[1]
-    return [(word, False) for word in names[index]]
+    moved = found.moved[index]
+    words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
+    return [(word, False) for word in words]

@@ -68,6 +68,10 @@ class PairLinks(NamedTuple):
     draws: int
     moved: int
 
+    def reached(self, link: PairLink) -> str:
+        """In how many shuffled texts a link is as strong."""
+        return f"{round(link.reached * self.draws)} of {self.draws}"
+
 
 def pair_links(
     model: Model,
@@ -236,7 +240,7 @@ def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: i
                 pair.names[link.direction],
                 share(link.weight),
                 share(link.chance),
-                f"{round(link.reached * pair.draws)} of {pair.draws}",
+                pair.reached(link),
             ],
             tone="plain" if link.weight > link.chance else "faint",
         )

@@ -40,7 +40,7 @@ class SelfAttention(Options):
     """Which self-attention of an encoder–decoder."""
 
     kind: Literal["self", "encoder", "decoder"] | None = option(
-        "KIND", "Of an encoder–decoder: encoder (default) or decoder."
+        "KIND", "Follow the encoder (default) or the decoder of an encoder–decoder."
     )
     target: str | None = option(
         "TEXT",
@@ -56,7 +56,7 @@ class View(Options, panel="View"):
     values: bool = flag("Write the shares in the cells.")
     sink: bool = option(
         "",
-        "Keep the first token and special tokens, which take most of it (no).",
+        "Keep the attention sink (first token, special tokens), raw; or leave it out and rescale.",
         False,
         name="--sink/--no-sink",
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
-from attnviz.draw.provenance import advised, counted, model_words, notes_group, share
+from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
 from attnviz.heads.rollout import Rollout
 from attnviz.measures.sinks import without_sink
 from attnviz.records import Tokens
@@ -27,6 +27,9 @@ _BESIDE = 3
 
 _LABEL, _TEXT = 14, 30
 """Columns of a label at the end of a map's row, and the fewest in which a text reads well."""
+
+_TALL = 30
+"""Lines from which the largest shares are listed below each text."""
 
 _CHROME = 3
 """Lines of a map's title and of what its colours mean."""
@@ -101,7 +104,7 @@ def rollout_document(
         [doc.Facts([(hint, False) for hint in hints[shown.sink :]], tone="faint")]
         if shown.hints
         else (),
-        heading=[(info.name, True), (layers, False), ("attention rollout", False)],
+        heading=[*named(info), (layers, False), ("attention rollout", False)],
         quoted=text if target is None else target,
         finding=_finding(found, shown.sink),
         first=advised(partial(_first, found, kept, shown), found.tokens),
@@ -191,8 +194,8 @@ def _texts(found: Rollout, kept: _Kept, lines: int = 0) -> doc.Maps:
     name = _label(found, place)
     asking = Tokens((tokens.ids[place],), (tokens.texts[place],), (tokens.special[place],))
     rows = {
-        f"rollout: where “{name}” comes from": kept.rollout[place],
-        f"last layer: what “{name}” attends to": kept.layer[place],
+        f"rollout: where “{name}” comes from, relative to the largest": kept.rollout[place],
+        f"last layer: what “{name}” attends to, relative to the largest": kept.layer[place],
     }
     maps = [
         doc.Map(title, row[None], asking, tokens, full=float(np.nanmax(row, initial=0.0)) or 1.0)
@@ -207,11 +210,15 @@ def _first(
     """The text coloured, and beside it the map where it can be read, or both maps."""
     count = len(kept.places)
     wide = 2 * count + _LABEL
-    if count > _LONG or count + _CHROME > lines or wide + _BESIDE + _TEXT > columns:
+    drawn = [doc.Maps([one], values=shown.values, scale=None) for one in _maps(found, kept)]
+    key = doc.Group([doc.Maps(())], yields=2)
+    if count > _LONG or count + _CHROME > lines or wide > columns:
         each = (lines - 2) // 2 - 1
         return [doc.Group([_texts(found, kept, max(each, 1))])]
+    if wide + _BESIDE + _TEXT > columns:
+        return [doc.Group([_texts(found, kept)]), doc.Group(drawn[:1], yields=1), key]
     both = columns >= 2 * (wide + _BESIDE) + _TEXT
-    maps = [doc.Maps([one], values=shown.values, scale=None) for one in _maps(found, kept)]
-    parts = [*maps[: 1 + both], _texts(found, kept)]
+    limit = (lines - 2 * _CHROME) // 2 if lines < _TALL else 0
+    parts = [*drawn[: 1 + both], _texts(found, kept, limit)]
     across = (columns + _BESIDE) // len(parts) - _BESIDE
-    return [doc.Group(parts, beside=doc.Beside(across, _BESIDE))]
+    return [doc.Group(parts, beside=doc.Beside(across, _BESIDE)), key]

@@ -129,8 +129,9 @@ def _of_copies(text: TextFacts, weights: Weights, behind: int) -> Evidence:
     chosen = np.flatnonzero(known)
     chosen = _some(chosen[np.argsort(last[chosen])])
     before, aims = earlier[chosen], members[:, chosen]
-    seen = np.where(before, weights[:, last[chosen]], 0).astype(np.float64)  # (head, event, key)
-    mass, sees = seen @ aims, before @ aims > 0  # (head, event, event)
+    # One head at a time, (event, key): all of them would be held beside the layer.
+    mass = np.stack([np.where(before, head[last[chosen]], 0.0) @ aims for head in weights])
+    sees = before @ aims > 0  # (event, event), mass (head, event, event)
     hits = np.einsum("hee->he", mass)
     others = np.maximum(sees.sum(0) - 1, 1)
     control = (np.where(sees, mass, 0).sum(1) - hits) / others
@@ -153,13 +154,18 @@ def _held(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evide
     if not events:
         nothing = np.zeros(heads)
         return Evidence(0, nothing, nothing, nothing)
-    shown = np.where(sees, choices, 0).astype(np.float64)
-    number = sees.sum(-1)
-    mean, square, cube = ((shown**power).sum(-1) / number for power in (1, 2, 3))
+    powers = [_powers(np.where(sees, head, 0.0)) for head in choices]  # (power, event) of each head
+    mean, square, cube = np.stack(powers, axis=1) / sees.sum(-1)
     variance = np.maximum(square - mean**2, 0).sum(-1)
     third = (cube - 3 * mean * square + 2 * mean**3).sum(-1)
     above = hits.sum(-1) - mean.sum(-1)
     return Evidence(events, control.mean(-1), hits.mean(-1), _deviate(above, variance, third))
+
+
+def _powers(values: Floats) -> Floats:
+    """The sums over the last axis of the values, their squares and their cubes."""
+    squares = values**2
+    return np.stack([values.sum(-1), squares.sum(-1), (squares * values).sum(-1)])
 
 
 def _deviate(above: Floats, variance: Floats, third: Floats) -> Floats:

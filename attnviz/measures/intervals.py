@@ -5,24 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+_TAIL = 0.025
 _Z = 1.959963985
 """The 97.5 % quantile of the normal distribution."""
 
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""97.5 % quantiles of Student's t for 1 to 10 degrees of freedom."""
+_FEW = (12.706, 4.303, 3.182)
+"""Those of Student's t for 1 to 3 degrees of freedom."""
 
 
 def student_t(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t, within .001 (Abramowitz & Stegun 1964, 26.7.5)."""
-    if freedom <= len(_T):
-        return _T[freedom - 1]
+    """The 97.5 % quantile of Student's t, within .001: Abramowitz & Stegun 1964, 26.7.5."""
+    from statistics import NormalDist  # brings fractions and decimals
+
+    if freedom <= len(_FEW):
+        return _FEW[freedom - 1]
+    z = NormalDist().inv_cdf(1 - _TAIL)
     terms = (
-        _Z,
-        (_Z**3 + _Z) / 4,
-        (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96,
-        (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return math.fsum(term / freedom**power for power, term in enumerate(terms))
+    quantile: float = sum(term / freedom**power for power, term in enumerate(terms))
+    return quantile
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -23,6 +23,7 @@ from attnviz.measures.rows import (
     uniform_weights,
     whole_scores,
 )
+from attnviz.measures.sinks import resting_weight, sink_of, sink_weights
 from attnviz.records import (
     NO_LABEL,
     AttentionRecord,
@@ -63,6 +64,7 @@ class _Text:
         even = uniform_weights(len(record.queries), len(record.keys), record.causal)
         self._uniform = _numbers(whole_scores(self._facts, even, (*OF_ONE_TEXT, *_ALSO)))
         self._events = row_counts(self._facts, even, (*OF_ONE_TEXT, *_ALSO))
+        self._sink, self._resting = sink_of(record), resting_weight(record)
         info = record.model
         self._asked = known is None and info.weights != "random"
         self._trials = info.layers * info.heads * NAMES
@@ -71,25 +73,26 @@ class _Text:
         """The scores of a layer's heads, with what names them."""
         values = whole_scores(self._facts, layer.weights, (*OF_ONE_TEXT, *_ALSO))
         found = evidence(self._facts, layer.weights) if self._asked else {}
+        sinks = sink_weights(layer.weights, *self._sink)
         for place, head in enumerate(layer.heads):
             scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, place)}
             label = self._label(layer.layer, head, place, scores, found)
+            if label is None:
+                label = self._described(scores, float(sinks[place]))
             told = {name: scores[name] for name in OF_ONE_TEXT}
             yield HeadScores(layer.layer, head, told, label)
 
     def _label(
         self, layer: int, head: int, place: int, scores: Scores, found: Mapping[str, Evidence]
-    ) -> HeadLabel:
-        """What names a head; ``NO_LABEL`` where its weights are not all numbers."""
+    ) -> HeadLabel | None:
+        """What names a head, if anything; ``NO_LABEL`` where its weights are not all numbers."""
         if scores["entropy"] is None:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
         if self._known is not None and known is not None and known.name is not None:
             return self._named(known.name, scores, self._known.source, measured=known.score)
         name = self._by_evidence(place, scores, found)
-        if name is not None:
-            return self._named(name, scores, "text", found[name].events)
-        return self._described(scores)
+        return None if name is None else self._named(name, scores, "text", found[name].events)
 
     def _by_evidence(self, place: int, scores: Scores, found: Mapping[str, Evidence]) -> str | None:
         reached = {}
@@ -103,10 +106,11 @@ class _Text:
             return strongest({name: reached[name] for name in clear})
         return None
 
-    def _described(self, scores: Scores) -> HeadLabel:
-        """Of a head without a name: where it rests, or how its attention is spread."""
-        if (strength(scores[SINK], self._uniform[SINK]) or 0.0) >= THRESHOLD:
-            return self._named(SINK, scores, "none")
+    def _described(self, scores: Scores, sink: float) -> HeadLabel:
+        """Of a head without a name: the sink that has most, or how its attention is spread."""
+        if sink > self._resting:
+            most = max((SINK, "separator"), key=lambda name: scores.get(name) or 0.0)
+            return self._named(most, scores, "none")
         peak, even = scores["confidence"], self._uniform["confidence"]
         evenness = scores["normalised_entropy"] or 0.0
         if peak is None or even is None or evenness >= _EVEN:

@@ -18,7 +18,6 @@ from attnviz.params.words import (
     run_words,
     share,
     short,
-    times,
 )
 
 MARK = "*"
@@ -167,17 +166,6 @@ def _along(
             yield option, place, along
 
 
-def change_sentences(
-    options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]
-) -> list[str]:
-    """For each option what changes along it, the others held at their first value, and why."""
-    sentences = []
-    for option, place, along in _along(options, cases):
-        sentences.append(_what(option, place, along, metrics))
-        sentences += change_reasons((option,), along)
-    return sentences
-
-
 def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
     """Why the numbers change as they do, where they bear it out."""
     return [
@@ -185,21 +173,6 @@ def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
         for option, _, along in _along(options, cases)
         for reason in _why(option, [case.cost for case in along if case.cost is not None])
     ]
-
-
-def _what(option: str, place: int, along: Sequence[Case], metrics: Sequence[Metric]) -> str:
-    first, last = along[0], along[-1]
-    moved, stay = [], []
-    for metric in metrics:
-        before, after = metric.value(first), metric.value(last)
-        if not changed(metric, along):
-            stay.append(metric.title)
-            continue
-        change = f" ({factor(after, before)})" if before and after and before != after else ""
-        moved.append(f"{metric.title} {_cell(metric, first)} → {_cell(metric, last)}{change}")
-    head = f"{option} {first.values[place]} → {last.values[place]}: "
-    text = ", ".join(moved) if moved else "nothing of this changes"
-    return head + text + (f"; unchanged: {', '.join(stay)}." if moved and stay else ".")
 
 
 def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
@@ -319,10 +292,14 @@ def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
     if few.parameters.total == many.parameters.total:
         return
     text = (
-        f"{large.name} has {times(many.parameters.total, few.parameters.total)} the parameters "
+        f"{large.name} has {_times(many.parameters.total, few.parameters.total)} the parameters "
         f"of {small.name}"
     )
     before, after = few.cache.bytes_per_token, many.cache.bytes_per_token
     if before and after:
-        text += f" and keeps {times(after, before)} the cache of a token"
+        text += f" and keeps {_times(after, before)} the cache of a token"
     yield f"{text}."
+
+
+def _times(part: int, whole: int) -> str:
+    return f"{factor(part, whole).removeprefix('× ')} ×"

@@ -105,14 +105,17 @@ def _comparison(counted: Counted) -> dict[str, Any]:
     between rows. ``rows``: for each the ``values`` of the options and the object of its model, or
     ``error`` where the values do not go together. ``reading``: what changed, in words.
     """
-    from attnviz.params.compare import change_sentences, changed, telling_metrics
+    from attnviz.params.compare import change_finding, change_reasons, changed, telling_metrics
 
     metrics = telling_metrics(counted.cases)
     return {
         "compare": list(counted.options),
         "changed": [metric.key for metric in metrics if changed(metric, counted.cases)],
         "rows": [_row(counted.options, case) for case in counted.cases],
-        "reading": change_sentences(counted.options, counted.cases, metrics),
+        "reading": [
+            change_finding(counted.options, counted.cases, metrics),
+            *change_reasons(counted.options, counted.cases),
+        ],
     }
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from attnviz.draw.document import (
+    Beside,
     Column,
     Document,
     Facts,
@@ -20,10 +21,8 @@ from attnviz.draw.document import (
 from attnviz.params.cases import BuiltCount, Case, Counted
 from attnviz.params.compare import (
     MARK,
-    Metric,
     change_finding,
     change_reasons,
-    change_sentences,
     changed,
     compared_table,
     model_table,
@@ -32,21 +31,21 @@ from attnviz.params.compare import (
     telling_metrics,
 )
 from attnviz.params.counting.cost import CostReport
-from attnviz.params.first import BESIDE, LENGTHS, first_groups, length_table
 from attnviz.params.options import View
 from attnviz.params.parts import attention_only
-from attnviz.params.tables import (
+from attnviz.params.running import (
+    FEW_LENGTHS,
+    LENGTHS,
     cache_facts,
+    detail_table,
     fact,
     facts_table,
-    layer_table,
-    parameter_table,
-    running_table,
-    weight_facts,
+    length_table,
+    overview_table,
 )
+from attnviz.params.tables import brief_parameter_table, layer_table, parameter_table
 from attnviz.params.words import (
     bytes_text,
-    comparison_explanation,
     count,
     dtype_notes,
     dtype_words,
@@ -60,6 +59,9 @@ from attnviz.params.words import (
     short,
     title_words,
 )
+
+_BESIDE = Beside(58)
+"""How the tables of a first screen stand where a terminal is wide."""
 
 
 class _Told(NamedTuple):
@@ -117,17 +119,49 @@ def _single(case: Case, cost: CostReport, view: View) -> _Told:
         title_words(cost),
         [*revision, *origin_lines(cost)],
         [
+            overview_table(case, cost),
             parameter_table(cost, view.formula),
             *layers,
-            running_table(case, cost, view.formula),
+            detail_table(cost, view.formula),
             *length_table(case, cost, LENGTHS),
         ],
         list(readings(cost)),
         heading_words(cost),
         finding(cost, case.fit),
-        partial(first_groups, case, cost, view),
+        partial(_first_groups, case, cost, view),
         explanation(cost),
     )
+
+
+def _first_groups(
+    case: Case, cost: CostReport, view: View, columns: int, lines: int
+) -> list[Group]:
+    """What ``lines`` of so many columns have room for; wide terminals show tables beside."""
+    overview = overview_table(case, cost)
+    parameters = parameter_table(cost, view.formula)._replace(least=3)
+    more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
+    if columns >= 2 * _BESIDE.columns + _BESIDE.gap:
+        lengths = length_table(case, cost, LENGTHS)
+        tables = [parameters, *lengths, *more]
+        return [Group([overview]), Group(tables, beside=_BESIDE._replace(most=len(tables)))]
+    if view.formula or view.per_layer:
+        shown = [*more, parameters if view.formula else brief_parameter_table(cost)]
+        taken = sum(len(row.below) + 1 for table in shown for row in table.rows)
+        shown += [overview] * (taken + 4 * len(shown) + len(overview.rows) <= lines)
+        return [Group([table]) for table in shown]
+    lengths = length_table(case, cost, FEW_LENGTHS, across=True)
+    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1
+    if rest < _height(parameters) and not attention_only(cost):
+        parameters = brief_parameter_table(cost)
+    if rest < _height(parameters):
+        overview = overview_table(case, cost, maps=False)
+    groups = [Group([overview]), Group([parameters])]
+    return groups + [Group([table], yields=1) for table in lengths]
+
+
+def _height(table: Table) -> int:
+    """Its lines, with those of its heading and its rules."""
+    return 1 + sum(1 + row.ruled for row in table.rows)
 
 
 def _built(built: BuiltCount) -> _Told:
@@ -142,7 +176,7 @@ def _built(built: BuiltCount) -> _Told:
         rows.append(Row(("outside these", count(rest), share(rest, built.total))))
     total = (count(built.total), share(built.total, built.total))
     rows.append(Row(("total", *total), tone="strong", ruled=True))
-    memory = weight_facts(built.total, built.dtype, built.weight_bytes, built.others)
+    memory = [fact("weights", bytes_text(built.weight_bytes), dtype_words(built))]
     if built.buffers:
         memory.append(fact("buffers", count(built.buffers), "numbers, not trained"))
     kept = [] if built.cache is None else cache_facts(built.cache)
@@ -159,45 +193,35 @@ def _built(built: BuiltCount) -> _Told:
         (built.name, built.architecture, dtype_words(built)),
         f"{short(built.total)} parameters: {size} of weights. Counted by building "
         f"{built.architecture}: the arithmetic does not know this class, nor its {unknown}.",
-        lambda columns, lines: [Group([running, parts._replace(least=3)], beside=BESIDE)],
+        lambda columns, lines: [Group([running, parts._replace(least=3)], beside=_BESIDE)],
     )
 
 
 def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
     """The table of all cases, of which at least one has been counted."""
-    metrics = telling_metrics(counted.cases)
-    titles = [title_words(cost) for cost in costs]
+    options, cases = counted.options, counted.cases
+    metrics = telling_metrics(cases)
+    brief = [metric for metric in metrics if changed(metric, cases)]
+    titles = [(*title_words(cost), run_words(cost)) for cost in costs]
     shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
-    title = (titles[0][0], f"by {' and '.join(counted.options)}", *shared)
-    said = change_sentences(counted.options, counted.cases, metrics)
-    runs = {run_words(cost) for cost in costs}
-    runs = runs if len(runs) == 1 else set()
-    brief = [metric for metric in metrics if changed(metric, counted.cases)] or metrics
+    title = (titles[0][0], f"by {' and '.join(options)}", *shared)
+    notes = [f"{MARK} changes from row to row"] if brief else []
+    if not attention_only(costs[0]):
+        notes.append("attention and feed-forward: of one layer")
+    reasons = change_reasons(options, cases)
     return _Told(
         title,
-        (*origin_lines(costs[0]), _caption(counted.cases, costs, metrics)),
-        (compared_table(counted.options, counted.cases, metrics),),
-        said,
-        (*title, *runs),
-        change_finding(counted.options, counted.cases, metrics),
+        (*origin_lines(costs[0]), *notes),
+        (compared_table(options, cases, metrics),),
+        reasons,
+        title,
+        change_finding(options, cases, metrics),
         lambda columns, lines: [
-            Group([compared_table(counted.options, counted.cases, brief, True)]),
-            Group([Say(text) for text in change_reasons(counted.options, counted.cases)]),
+            Group([compared_table(options, cases, brief or metrics, True)]),
+            Group([Say(text) for text in reasons]),
         ],
-        comparison_explanation(),
+        explanation(costs[0]),
     )
-
-
-def _caption(cases: Sequence[Case], costs: Sequence[CostReport], metrics: Sequence[Metric]) -> str:
-    """What the numbers of the columns are counted for."""
-    alone = attention_only(costs[0])
-    parts = ["parameters"] if alone else ["attention and feed-forward of one layer"]
-    runs = {run_words(cost) for cost in costs}
-    if len(runs) == 1:
-        parts.append(f"cache, FLOPs with attention, attention weights for {runs.pop()}")
-    if any(changed(metric, cases) for metric in metrics):
-        parts.insert(0, f"{MARK} changes from row to row")
-    return "; ".join(parts)
 
 
 def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Told:

@@ -1,35 +1,26 @@
-"""The tables of one architecture: where its parameters are, its layers, what running it costs."""
+"""Where the parameters of one architecture are: in full, by role, by kind of layer."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from attnviz.draw.document import Column, Row, Table, Tint
-from attnviz.params.cases import Case
-from attnviz.params.counting.cache import CacheCount, CacheLine, Fit, bits, byte_count
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.parts import (
     PartLine,
     attention_only,
     layer_kind,
     main_attention,
+    main_group,
     main_stack,
     part_lines,
 )
-from attnviz.params.specs import AttentionSpec
-from attnviz.params.words import (
-    bytes_text,
-    count,
-    counted,
-    fit_words,
-    layer_span,
-    operations,
-    run_words,
-    share,
-)
+from attnviz.params.specs import ExpertsSpec, FeedForwardSpec
+from attnviz.params.words import count, layer_span, share, short
 
 _MANY = 3
+_PROJECTIONS = ("query", "key", "value", "output")
 _TOGETHER = {"embedding": "embeddings", "norm": "outer norms", "other": "other parts"}
 
 LM_HEAD = "LM head"
@@ -44,10 +35,6 @@ TINTS = {
     "other": Tint(95),
 }
 """The colour of each role's bars; all bright enough for a dark ground."""
-
-_EXACT_BESIDE = 100_000
-_STATES = {"linear": "states", "convolution": "convolutions"}
-"""What does not grow, by its kind."""
 
 
 def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
@@ -196,171 +183,66 @@ def layer_table(cost: CostReport) -> Table:
     return Table(columns, rows, [("Layers", True)])
 
 
-def running_table(case: Case, cost: CostReport, formulas: bool = False) -> Table:
-    """Memory, the cache, operations of a forward pass, the attention weights."""
-    sections = {
-        "Memory": _memory(case.fit, cost),
-        "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
-        "Forward pass (1 MAC = 2 FLOPs)": _flops(cost, formulas),
-        "Attention weights": [_maps(cost)] if cost.maps.values else [],
-    }
-    return facts_table(sections)
-
-
-def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
-    """What it is, how much, and how that comes about, under the headings that have something."""
+def brief_parameter_table(cost: CostReport) -> Table:
+    """A line for each role, under the total."""
+    parameters = cost.parameters
+    shares, total = parameters.shares, parameters.total
     columns = [
-        Column("", right=False),
-        Column("", tone="strong"),
+        Column("parameters", right=False),
+        Column(short(total)),
+        Column("", keep=6),
         Column("", right=False, tone="faint", wraps=True),
     ]
-    rows: list[Row] = []
-    for heading, facts in sections.items():
-        if facts:
-            rows += [Row([heading], tone="strong", spaced=True), *facts]
-    return Table(columns, rows)
-
-
-def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
-    """One line of such a table."""
-    return Row((label, value, note), depth=depth)
-
-
-def _size(bits: int) -> str:
-    """How much memory a number takes."""
-    return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
-
-
-def weight_facts(total: int, dtype: str, size: int, others: Mapping[str, int]) -> list[Row]:
-    """What the weights take, by dtype where there are several."""
-    made = f"{count(total)} × {_size(bits(dtype))} ({dtype})"
-    if not others:
-        return [fact("weights", bytes_text(size), made)]
-    rest = max(total - sum(others.values()), 0)
-    return [fact("weights", bytes_text(size), "as stored")] + [
-        fact(
-            kind, bytes_text(byte_count(number, kind)), f"{count(number)} × {_size(bits(kind))}", 2
-        )
-        for kind, number in {dtype: rest, **others}.items()
+    mlp = "experts" if isinstance(_forward(cost), ExpertsSpec) else "MLP"
+    roles = [
+        ("embedding", "embedding", shares.embedding, ""),
+        ("attention", "attention", shares.attention, _attention_note(cost)),
+        ("feed_forward", mlp, shares.feed_forward, _forward_note(cost)),
+        ("head", LM_HEAD, shares.head, ""),
+        ("other", "norms, other", shares.norm + shares.other, ""),
     ]
+    if any(stack.head is not None and stack.head.tied for stack in cost.spec.stacks):
+        roles[0] = (*roles[0][:3], f"also the {LM_HEAD} (tied)")
+    rows = [
+        Row((label, short(number), share(number, total), note), (number, total), TINTS[role])
+        for role, label, number, note in roles
+        if 1000 * number >= total  # what is less is left to --full
+    ]
+    if parameters.active != total:
+        cells = ("active a token", short(parameters.active), share(parameters.active, total), "")
+        rows.append(Row(cells, tone="strong"))
+    return Table(columns, [row._replace(depth=1) for row in rows])
 
 
-def _memory(fit: Fit | None, cost: CostReport) -> list[Row]:
-    facts = weight_facts(cost.parameters.total, cost.dtype, cost.weight_bytes, cost.others)
-    if cost.buffer_bytes:
-        size, note = bytes_text(cost.buffer_bytes), "stored beside them, not trained"
-        facts.append(fact("buffers", size, note))
-    if cost.cache.bytes:
-        facts.append(fact("KV cache", bytes_text(cost.cache.bytes), run_words(cost)))
-    if len(facts) > 1 or fit is not None:
-        facts.append(fact("total", bytes_text(cost.needed_bytes), free_words(fit, cost)))
-    if fit is not None:
-        facts.append(fact("longest context", "", fit_words(fit)))
-    return facts
+def _attention_note(cost: CostReport) -> str:
+    """What the projections take, or self and cross attention."""
+    latent = main_attention(cost).spec.latent
+    if latent is not None:
+        queries = f", of queries {count(latent.q_lora)}" if latent.q_lora else ""
+        return f"latent {count(latent.kv_lora)}{queries}"
+    lines = [line for line in part_lines(cost.parameters) if line.role == "attention"]
+    cross = sum(line.number for line in lines if line.label == "cross attention")
+    if cross:
+        return f"self {short(cost.parameters.shares.attention - cross)} · cross {short(cross)}"
+    together: dict[int, str] = {}
+    for line in lines:
+        if line.label in _PROJECTIONS:
+            known = together.get(line.number)
+            together[line.number] = ", ".join(filter(None, [known, line.label[0]]))
+    return " · ".join(
+        f"{names} {short(number)}" + " each" * ("," in names) for number, names in together.items()
+    )
 
 
-def free_words(fit: Fit | None, cost: CostReport) -> str:
-    """What of a memory stays free, or is missing; empty where none was named."""
-    if fit is None:
-        return ""
-    left, memory = fit.memory - cost.needed_bytes, bytes_text(fit.memory)
-    return f"{bytes_text(abs(left))} {'free of' if left >= 0 else 'more than'} {memory}"
+def _forward(cost: CostReport) -> FeedForwardSpec | ExpertsSpec | None:
+    return main_group(cost).layer.spec.feed_forward
 
 
-def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
-    """What a token, a state and the whole length take; none where nothing is kept.
-
-    spec: the attention that most layers have, to write its cache as a product.
-    """
-    if not cache.lines:
-        return []
-    facts = []
-    if cache.bytes_per_token:
-        growing = [line for line in cache.lines if line.kind not in ("cross", *_STATES)]
-        made = " + ".join(_kept(line, spec) for line in growing)
-        made = f"({made})" if len(growing) > 1 else made
-        made += f" × {_size(cache.bits)}"
-        facts.append(fact("one token", bytes_text(cache.bytes_per_token), made))
-    if cache.bytes_per_token_late != cache.bytes_per_token:
-        late = bytes_text(cache.bytes_per_token_late)
-        facts.append(fact("one token later on", late, "once all sliding windows are full"))
-    if cache.cross_bytes_per_token:
-        size = bytes_text(cache.cross_bytes_per_token)
-        facts.append(fact("one source token", size, "kept by the cross attention"))
-    if cache.constant_bytes:
-        size = bytes_text(cache.constant_bytes)
-        made = " + ".join(_state(line) for line in cache.lines if line.kind in _STATES)
-        facts.append(fact("constant", size, f"{made}, at any length"))
-    notes = [f"{count(cache.bytes)} bytes"] if cache.bytes >= _EXACT_BESIDE else []
-    if cache.cross_bytes:
-        source = f"{count(cache.source_tokens)} source tokens"
-        notes.append(f"{bytes_text(cache.cross_bytes)} of it for {source}")
-    facts.append(fact(run_words(cache), bytes_text(cache.bytes), ", ".join(notes)))
-    return facts
-
-
-def _state(line: CacheLine) -> str:
-    """What equal layers keep at any length."""
-    layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
-    return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
-
-
-def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
-    """What equal layers keep of a token, as a product."""
-    layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
-    inner = count(line.per_token)
+def _forward_note(cost: CostReport) -> str:
+    spec = _forward(cost)
+    if isinstance(spec, ExpertsSpec):
+        experts = f"{count(spec.experts)} experts of {count(spec.expert.d_ff)}"
+        return f"{experts}, {count(spec.active)} active"
     if spec is None:
-        pass
-    elif line.kind == "latent" and spec.latent is not None:
-        inner = f"({count(spec.latent.kv_lora)} + {count(spec.latent.rope_dim)})"
-    elif line.per_token == spec.kv_heads * (spec.head_dim + spec.value_dim):
-        pair = f"({count(spec.head_dim)} + {count(spec.value_dim)})"
-        if spec.head_dim == spec.value_dim:
-            pair = f"2 × {count(spec.head_dim)}"
-        inner = f"{counted(spec.kv_heads, 'KV head')} × {pair}"
-    window = f" (at most {count(line.window)} tokens)" if line.window is not None else ""
-    return f"{layers}{inner}{window}"
-
-
-def _flops(cost: CostReport, formulas: bool) -> list[Row]:
-    """The operations of a pass that leaves masked pairs out; then those without a mask."""
-    flops = cost.flops
-    masked = flops.attention_scores_visible != flops.attention_scores
-    written: dict[str, list[str]] = {term.role: [] for term in flops.terms}
-    for term in flops.terms:
-        written[term.role].append(term.formula)
-    note = "masked pairs left out" if masked else ""
-    facts = [fact(run_words(cost), operations(flops.total_visible), note)]
-    grows = "" if main_attention(cost).spec.linear else ", grows as n²"
-    for role, label, number, more in (
-        ("projections", "projections", flops.attention_projections, ""),
-        ("scores", "attention", flops.attention_scores_visible, grows),
-        ("feed-forward", "feed-forward", flops.ffn, ""),
-        ("head", LM_HEAD, flops.head, ""),
-        ("other", "other", flops.other, ""),
-    ):
-        if number:
-            notes = [share(number, flops.total_visible) + more]
-            notes += written[role] if formulas and not (masked and role == "scores") else []
-            facts.append(fact(label, operations(number), "; ".join(notes), 2))
-    if masked:
-        notes = [f"attention over all pairs: {operations(flops.attention_scores)}"]
-        notes += written["scores"] if formulas else []
-        facts.append(fact("without a mask", operations(flops.total), "; ".join(notes)))
-    if flops.per_token:
-        scores = operations(flops.scores_per_token)
-        note = f"+ {scores} attention per token at {count(cost.tokens)}"
-        facts.append(fact("one token more", operations(flops.per_token), note))
-    return facts
-
-
-def _maps(cost: CostReport) -> Row:
-    maps, products = cost.maps, []
-    for layers, heads, queries, keys in maps.shapes:
-        size = f"{count(queries)}²" if queries == keys else f"{count(queries)} × {count(keys)}"
-        depth = f"{count(layers)} layers × " if layers > 1 else ""
-        products.append(f"{depth}{counted(heads, 'head')} × {size}")
-    made = f"({' + '.join(products)})" if len(products) > 1 else products[0]
-    if cost.batch > 1:
-        made = f"{count(cost.batch)} × {made}"
-    return fact("if materialised", bytes_text(maps.bytes), f"{made} × {_size(maps.bits)}")
+        return ""
+    return f"d_ff {count(spec.d_ff)}" + ", gated" * spec.gated

@@ -12,7 +12,7 @@ from attnviz.params.cases import BuiltCount
 from attnviz.params.counting.cache import CacheCount, Fit
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.counting.parameters import GroupCount
-from attnviz.params.parts import attention_only, main_attention, main_group, main_stack
+from attnviz.params.parts import attention_only, main_attention, main_group
 from attnviz.params.specs import AttentionSpec, ExpertsSpec
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -92,11 +92,6 @@ def factor(part: int, whole: int) -> str:
     return f"{sign} {large // small:,}" if exact else f"{sign} {_rounded(large, small, 2)}"
 
 
-def times(part: int, whole: int) -> str:
-    """How many times ``whole`` goes into ``part``: ``54.15 ×``; a dash for nothing."""
-    return f"{_rounded(part, whole, 2 if part % whole else 0)} ×" if whole else "–"
-
-
 def layer_span(group: GroupCount) -> str:
     """Which layers a kind is: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
     if group.indices is None:
@@ -122,11 +117,6 @@ def spans(indices: tuple[int, ...]) -> str:
 # Titles ----------------------------------------------------------------------------------------
 
 
-def name_of(cost: CostReport) -> str:
-    """How an architecture is called."""
-    return cost.spec.name or ("attention layer" if attention_only(cost) else "transformer")
-
-
 def dtype_words(cost: CostReport | BuiltCount) -> str:
     """``bfloat16``, ``int4, cache bfloat16``, ``bfloat16 assumed``, ``float16 and float32``."""
     words = " and ".join([cost.dtype, *cost.others]) + " assumed" * (not cost.stated)
@@ -135,14 +125,14 @@ def dtype_words(cost: CostReport | BuiltCount) -> str:
 
 
 def title_words(cost: CostReport) -> tuple[str, ...]:
-    """The name, then the shape and the dtype, one fact each."""
+    """The name, the shape in detail, and the dtype, one fact each."""
     attention = main_attention(cost).spec
-    words = [] if attention_only(cost) else [_depths(cost)]
-    words.append(f"d_model {count(attention.d_model)}")
     heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
         heads += f" (value {count(attention.value_dim)})"
-    words.append(heads + kv_words(attention))
+    words = [f"d_model {count(attention.d_model)}", heads + _kv_words(attention)]
+    if not attention_only(cost):
+        words.insert(0, _depths(cost))
     if attention.latent is not None:
         words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
     forward = main_group(cost).layer.spec.feed_forward
@@ -150,44 +140,44 @@ def title_words(cost: CostReport) -> tuple[str, ...]:
         words.append(f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}")
     elif forward is not None:
         words.append(f"d_ff {count(forward.d_ff)}")
-    return (name_of(cost), *words, dtype_words(cost))
+    return (_name(cost), *words, dtype_words(cost))
 
 
 def heading_words(cost: CostReport) -> tuple[str, ...]:
     """The name, the shape and what was counted for, for one line."""
     spec = main_attention(cost).spec
-    depth = " + ".join(count(stack.depth) for stack in cost.spec.stacks)
-    layers = "layer" if depth == "1" else "layers"
-    shape = f"{depth} {layers} × {counted(spec.heads, 'head')}{kv_words(spec)}"
+    heads = counted(spec.heads, "head") + _kv_words(spec)
+    shape = f"{_depths(cost, brief=True)} × {heads}"
     if attention_only(cost):
-        shape = f"d_model {count(spec.d_model)} · {counted(spec.heads, 'head')}{kv_words(spec)}"
-    *folders, name = name_of(cost).rsplit("/", 2)
-    name = f"{folders[-1]}/{name}" if folders else name
+        shape = f"d_model {count(spec.d_model)} · {heads}"
+    name = "/".join(_name(cost).rsplit("/", 2)[-2:])
     return (name, shape, run_words(cost), dtype_words(cost))
 
 
-def kv_words(spec: AttentionSpec) -> str:
+def _name(cost: CostReport) -> str:
+    return cost.spec.name or ("attention layer" if attention_only(cost) else "transformer")
+
+
+def _kv_words(spec: AttentionSpec) -> str:
     """``, 8 KV heads`` where heads share them."""
     shared = spec.kv_heads != spec.heads and spec.latent is None
     return f", {counted(spec.kv_heads, 'KV head')}" if shared else ""
 
 
-def _depths(cost: CostReport) -> str:
-    """How many layers there are, stack by stack."""
+def _depths(cost: CostReport, brief: bool = False) -> str:
+    """How many layers there are, stack by stack; brief without the names of the stacks."""
     stacks = cost.spec.stacks
     if len(stacks) == 1:
         return counted(stacks[0].depth, "layer")
-    return " + ".join(f"{count(stack.depth)} {stack.name}" for stack in stacks) + " layers"
+    each = [f"{count(stack.depth)} {'' if brief else stack.name}".strip() for stack in stacks]
+    return f"{' + '.join(each)} layers"
 
 
 def origin_lines(cost: CostReport) -> tuple[str, ...]:
     """Where the numbers come from, and what a person should read beside them."""
     spec = cost.spec
-    lines = []
-    if spec.source:
-        lines.append(f"source: {spec.source}")
-    if spec.architecture:
-        lines.append(f"counted as: {spec.architecture}")
+    origin = {"source": spec.source, "counted as": spec.architecture}
+    lines = [f"{what}: {where}" for what, where in origin.items() if where]
     return (*lines, *dtype_notes(cost), *(f"note: {note}" for note in spec.notes))
 
 
@@ -249,28 +239,11 @@ def _beyond(cost: CostReport) -> str:
     return f" ! Its positions end at {count(limit)} tokens."
 
 
-def fit_words(fit: Fit) -> str:
-    """The longest context that a memory holds beside the weights, and what ends it."""
-    if fit.binds == "weights":
-        return "none: the weights alone do not fit"
-    if fit.tokens == 0:
-        return "none: not one token of cache fits beside the weights"
-    if fit.binds == "nothing":
-        return "any: the cache does not grow"
-    if fit.by_memory is None:
-        return f"{counted(fit.tokens or 0, 'token')}; as long as its positions reach"
-    each = " each" * (fit.batch > 1)
-    limit = (
-        "" if fit.max_positions is None else f"; its positions end at {count(fit.max_positions)}"
-    )
-    return f"{counted(fit.by_memory, 'token')}{each}{limit}"
-
-
 def readings(cost: CostReport) -> Iterator[str]:
     """What is worth knowing about this architecture, a sentence each."""
     spec = main_attention(cost).spec
     if spec.latent is None and not spec.linear:
-        yield _width_sentence(cost, spec)
+        yield _width_sentence(spec)
     if cost.cache.bytes_per_token:
         yield from _sharing(spec)
     if not attention_only(cost):
@@ -278,7 +251,7 @@ def readings(cost: CostReport) -> Iterator[str]:
         yield from _tied(cost)
 
 
-def _width_sentence(cost: CostReport, spec: AttentionSpec) -> str:
+def _width_sentence(spec: AttentionSpec) -> str:
     """Whether the count depends on the number of heads."""
     inner = spec.heads * spec.head_dim
     product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
@@ -298,12 +271,9 @@ def _width_sentence(cost: CostReport, spec: AttentionSpec) -> str:
     if spec.head_dim % 2 == 0:
         more, narrower = 2 * spec.heads, spec.head_dim // 2
         other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
-    layers = [group.layer for group in main_stack(cost).groups]
-    more_than_matrices = any(item.spec.parts for layer in layers for item in layer.attentions)
-    kept = "projections do" if more_than_matrices else "count does"
     return (
-        f"The {kept} not depend on the number of heads: heads × head_dim = {product} = "
-        f"d_model{other}. The width of a head and the number of attention maps do."
+        f"The projections do not depend on the number of heads: heads × head_dim = {product} = "
+        f"d_model{other}. The width of a head and the number of attention weights do."
     )
 
 
@@ -326,29 +296,26 @@ def _sharing(spec: AttentionSpec) -> Iterator[str]:
 
 
 def _experts(cost: CostReport) -> Iterator[str]:
-    parameters = cost.parameters
+    active, whole = cost.parameters.active, cost.parameters.total
     groups = [group for stack in cost.spec.stacks for group in stack.groups]
-    for experts in (group.layer.feed_forward for group in groups):
-        if isinstance(experts, ExpertsSpec):
-            shared = " and the shared one" if experts.shared is not None else ""
-            active = share(parameters.active, parameters.total)
-            yield (
-                f"A token passes through {count(experts.active)} of {count(experts.experts)} "
-                f"experts{shared} in a layer: {count(parameters.active)} of "
-                f"{count(parameters.total)} parameters ({active}) work on it, but all take up "
-                "memory."
-            )
-            return
+    mixtures = (group.layer.feed_forward for group in groups)
+    spec = next((spec for spec in mixtures if isinstance(spec, ExpertsSpec)), None)
+    if spec is not None:
+        shared = " and the shared one" if spec.shared is not None else ""
+        yield (
+            f"A token passes through {count(spec.active)} of {count(spec.experts)} experts{shared} "
+            f"in a layer: {count(active)} of {count(whole)} parameters ({share(active, whole)}) "
+            "work on it, but all take up memory."
+        )
 
 
 def _tied(cost: CostReport) -> Iterator[str]:
     heads = [stack.head for stack in cost.spec.stacks if stack.head is not None]
     tables = sum(head.inputs * head.outputs for head in heads if head.tied)
     if tables:
-        size = bytes_text(-(-tables * cost.bits // 8))
         yield (
             "The LM head is tied to the token embedding, counted once; untied it would add "
-            f"{count(tables)} parameters ({size} in {cost.dtype})."
+            f"{count(tables)} parameters."
         )
 
 
@@ -366,33 +333,19 @@ _RUNNING = (
 """What running costs."""
 
 
-def comparison_explanation() -> tuple[str, ...]:
-    """What a table of one architecture under several values of an option says, in plain words."""
-    return (
-        "How to read this: each row is the same design with another value of what is compared. A "
-        "column with a star changes from row to row; the sentence below the table goes from the "
-        "first value to the last, where × 2 is twice as much and ÷ 2 half.",
-        "attention, feed-forward: the learned numbers (parameters) of one layer; total: those of "
-        "all layers and of what stands around them.",
-        *_RUNNING,
-    )
-
-
 def explanation(cost: CostReport) -> tuple[str, ...]:
     """What each section counts, in plain words."""
     spec = main_attention(cost).spec
     width = count(spec.d_model)
-    forward = (
-        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
-        "holds more parameters than attention.",
-    )
     return (
         "How to read this: a parameter is one learned number. A share says how much of all "
-        "parameters a line holds; indented lines are parts of the line above.",
+        "parameters a line holds; indented lines are parts of the line above. Of compared values a "
+        "column with a star changes from row to row; × 2 is twice as much and ÷ 2 half.",
         f"query, key, value: three matrices turn each token's {width} numbers into what it asks "
         f"for, what it is found by, and what it passes on. Each head owns {count(spec.head_dim)} "
         "columns of them.",
         f"output: one matrix mixes the results of all heads back into {width} numbers a token.",
-        *(() if attention_only(cost) else forward),
+        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
+        "holds more parameters than attention.",
         *_RUNNING,
     )

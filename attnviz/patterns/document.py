@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.provenance import counted, model_words, short_name
 from attnviz.measures.registry import MEASURES, STATISTICS, label_named
 from attnviz.patterns.data import patterns_rows
 from attnviz.patterns.grids import label_grid, label_tint, score_grid
@@ -75,7 +75,7 @@ def patterns_document(
         if explain
         else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
-        heading=[(model, True), *((words, False) for words in told)],
+        heading=[(short_name(model), True), *((words, False) for words in told)],
         quoted=report.text or "",
         finding=finding(report, watch),
         first=partial(_first, report, watch, maps),
@@ -103,10 +103,10 @@ _CELL, _NAMES = 9, 3
 
 _LEAST_TABLE = 70
 _LEAST_ROWS = 4
-_AROUND, _AROUND_MAP = 2, 6
+_AROUND, _AROUND_MAP = 2, 4
 """Lines that a grid or a table, and a map, take beside their rows."""
 
-_MAP_COLUMNS = 98
+_MAP_COLUMNS = 48
 
 
 def _first(
@@ -117,7 +117,7 @@ def _first(
     They stand beside each other where there is room, and then a map below has some.
     """
     if watch is not None and not report.ranked(watch):
-        return [doc.Group([doc.Say(text) for text in gaps(report, watch)])]
+        return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
     grid = grid._replace(title=(), key=(), scale=None)
     table = _leaders(report) if watch is None else _ranked(report, watch, _RANKED)
@@ -134,18 +134,18 @@ def _first(
         groups, used = [rows], low
     else:
         groups, used = [doc.Group([grid]), rows], tall + low
-    across = maps[: room // _MAP_COLUMNS]
-    high = max((len(each.queries) for each in across), default=0) + _AROUND_MAP
-    return [*groups, doc.Group([doc.Maps(across)])] if across and used + high <= lines else groups
+    across = max(room // _MAP_COLUMNS, 1)
+    high = max((len(each.queries) for each in maps), default=0) + _AROUND_MAP
+    drawn = maps[: across * max((lines - used) // high, 0)]
+    return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
 
 
 def _leaders(report: PatternReport) -> doc.Table:
     """A row a label: its best head, against what chance gives, over how much."""
-    columns = (
-        doc.Column("", right=False),
-        doc.Column("best", right=False),
-        *map(doc.Column, ("score", "chance", "95 %", "n", "heads")),
-    )
+    told = any(entry.intervals for entry in report.heads)
+    titles = ("score", "chance", *(["95 %"] if told else []), "n", "heads")
+    columns = [doc.Column("", right=False), doc.Column("best", right=False)]
+    columns += map(doc.Column, titles)
     rows = []
     for name in found_labels(report):
         heads = report.labelled(name)
@@ -155,7 +155,7 @@ def _leaders(report: PatternReport) -> doc.Table:
             report.name(best.layer, best.head),
             short(best.score),
             short(best.base_rate.get(name)),
-            interval(best, name),
+            *([interval(best, name)] if told else []),
             behind(best, name),
             str(len(heads)),
         )
@@ -179,9 +179,10 @@ def _ranking(
     columns = {
         doc.Column("score"): [score(entry.scores.get(name)) for entry in heads],
         doc.Column("chance"): [score(entry.base_rate.get(name)) for entry in heads],
-        doc.Column("95 %"): [interval(entry, name) for entry in heads],
-        doc.Column("n"): [behind(entry, name) for entry in heads],
     }
+    if any(name in entry.intervals for entry in heads):
+        columns[doc.Column("95 %")] = [interval(entry, name) for entry in heads]
+    columns[doc.Column("n")] = [behind(entry, name) for entry in heads]
     if report.control is not None:
         columns[doc.Column("random")] = [score(entry.control.get(name)) for entry in heads]
     if everyone:
@@ -307,7 +308,6 @@ def _map(report: PatternReport, entry: PatternScores, name: str, example: Exampl
     words = [
         (head, True),
         (f"{label_named(name).said} {score(entry.scores.get(name))}", False),
-        (f"chance {score(entry.base_rate.get(name))}", False),
     ]
     hides = report.causal and example.keys is example.tokens
     return doc.Map(head, example.weights, example.tokens, example.keys, words, causal=hides)

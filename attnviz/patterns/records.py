@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.rows import View
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import Kind, ModelInfo, Source, Tokens
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ class PatternScores:
     example: a small map to look at; None for heads that are not among their label's best.
     intervals: of the scores that have one, the ends of the 95 % interval: Student's over texts, and
         of a relation Wilson's over pairs.
+    events: of a person's own text, how many of its places stand behind the label; else None.
     """
 
     layer: int
@@ -130,6 +131,7 @@ class PatternScores:
     control: Mapping[str, float | None] = field(default_factory=dict)
     example: Example | None = None
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    events: int | None = None
 
     def __post_init__(self) -> None:
         if self.label is not None and self.scores.get(self.label) is None:
@@ -175,6 +177,7 @@ class PatternReport:
     seconds: it took.
     notes: sentences a reader of the result must know.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
+    labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
     """
 
     model: ModelInfo
@@ -194,6 +197,7 @@ class PatternReport:
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     index_base: int = 0
+    labels_from: Source = "none"
 
     def __post_init__(self) -> None:
         if set(self.labels) != set(self.thresholds):

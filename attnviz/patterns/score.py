@@ -30,7 +30,7 @@ from attnviz.patterns.probes import SENTENCES, ProbeText, described, probe_texts
 from attnviz.patterns.records import AnnotatedSentence, Control, PatternReport, PatternScores, Probe
 from attnviz.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
 from attnviz.patterns.sums import cells_of, measure
-from attnviz.records import Kind, Tokens
+from attnviz.records import HeadLabel, Kind, Source, Tokens
 
 Place = tuple[int, int]
 
@@ -125,6 +125,7 @@ def score_patterns(
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
+        labels_from=_source(said),
     )
     return examples_of(probing, probes, report)
 
@@ -139,14 +140,14 @@ class _Rule(NamedTuple):
 
     threshold: float
     deviations: float
-    said: Mapping[Place, str] | None = None
+    said: Mapping[Place, HeadLabel] | None = None
 
     def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
         """The head's label. found: its strengths."""
         if self.said is not None and self.threshold < 1:
-            name = self.said.get(place)
-            if name is not None and summary.scores.get(name) is not None:
-                return name
+            said = self.said.get(place)
+            if said is not None and summary.scores.get(said.name) is not None:
+                return said.name
             found = {
                 name: value
                 for name, value in found.items()
@@ -167,13 +168,13 @@ def _said(
     text: Tokens,
     targets: Sequence[Tokens],
     heads: Mapping[int, Container[int]] | None,
-) -> dict[Place, str]:
+) -> dict[Place, HeadLabel]:
     """By head, what ``heads`` would call it over the beginning of the text, sinks among them."""
     target = targets[0].cut(_READ) if targets else None
     record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
     found = head_scores(record, known_labels(probing.model, probing.kind))
     return {
-        (entry.layer, entry.head): entry.label.name
+        (entry.layer, entry.head): entry.label
         for entry in found
         if entry.label.is_finding or entry.label.name == SINK
     }
@@ -222,6 +223,14 @@ def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple
     return tuple(dict.fromkeys(name for name in annotated if name not in found))
 
 
+def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
+    """Where the names of a person's own text come from; ``none`` for those of the probes."""
+    if said is None:
+        return "none"
+    known = (label.source for label in said.values() if label.source in ("card", "patterns"))
+    return next(known, "text")
+
+
 def _untestable(
     found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
 ) -> dict[str, float]:
@@ -257,6 +266,7 @@ def _head(
     floors: Mapping[str, float],
     twin: HeadSummary | None = None,
 ) -> PatternScores:
+    said = None if rule.said is None else rule.said.get(place)
     found = strengths(names, summary.scores, summary.base_rate, floors)
     label = rule.label(place, summary, found)
     margin = None
@@ -275,6 +285,7 @@ def _head(
         statistics=summary.statistics,
         control={} if twin is None else twin.scores,
         intervals=summary.intervals,
+        events=None if said is None or said.name != label else said.events,
     )
 
 

@@ -11,6 +11,7 @@ from attnviz.draw.provenance import counted
 from attnviz.measures.registry import BASES, label_named
 from attnviz.measures.rows import View
 from attnviz.patterns.records import PatternReport, PatternScores, Probe
+from attnviz.records import Source
 
 NOT_MEASURED = "n/m"
 """Stands where there is no number."""
@@ -56,6 +57,8 @@ def interval(entry: PatternScores, name: str) -> str:
 
 def behind(entry: PatternScores, name: str) -> str:
     """What stands behind a head's score, such as ``81 pairs``."""
+    if entry.events is not None and name == entry.label:
+        return counted(entry.events, "place")
     relation = label_named(name).family == "relation"
     return counted(entry.measured.get(name, 0), "pair" if relation else "text")
 
@@ -78,6 +81,13 @@ _VIEWS: dict[View, str] = {
 }
 
 
+_LABELS_FROM: dict[Source, str] = {
+    "card": "from the model card, measured on the probes; the scores are of this text",
+    "patterns": "kept from an earlier run on the probes; the scores are of this text",
+    "text": "from this text, where at least 8 places show them, clear of chance",
+}
+
+
 def provenance_words(report: PatternReport) -> Iterator[tuple[str, str]]:
     """What was scored, where it comes from, in which view, against what: (name, words)."""
     name = "over"
@@ -87,6 +97,8 @@ def provenance_words(report: PatternReport) -> Iterator[tuple[str, str]]:
     if report.source:
         yield "from", report.source
     yield "view", _VIEWS[report.view]
+    if report.labels_from != "none":
+        yield "labels", _LABELS_FROM[report.labels_from]
     control = report.control
     if control is not None:
         labelled = [
@@ -176,6 +188,12 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
     said, ranked = label_named(watch).said, report.ranked(watch)
     if not ranked:
         return f"{said} was not measured: {_reason(report, watch)}."
+    if watch in report.untestable:
+        pairs = behind(ranked[0], watch)
+        return (
+            f"{said} cannot be tested: a fixed offset explains "
+            f"{percent(report.untestable[watch])} of {pairs}."
+        )
     best, labelled = ranked[0], len(report.labelled(watch))
     ends = interval(best, watch)
     support = [f"chance {score(best.base_rate.get(watch))}"]
@@ -203,11 +221,10 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     if watch is not None:
         if not report.ranked(watch):
             return [f"not measured: {label_named(watch).said}: {_reason(report, watch)}"]
-        rate = report.untestable.get(watch)
-        return [] if rate is None else [_untestable({watch: rate})]
+        return []
     names = ", ".join(label_named(name).said for name in report.untestable)
     if brief:
-        return [f"cannot be tested (a fixed offset explains them): {names}"] if names else []
+        return [f"cannot be tested: {names} (a fixed offset explains them)"] if names else []
     found = [_untestable(report.untestable)] if names else []
     reasons: dict[str, list[str]] = {}
     for name, reason in report.not_measured.items():

@@ -21,6 +21,7 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
     All losses are held-out ones but those below ``ranking``.
     """
     pruned, ranking = report.pruned, report.ranking
+    removal, measure = report.removal, report.measure
     return {
         "schema": SCHEMA,
         "model": model_facts(report.model),
@@ -40,11 +41,11 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
             ],
         },
         "metric": report.loss_name,
-        "goal": report.asked,
-        "method": report.method,
-        "rerank": report.rerank,
-        "uniform": report.uniform,
-        "empty_layers": report.empty_layers,
+        "goal": removal.words(report.index_base),
+        "method": measure.method,
+        "rerank": measure.rerank,
+        "uniform": removal.uniform,
+        "empty_layers": removal.empty_layers,
         "baseline": {"loss": json_number(report.baseline)},
         "limit": json_number(report.limit),
         "parameters_before": report.parameters_before,
@@ -72,8 +73,8 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
             }
             for point in report.random
         ],
-        "draws": report.draws,
-        "seed": report.seed,
+        "draws": measure.draws,
+        "seed": measure.seed,
         "pruned": {
             "form": pruned.form,
             "heads": pruned.heads,

@@ -11,7 +11,7 @@ from attnviz.prune.records import PruneReport
 
 _METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a first-order estimate"}
 _ROWS = 12
-_CURVE_ROWS = 8
+_CURVE_ROWS, _CURVE_COLUMNS = 8, 25
 _AROUND_CURVE = 9
 """Lines of a first screen that are no curve: title, axis, legend, and what stands below."""
 _GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
@@ -50,7 +50,12 @@ def prune_document(
         groups,
         [doc.Say(text) for text in _EXPLANATION] if explain else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
-        heading=[model_words(model)[0], model_words(model)[-1], (_halves(report), False)],
+        heading=[
+            model_words(model)[0],
+            *[("random weights", False)] * (model.weights == "random"),
+            model_words(model)[-1],
+            (_halves(report), False),
+        ],
         quoted=report.text if report.texts == 1 else "",
         finding=_finding(report),
         first=lambda columns, lines: _first(report, columns, lines),
@@ -63,7 +68,7 @@ def _halves(report: PruneReport) -> str:
     if report.texts == 1:
         return f"ranked on the first half, held out the second ({tokens})"
     ranked = counted(report.ranking.texts, "text")
-    return f"ranked on {ranked}, held out {counted(report.held_out.texts, 'other')} ({tokens})"
+    return f"ranked on {ranked}, held out {report.held_out.texts} ({tokens})"
 
 
 def _finding(report: PruneReport) -> str:
@@ -77,13 +82,14 @@ def _finding(report: PruneReport) -> str:
     if chance is None:
         return f"{found}."
     found += f", random {_times(report, chance.mean)}"
-    if report.draws == 1:
+    if report.measure.draws == 1:
         return f"{found} (1 draw)."
     low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
-    found += f" ({low}–{high}, {report.draws} draws)."
-    if chance.low <= last <= chance.high:
-        return f"{found} No better than chance: within the range of the random orders."
-    return found
+    found += f" ({low}–{high}, {report.measure.draws} draws)."
+    as_well = sum(loss <= last for loss in chance.losses)
+    does = f"do{'es' * (as_well == 1)}"
+    told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
+    return found + told * bool(as_well)
 
 
 def _times(report: PruneReport, loss: float) -> str:
@@ -97,7 +103,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
     many = report.texts != 1
     size = counted(report.tokens, "token")
     size = f"{counted(report.texts, 'text')}, {size}" if many else size
-    seed = [(f"seed {report.seed}", False)] if report.random else []
+    seed = [(f"seed {report.measure.seed}", False)] if report.random else []
     parts: list[doc.Part] = [
         doc.Facts([*model_words(report.model), (size, False), *seed]),
         doc.Quote(
@@ -105,15 +111,14 @@ def _about(report: PruneReport) -> list[doc.Part]:
         ),
     ]
     if report.source:
-        lead = f"{counted(report.texts, 'text')} from " if many else ""
-        parts.append(doc.Facts([(lead + report.source, False)], lead=7))
+        parts.append(doc.Facts([(report.source, False)], lead=7))
     rules = [
-        report.asked,
+        report.removal.words(report.index_base),
         _halves(report),
-        f"ranked by {_METHODS[report.method]}",
-        *["again after each removal"] * report.rerank,
-        *["equally many from every layer"] * report.uniform,
-        "a layer may lose all" if report.empty_layers else "each layer keeps a head",
+        f"ranked by {_METHODS[report.measure.method]}",
+        *["again after each removal"] * report.measure.rerank,
+        *["equally many from every layer"] * report.removal.uniform,
+        "a layer may lose all" if report.removal.empty_layers else "each layer keeps a head",
     ]
     return [*parts, doc.Facts([(rule, False) for rule in rules])]
 
@@ -129,13 +134,13 @@ def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
     wide = columns >= _WIDE
     rows = max(lines - _AROUND_CURVE, 3)
     curve = _curve(report, min(rows, lines // 2 if wide else _CURVE_ROWS))
-    grid = _grid(report, lines - 4, columns // 2)
+    grid = _grid(report, lines - 4, columns - _CURVE_COLUMNS - 3)
     if columns < _GRID_ONLY:
         return [doc.Group([curve]), doc.Group([grid], yields=3), result]
     title = [("Step by step", True), ("ratio: to the full model", False)]
     steps = [_steps(report)._replace(title=title, least=3)] if wide else []
     right = doc.Group([grid, *steps], spaced=True)
-    beside = doc.Beside(0) if columns >= _WIDEST else doc.Beside(30, yields=True)
+    beside = doc.Beside(0) if columns >= _WIDEST else doc.Beside(_CURVE_COLUMNS, yields=True)
     return [doc.Group([curve, right], beside=beside), result]
 
 
@@ -148,10 +153,10 @@ def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
     start = (float(total), report.baseline)
     order = [start, *((float(step.heads_left), step.loss) for step in report.steps)]
     chance = [start, *((float(point.heads_left), point.mean) for point in report.random)]
-    again = ", ranked again each time" if report.rerank else ""
+    again = ", ranked again each time" if report.measure.rerank else ""
     curves = [doc.Curve(f"least important first{again}", _finite(order, total))]
     if report.random:
-        drawn = f"mean of {report.draws}" if report.draws > 1 else "1"
+        drawn = f"mean of {report.measure.draws}" if report.measure.draws > 1 else "1"
         curves.append(doc.Curve(f"random order ({drawn})", _finite(chance, total), marked=True))
     limit = report.limit
     levels = [doc.Level(limit, f"limit {limit:.4f}")] if limit is not None else []
@@ -181,7 +186,9 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
     """
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     base, heads = report.index_base, range(report.model.heads)
-    if lines and (len(report.layers) > lines or 3 * len(heads) + 4 > columns):
+    digits = len(str(len(report.steps)))
+    across = 4 + len(heads) * (max(digits, len(str(len(heads)))) + 2)
+    if lines and (len(report.layers) > lines or across > columns):
         return _layer_grid(report)
     cells = {}
     for row, layer in enumerate(report.layers):
@@ -197,7 +204,6 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
         [f"H{head + base}" for head in heads],
         cells,
         [("Removed heads", True), ("by step", False)],
-        wide=6,
     )
 
 
@@ -216,7 +222,6 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
         [f"+{place}" for place in range(min(_TEN, len(gone)))],
         cells,
         [("Removed heads", True), (f"of {report.model.heads} in each layer", False)],
-        wide=5,
     )
 
 
@@ -237,7 +242,7 @@ def _steps(report: PruneReport) -> doc.Table:
             str(step.heads_left),
         )
         rows.append(doc.Row(cells))
-    score = "gradient" if report.method == "gradient" else "Δ alone"
+    score = "gradient" if report.measure.method == "gradient" else "Δ alone"
     columns = [
         doc.Column("step", right=False, tone="strong"),
         doc.Column(f"held-out {report.loss_name}"),
@@ -248,7 +253,7 @@ def _steps(report: PruneReport) -> doc.Table:
     ]
     skipped = len(report.steps) - len(places)
     meaning = [("ratio, random: to the full model", False)]
-    if report.method == "exact":
+    if report.measure.method == "exact":
         meaning.append(("Δ alone: when ablated alone, on the ranking half", False))
     more = f"{skipped} steps between are in --json" if skipped else ""
     return doc.Table(columns, rows, [("Step by step", True), *meaning], more=more)
@@ -280,8 +285,8 @@ def _losses(report: PruneReport) -> list[str]:
     chance = report.last_random
     if chance is not None:
         line += f"; in random order {chance.mean:.4f}"
-        if report.draws > 1:
-            line += f" ({chance.low:.4f} to {chance.high:.4f} in {report.draws} orders)"
+        if report.measure.draws > 1:
+            line += f" ({chance.low:.4f} to {chance.high:.4f} in {report.measure.draws} orders)"
     return [line]
 
 

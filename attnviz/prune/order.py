@@ -243,8 +243,7 @@ def random_losses(
         generator.shuffle(shuffled)
         orders.append(list(bounds.ordered(shuffled)))
     losses = list(meter.losses([order[:count] for count in counts for order in orders]))
-    points = []
-    for index, count in enumerate(counts):
-        found = losses[index * draws : (index + 1) * draws]
-        points.append(RandomLoss(bounds.total - count, sum(found) / draws, min(found), max(found)))
-    return tuple(points)
+    return tuple(
+        RandomLoss(bounds.total - count, tuple(losses[index * draws : (index + 1) * draws]))
+        for index, count in enumerate(counts)
+    )

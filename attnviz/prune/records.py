@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from attnviz.prune.options import Measure, Removal
 from attnviz.records import ModelInfo
 
 Head = tuple[int, int]
@@ -17,7 +18,7 @@ class PruneStep:
     """One removal, on top of all before it.
 
     layer, head: what was removed.
-    score: its importance at the time it was chosen, as ``PruneReport.method`` measures it.
+    score: its importance at the time it was chosen, as ``Measure.method`` has it.
     heads_left: of all layers together, afterwards.
     loss: held-out nats per token, afterwards. ranking_loss: those of the ranking half.
     """
@@ -44,15 +45,22 @@ class Half:
 
 @dataclass(frozen=True)
 class RandomLoss:
-    """The held-out loss when as many heads are removed in a random order.
-
-    mean, low, high: over the drawn orders, nats per token.
-    """
+    """The held-out losses when as many heads are removed in random orders, nats per token."""
 
     heads_left: int
-    mean: float
-    low: float
-    high: float
+    losses: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.losses) / len(self.losses)
+
+    @property
+    def low(self) -> float:
+        return min(self.losses)
+
+    @property
+    def high(self) -> float:
+        return max(self.losses)
 
 
 @dataclass(frozen=True)
@@ -95,14 +103,10 @@ class PruneReport:
     texts, tokens: how many were given.
     ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
     loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
-    method, rerank: how heads were ordered, and whether again after each removal.
-    asked: what was to go, in the words of the command line.
-    uniform: whether every layer was to lose equally many.
-    empty_layers: whether a layer might lose all its heads.
+    removal, measure: what was asked.
     limit: the held-out loss that was not to be passed; None where there was none.
     steps: the removals in order.
     random: the same numbers of heads in random orders, most heads left first.
-    draws, seed: of the random orders.
     parameters_before: of the whole model, tied tensors once.
     pruned: what remains.
     seconds: of measuring.
@@ -119,16 +123,11 @@ class PruneReport:
     ranking: Half
     held_out: Half
     loss_name: str
-    method: Literal["gradient", "exact"]
-    rerank: bool
-    asked: str
-    uniform: bool
-    empty_layers: bool
+    removal: Removal
+    measure: Measure
     limit: float | None
     steps: tuple[PruneStep, ...]
     random: tuple[RandomLoss, ...]
-    draws: int
-    seed: int
     parameters_before: int
     pruned: PrunedModel
     seconds: float

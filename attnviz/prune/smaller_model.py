@@ -6,9 +6,10 @@ are; whether it computes the same is for its outputs to show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,13 +38,12 @@ _FIELDS = {"sliding_window": None}
 class Smaller:
     """One way of storing fewer heads.
 
-    shell: the smaller model, without memory for its tensors.
-    plan: which heads it has.
-    tensors: what belongs in it.
+    shell: the smaller model, without memory for its tensors. tensors: what belongs in it.
+    plan: which heads it has; None for all, some silenced.
     """
 
     shell: Any
-    plan: CutPlan
+    plan: CutPlan | None
     tensors: dict[str, Tensor]
 
 
@@ -60,7 +60,7 @@ def smaller_models(
     """
     for plan in cut_plans(removed, projections, shape.heads, shape.kv_heads):
         for config, model_class in _descriptions(model, plan, shape.head_dim):
-            shell = _built(model, model_class, config)
+            shell = _tried(partial(_empty, model_class, config, model))
             if shell is None or count_parameters(shell) >= count_parameters(model):
                 continue
             seen: list[dict[str, Tensor]] = []
@@ -109,17 +109,14 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
 
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
     """The config with the plan's numbers of heads, or None where its own rules are against it."""
-    try:
-        with third_party("this config cannot be resized"):
-            return resized(config, plan.heads, plan.kv_heads, head_dim)
-    except LoadError:
-        return None
+    return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
 
 
-def _built(model: Any, model_class: Any, config: Any) -> Any:
+def _tried(make: Callable[[], Any]) -> Any:
+    """What the library makes, or None where it cannot."""
     try:
-        with third_party("no model can be built from this config"):
-            return _empty(model_class, config, model)
+        with third_party("it cannot be made smaller"):
+            return make()
     except LoadError:
         return None
 

@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +133,9 @@ def plan_pruned(
 ) -> PrunedModel:
     """What ``write_pruned`` will most likely make; nothing is written or run."""
     state = _shapes_only(model)  # no tensor is read or copied
-    for smaller in smaller_models(model.model, state, removed, projections, _shape(model)):
-        return _cut_record(model, smaller, removed)
-    return _masked_record(model, removed, projections)
+    ways = smaller_models(model.model, state, removed, projections, _shape(model))
+    way = next(ways, Smaller(model.model, None, state))
+    return _record(model, way, removed, projections)
 
 
 def write_pruned(
@@ -158,31 +159,29 @@ def write_pruned(
         UsageError: the directory is there and not empty.
     """
     state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
+    ways = smaller_models(model.model, state, removed, projections, _shape(model))
+    whole = Smaller(shell_of(model.model), None, state)
     off = 0.0
     with whole_directory(directory) as draft:
-        for smaller in smaller_models(model.model, state, removed, projections, _shape(model)):
-            _fill(draft, model, smaller.shell, smaller.tensors, stored)
-            found, allowed = difference(_opened(draft, smaller.shell, model))
+        for way in chain(ways, [whole]):
+            _fill(draft, model, way.shell, way.tensors, stored)
+            found, allowed = difference(_opened(draft, way.shell, model))
             if found <= allowed:  # written so that NaN fails
-                record = _cut_record(model, smaller, removed)
-                return _finished(draft, directory, record, removed, smaller.plan, found)
+                break
             off = found
             shutil.rmtree(draft)
             draft.mkdir()
-        shell = shell_of(model.model)
-        _fill(draft, model, shell, state, stored)
-        found, allowed = difference(_opened(draft, shell, model))
-        if not found <= allowed:
+        else:
             raise UnsupportedError(
                 f"{model.info.name!r} cannot be stored without these heads: with zeros in their "
                 f"output projections its outputs are off by {found:.1g}; nothing was written"
             )
-        record = _masked_record(model, removed, projections)
-        if off:
-            cut = type(shell).__name__
+        record = _record(model, way, removed, projections)
+        if off and way is whole:
+            cut = type(way.shell).__name__
             why = f"{cut} with fewer heads computes something else (off by {off:.1g})"
             record = replace(record, note=why, shrinks=False)
-        return _finished(draft, directory, record, removed, None, found)
+        return _finished(draft, directory, record, removed, way.plan, found)
 
 
 def _shape(model: TransformersModel) -> HeadShape:
@@ -190,17 +189,17 @@ def _shape(model: TransformersModel) -> HeadShape:
     return HeadShape(info.heads, info.kv_heads, info.head_dim)
 
 
-def _cut_record(model: TransformersModel, smaller: Smaller, removed: Removed) -> PrunedModel:
-    shell = smaller.shell
-    parameters = count_parameters(shell)
-    return cut_record(model.info, type(shell).__name__, smaller.plan, removed, parameters)
-
-
-def _masked_record(
-    model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
+def _record(
+    model: TransformersModel,
+    way: Smaller,
+    removed: Removed,
+    projections: Mapping[int, OutputProjection],
 ) -> PrunedModel:
-    parameters, shrinks = count_parameters(model.model), _shrinks(model, projections)
-    return masked_record(model.info, removed, tuple(projections), parameters, shrinks)
+    parameters, info = count_parameters(way.shell), model.info
+    if way.plan is not None:
+        return cut_record(info, type(way.shell).__name__, way.plan, removed, parameters)
+    shrinks = _shrinks(model, projections)
+    return masked_record(info, removed, tuple(projections), parameters, shrinks)
 
 
 def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> bool:

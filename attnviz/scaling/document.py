@@ -137,7 +137,7 @@ def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.G
         rows = max(lines - len(overview.rows) - 7, _LEAST_BARS)
         pair = _histograms(report, case, rows, brief=True)
         return [doc.Group([overview]), doc.Group([pair], yields=1)]
-    cases = _spread(report.cases, max((columns - _LEAST_COLUMNS) // _COLUMNS_A_CASE, 1))
+    cases = _spread(report.cases, max((columns - _LEAST_COLUMNS) // _COLUMNS_A_CASE, 2))
     table = _compared(report, cases)
     if len(cases) == 1:
         return [doc.Group([_histograms(report, cases[0], lines - 12)]), doc.Group([table])]
@@ -154,14 +154,11 @@ def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.G
     return [*plots, doc.Group([table])]
 
 
-def _spread(cases: Sequence[ScalingCase], most: int) -> list[ScalingCase]:
+def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
     """At most so many, the first and the last among them."""
-    if len(cases) <= most:
-        return list(cases)
-    if most < 2:
-        return [cases[-1]]
-    steps = (len(cases) - 1) / (most - 1)
-    return [cases[round(place * steps)] for place in range(most)]
+    last = len(cases) - 1
+    places = {round(place * last / (most - 1)) for place in range(most)}
+    return cases if len(cases) <= most else [cases[place] for place in sorted(places)]
 
 
 def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
@@ -258,10 +255,9 @@ def _title(report: ScalingReport, case: ScalingCase) -> doc.Words:
     """Which case, and its scale."""
     words = [] if report.model is None else [f"d_k {case.d_k}"]
     scale = case.scaled.scale
-    if math.isclose(scale, 1 / math.sqrt(case.d_k)):
-        words.append(f"scale 1/√{case.d_k} = {scale:.4g}")
-    else:
-        words.append(f"scale {scale:.4g}, the model's own")
+    usual = math.isclose(scale, 1 / math.sqrt(case.d_k))
+    made = f"1/√{case.d_k} = {scale:.4g}" if usual else f"{scale:.4g}, the model's own"
+    words.append(f"scale {made}")
     if case.layer is not None and case.head is None:
         words.append(f"mean of {counted(case.heads, 'head')}")
     return [(report.name(case), True), *((word, False) for word in words)]

@@ -81,15 +81,12 @@ def finding(report: ScalingReport) -> str:
         kind = "layer" if cases[0].head is None else "head"
         where = f"on average over {counted(len(cases), kind)}"
     before, after = (_mean(cases, side, "queries_above") for side in ("plain", "scaled"))
-    with_it = _rounded(after) if after else "none"
-    return (
-        f"Without 1/√d_k, {_rounded(before)} of queries put > .9 on one key {where}; with it, "
-        f"{with_it}."
-    )
+    many = f"{_rounded(before)} of queries put > .9 on one key {where}"
+    return f"Without 1/√d_k, {many}; with it, {_rounded(after) if after else 'none'}."
 
 
 def _rounded(share: float) -> str:
-    return f"{100 * share:.0f} %" if share == 0 or share >= 0.005 else "under 1 %"
+    return "under 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
 _CERTAIN = 2.0
@@ -97,29 +94,10 @@ _CERTAIN = 2.0
 
 
 def seen(report: ScalingReport) -> list[str]:
-    """Sentences, each of which begins with a word and a colon."""
+    """What becomes of the score variance; each sentence begins with a word and a colon."""
     if report.model is not None:
-        return _of_model(report)
-    if len(report.cases) == 1:
-        return [f"Result: {_moves(report.cases)}.", _theory(report)]
-    return [_variance(report), _theory(report), _gradient(report)]
-
-
-_MOVES = (
-    *("score_variance", "largest_weight", "normalised_entropy", "jacobian_norm"),
-    "queries_vanished",
-)
-"""What is told of the difference that the scale makes."""
-
-
-def _moves(cases: tuple[ScalingCase, ...]) -> str:
-    """``score variance 64.0 → 1.00, …``, means over the cases, without → with the scale."""
-    words = []
-    for name in _MOVES:
-        show = percent if name in PERCENTS else plain
-        before, after = (show(_mean(cases, side, name)) for side in ("plain", "scaled"))
-        words.append(f"{LABELS[name]} {before} → {after}")
-    return f"without → with the scale {', '.join(words)}"
+        return [_of_model(report)]
+    return [*([_variance(report)] if len(report.cases) > 1 else []), _theory(report)]
 
 
 def _went(report: ScalingReport, first: Estimate, last: Estimate) -> str:
@@ -160,35 +138,18 @@ def _theory(report: ScalingReport) -> str:
     return f"Theory: the measured {most} {far} SE from d_k; with the scale likewise from 1."
 
 
-def _gradient(report: ScalingReport) -> str:
-    first, last = report.cases[0], report.cases[-1]
-    sizes = f"d_k {first.d_k} → {last.d_k}"
-    parts = []
-    for words, sides in (
-        ("without the scale", (first.plain, last.plain)),
-        ("With it", (first.scaled, last.scaled)),
-    ):
-        before, after = (side.measures["jacobian_norm"] for side in sides)
-        gone = " → ".join(percent(side.measures["queries_vanished"].value) for side in sides)
-        went = _went(report, before, after)
-        parts.append(f"{words} the softmax gradient norm {went}; {sizes}: {gone} of queries vanish")
-    return f"Gradient: {parts[0]}. {parts[1]}."
-
-
-def _of_model(report: ScalingReport) -> list[str]:
-    cases = report.cases
-    if len(cases) == 1:
-        return [f"Result: {report.name(cases[0])}, {_moves(cases)}."]
-    kind = "heads" if cases[0].head is not None else "layers"
-    bare = {report.name(case): case.plain.measures["score_variance"].value for case in cases}
+def _of_model(report: ScalingReport) -> str:
+    bare = {report.name(case): case.plain.measures["score_variance"].value for case in report.cases}
     low, high = min(bare, key=lambda name: bare[name]), max(bare, key=lambda name: bare[name])
-    sizes = sorted({case.d_k for case in cases})
+    span = f"is {plain(bare[low])} in {low}"
+    if len(bare) > 1:
+        span = f"runs from {plain(bare[low])} ({low}) to {plain(bare[high])} ({high})"
+    sizes = sorted({case.d_k for case in report.cases})
     random = " or ".join(map(str, sizes)) if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]}"
-    return [
-        f"Result: without the scale the score variance runs from {plain(bare[low])} ({low}) "
-        f"to {plain(bare[high])} ({high}); random queries and keys would have {random}.",
-        f"Scale: mean of these {len(cases)} {kind}, {_moves(cases)}.",
-    ]
+    return (
+        f"Result: without the scale the score variance {span}; random queries and keys would have "
+        f"{random}."
+    )
 
 
 def _mean(cases: tuple[ScalingCase, ...], side: str, name: str) -> float:
@@ -201,25 +162,15 @@ def _mean(cases: tuple[ScalingCase, ...], side: str, name: str) -> float:
 
 def bars_legend(report: ScalingReport) -> str:
     """One paragraph on the histograms and the table."""
-    errors = (
-        "± is one standard error over the samples. "
-        if report.model is None and report.samples > 1
-        else ""
-    )
-    source = (
-        "Theory is the variance of a sum of d_k independent products, times the scale's square. "
-        if report.model is None
-        else "Random is the variance that independent entries of variance 1 would give. "
-        "Queries that see a single key are left out. "
-    )
+    source = "± is one standard error over the samples. " * (report.samples > 1)
+    if report.model is not None:
+        source = "Queries that see a single key are left out. "
     return (
         "Bars: share of the attention weights that have this size, on a logarithmic axis, four "
-        "bins to a power of ten; the first bar holds all below 1e-8 and may be cut at the top "
-        "of the chart. Both charts of a pair have one vertical scale, and whatever is not empty is "
-        "drawn. "
-        f"{errors}{source}Normalised entropy is −Σ p ln p / ln n (1 = uniform); the softmax "
-        "gradient norm is ‖diag(p) − p pᵀ‖ (Frobenius), mean over queries, and vanishing below "
-        "0.01."
+        "bins to a power of ten; the first bar holds all below 1e-8 and may be cut at the top. "
+        "Both charts of a pair have one vertical scale, and whatever is not empty is drawn. "
+        f"{source}Normalised entropy is −Σ p ln p / ln n; the softmax gradient norm is "
+        "‖diag(p) − p pᵀ‖ (Frobenius), mean over queries."
     )
 
 
@@ -239,20 +190,16 @@ def explanation(report: ScalingReport) -> list[str]:
         "Gradient: the Jacobian of the softmax says how the weights answer to a small change of "
         "the scores. Where one weight is nearly one it is nearly zero: the choice of the key can "
         "no longer be learnt from.",
-        "Beware: on the way to the bare products the gradient is multiplied with the scale once "
-        f"more: at {report.name(last)} the mean norm {plain(norms[1])} becomes "
-        f"{plain(norms[1] * last.scaled.scale)}, beside {plain(norms[0])} without the scale. What "
-        "the scale is against is not a small mean, but queries that pass next to nothing: the "
-        "share below 0.01.",
+        f"Beware: the gradient is multiplied with the scale once more: at {report.name(last)} the "
+        f"mean norm {plain(norms[1])} becomes {plain(norms[1] * last.scaled.scale)}, beside "
+        f"{plain(norms[0])} without the scale. What counts is not a small mean, but queries that "
+        "pass next to nothing: the share below 0.01.",
     ]
-    if report.model is None:
-        last_one = (
-            f"Uniform attention: over {keys:,} keys every weight is {plain(1 / keys)}, the "
-            f"normalised entropy 1 and the norm {plain(math.sqrt(keys - 1) / keys)}."
-        )
-    else:
-        last_one = (
+    if report.model is not None:
+        return [
+            *paragraphs,
             "Model: its queries and keys were made with the scale in place, so without it this is "
-            "not how it would have come out of training: it shows what the scale does to them now."
-        )
-    return [*paragraphs, last_one]
+            "not how it would have come out of training: it shows what the scale does to them now.",
+        ]
+    uniform = f"every weight is {plain(1 / keys)} and the norm {plain(math.sqrt(keys - 1) / keys)}"
+    return [*paragraphs, f"Uniform attention: over {keys:,} keys {uniform}."]

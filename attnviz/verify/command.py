@@ -158,14 +158,13 @@ def _refuse_model_options(
 
 def _refuse_own_options(own: Own, model: str) -> None:
     """Raise UsageError for options that say nothing about a model."""
-    given = {
-        "--steps": own.steps,
-        "--seq": own.seq is not None,
-        "--keras": own.keras is True,
-        "--no-keras": own.keras is False,
-    }
-    for name in (name for name, is_given in given.items() if is_given):
-        raise UsageError(f"{name} is about the library's own attention: leave out --model {model}")
+    names = {"--steps": own.steps, "--seq": own.seq, "--keras": own.keras}
+    for name, value in names.items():
+        if value is not None and (value or name == "--keras"):
+            name = "--no-keras" if value is False else name
+            raise UsageError(
+                f"{name} is about the library's own attention: leave out --model {model}"
+            )
 
 
 def _verify_own(own: Own, dtype: str, seed: int, output: shared.Output) -> None:
@@ -213,7 +212,7 @@ def _test_own(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) -
         plain = replace(sizes, kv_heads=own.kv_heads)
         steps = attention_steps(plain, dtype, causal)
         checks = (steps_check(plain, dtype, causal, steps), *checks)
-        cases = {"steps": "the last numbers of the steps against one call"} | cases
+        cases = {"steps": "the steps against NumPy in one call"} | cases
     libraries = ["numpy", "torch"]
     if any(check.against.startswith("keras.") and check.measures for check in checks):
         libraries.append("keras")

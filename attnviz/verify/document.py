@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -25,9 +24,12 @@ _OWN_NAME = "the library's own attention"
 _LONGEST = 100
 _DECIMALS = 3
 _TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
-_CASE_GAP = 4
-_ROOMY = 110
-"""Columns from which the steps name their axes."""
+_SHORT = {
+    "torch.nn.MultiheadAttention": "nn.MultiheadAttention",
+    "F.scaled_dot_product_attention": "torch SDPA",
+}
+_ROOMY, _TALL = 110, 40
+"""Columns from which the steps name their axes, lines from which a model's numbers are shown."""
 
 
 def verification_document(
@@ -40,10 +42,11 @@ def verification_document(
     groups = [doc.Group(_about(found)), doc.Group([doc.Note(note) for note in notes])]
     if found.steps:
         groups.append(_steps(found))
-    groups += [
-        *(_own_checks(found) if found.model is None else [doc.Group([_properties(found.checks)])]),
-        doc.Group([doc.Note(tolerance_words(found))]),
-    ]
+    if found.model is None:
+        groups += [doc.Group([table]) for table in (_summary(found), *_comparisons(found))]
+    else:
+        groups.append(doc.Group([_properties(found.checks)]))
+    groups.append(doc.Group([doc.Note(tolerance_words(found))]))
     verdict = verdict_words(found)
     return doc.Document(
         f"verification of {about}",
@@ -75,15 +78,11 @@ def _first(found: Verification, columns: int, lines: int) -> list[doc.Group]:
     if found.steps:
         return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
     rows = _summary(found)
-    shown = [doc.Group([rows._replace(least=3)])]
-    if found.model is not None:
-        return [*shown, doc.Group([_properties(found.checks)], yields=1)] if lines > 40 else shown
-    cases = list(dict.fromkeys(check.group for check in found.checks if check.group))
-    across = max((columns + _CASE_GAP) // (_case_width(found) + _CASE_GAP), 1)
-    tall = max(sum(check.group == case for check in found.checks) for case in cases) + 4
-    if len(rows.rows) + 2 + math.ceil(len(cases) / across) * tall <= lines:
-        return [*shown, *_own_checks(found)[:1]]
-    return [*shown, doc.Group([_pairs(found, cases)._replace(least=3)], yields=1)]
+    shown = [doc.Group([rows._replace(least=3 * (len(rows.rows) + 2 > lines))])]
+    if found.model is None:
+        tables = enumerate(_comparisons(found), 1)
+        return shown + [doc.Group([table], yields=place) for place, table in tables]
+    return [*shown, *[doc.Group([_properties(found.checks)], yields=1)] * (lines > _TALL)]
 
 
 def _summary(found: Verification) -> doc.Table:
@@ -133,28 +132,6 @@ def _of_all(checks: Sequence[Check]) -> Check:
     return min(checks, key=lambda check: order.index(check.verdict))
 
 
-def _pairs(found: Verification, cases: Sequence[str]) -> doc.Table:
-    """A row a pair of implementations, a column a case: the larger of its errors."""
-    table: dict[tuple[str, str], dict[str, Check]] = {}
-    for check in found.checks:
-        if check.group and check.measures:
-            against = check.against.removeprefix("F.")
-            against = against.replace(".nn.", " ").replace(".layers.", " ")
-            table.setdefault((check.name, against), {})[check.group] = check
-    rows = []
-    for (ours, against), checks in table.items():
-        worst = {case: max(check.measures, key=severity) for case, check in checks.items()}
-        numbers = [difference(worst[case].difference) if case in worst else "" for case in cases]
-        tones: dict[int, Tone] = {
-            2 + place: "bad"
-            for place, case in enumerate(cases)
-            if case in worst and not worst[case].passed
-        }
-        rows.append(doc.Row([ours, against, *numbers], tones=tones))
-    columns = [doc.Column("ours", right=False), doc.Column("against", right=False)]
-    return doc.Table([*columns, *map(doc.Column, cases)], rows, lead=2)
-
-
 def _about(found: Verification) -> list[doc.Part]:
     """What a reader needs to repeat the run."""
     if found.model is None:
@@ -179,47 +156,33 @@ def _own_facts(found: Verification) -> list[str]:
 # Checks --------------------------------------------------------------------------------------
 
 
-def _own_checks(found: Verification) -> list[doc.Group]:
-    """A table for each case, side by side where there is room, then what belongs to none."""
-    cases: dict[str, list[Check]] = {}
-    for check in found.checks:
-        cases.setdefault(check.group, []).append(check)
-    loose = cases.pop("", [])
-    tables = [
-        _comparisons(name, found.cases.get(name, ""), checks) for name, checks in cases.items()
-    ]
-    skipped = [
-        doc.Row([check.word, f"{check.name}: {check.skipped}"], tones={0: _TONES[check.verdict]})
-        for check in loose
-    ]
-    columns = [doc.Column("", right=False), doc.Column("", right=False, tone="faint", wraps=True)]
-    return [
-        doc.Group(tables, beside=doc.Beside(_case_width(found), gap=_CASE_GAP, stretch=False)),
-        *([doc.Group([doc.Table(columns, skipped)])] if loose else []),
-    ]
-
-
-def _case_width(found: Verification) -> int:
-    """The columns that a case takes: verdict, two implementations, two numbers."""
-    return 31 + max(len(check.against) for check in found.checks)
-
-
-def _comparisons(name: str, words: str, checks: Sequence[Check]) -> doc.Table:
-    """A row a comparison, below the most that its numbers may be."""
-    measured = next((check.measures for check in checks if len(check.measures) == 2), ())
-    rows = []
-    if measured:
-        most = [difference(measure.tolerance.value) for measure in measured]
-        rows.append(doc.Row(["", "", "at most", *most], tone="faint"))
-    for check in checks:
-        numbers = [difference(measure.difference) for measure in check.measures]
-        cells = [check.word, check.name, check.against, *numbers, *[""] * (2 - len(numbers))]
-        tones = {3 + n: _TONES["fail"] for n, one in enumerate(check.measures) if not one.passed}
-        below = () if check.skipped is None else (check.skipped,)
-        rows.append(doc.Row(cells, tones={0: _TONES[check.verdict], **tones}, below=below))
-    columns = [doc.Column(title, right=False) for title in ("", "ours", "against")]
-    columns += [doc.Column(measure.name) for measure in measured] or [doc.Column("")] * 2
-    return doc.Table(columns, rows, [(name, True), (words, False)])
+def _comparisons(found: Verification) -> Iterator[doc.Table]:
+    """Of outputs and of weights: a row a pair of implementations, a column a case."""
+    compared = [one for one in found.checks if one.group not in ("", one.name)]  # not the steps
+    cases = list(dict.fromkeys(check.group for check in compared))
+    pairs: dict[tuple[str, str], dict[str, Check]] = {}
+    for check in compared:
+        if check.measures:
+            against = "Keras" if check.against.startswith("keras.") else check.against
+            pairs.setdefault((check.name, _SHORT.get(against, against)), {})[check.group] = check
+    for name in ("outputs", "weights"):
+        rows, most = [], {}
+        for (ours, against), checks in pairs.items():
+            cells, tones = ["PASS", ours, against, *[""] * len(cases)], {0: _TONES["pass"]}
+            for place, case in enumerate(cases, 3):
+                measures = checks[case].measures if case in checks else ()
+                for one in (measure for measure in measures if measure.name == name):
+                    most[case] = difference(one.tolerance.value)
+                    cells[place] = difference(one.difference)
+                    if not one.passed:
+                        cells[0], tones[0], tones[place] = "FAIL", _TONES["fail"], _TONES["fail"]
+            if any(cells[3:]):
+                rows.append(doc.Row(cells, tones=tones))
+        allowed = doc.Row(["", "", "allowed", *(most.get(case, "") for case in cases)])
+        columns = [doc.Column(title, right=False) for title in ("", "ours", "against")]
+        columns += map(doc.Column, cases)
+        title = [(name.capitalize(), True), ("largest difference", False)]
+        yield doc.Table(columns, [allowed._replace(tone="faint"), *rows], title, lead=3)
 
 
 def _properties(checks: Sequence[Check]) -> doc.Table:
@@ -277,11 +240,13 @@ def _steps_title(found: Verification) -> str:
     return f"Step by step: one text, {hidden}"
 
 
-def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part | doc.Group]:
+def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part]:
     words = [text for text in (step.formula, _axes(step), step.note) if text]
     yield doc.Facts([(f"{place:>2} {step.name}", True), *((text, False) for text in words)])
-    if numbers:
+    if numbers and step.found[0].values.ndim == 2:
         yield _matrices([*step.given, *step.found])
+    elif numbers:
+        yield from (_matrices(_by_head(matrix)) for matrix in step.found)
 
 
 def _axes(step: Step) -> str:
@@ -302,32 +267,35 @@ def _step_table(found: Verification, columns: int) -> doc.Table:
 
 
 def _worked_head(found: Verification) -> list[doc.Group]:
-    """The first head's numbers, from the scores to what it puts out."""
+    """The first head's numbers: its scores, its weights and what it puts out."""
     if not found.numbers_shown:
         return []
-    names = ("scores", "masked", "weights", "mixed")
-    chosen = [step.found[0] for step in found.steps if step.name in names]
-    first = [Matrix(f"{one.symbol} head 0", one.values[0]) for one in chosen]
-    return [doc.Group([_matrices(first)], yields=1)]
+    chosen = [step.found[0] for step in found.steps if step.name in ("scores", "weights", "mixed")]
+    first = [Matrix(one.symbol, one.values[0]) for one in chosen]
+    return [doc.Group([_matrices(first)._replace(title=[("Head 0", True)])], yields=1)]
 
 
-def _matrices(matrices: Sequence[Matrix]) -> doc.Group:
-    """Matrices side by side, those of several heads one by one."""
-    tables = []
-    for one in (each for matrix in matrices for each in _by_head(matrix)):
-        rows = _texts(one.values)
-        columns = [doc.Column("")] * len(rows[0])
-        tables.append(doc.Table(columns, [doc.Row(row) for row in rows], [(one.symbol, "faint")]))
-    return doc.Group(tables, beside=doc.Beside(0))
+def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
+    """Matrices side by side, each behind a column that holds its name."""
+    parts = [(one.symbol, _texts(one.values)) for one in matrices]
+    rows = []
+    for place in range(max(len(lines) for _, lines in parts)):
+        cells: list[str] = []
+        for name, lines in parts:
+            shown = lines[place] if place < len(lines) else [""] * len(lines[0])
+            cells += ["" if place else name, *shown]
+        rows.append(doc.Row(cells))
+    columns = []
+    for one in matrices:
+        columns += [doc.Column("", right=False, tone="faint"), *[doc.Column("")] * one.shape[1]]
+    return doc.Table(columns, rows)
 
 
-def _by_head(matrix: Matrix) -> Iterator[Matrix]:
-    """An array as matrices, one a head, under the names they are shown by."""
-    if matrix.values.ndim == 2:
-        yield matrix
-        return
-    for head, values in enumerate(matrix.values):
-        yield Matrix(f"{matrix.symbol} head {head}", values)
+def _by_head(matrix: Matrix) -> list[Matrix]:
+    """An array (head, row, column) as matrices, one a head."""
+    return [
+        Matrix(f"{matrix.symbol} head {head}", values) for head, values in enumerate(matrix.values)
+    ]
 
 
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:

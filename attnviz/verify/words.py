@@ -99,8 +99,8 @@ def _of_own(found: Verification) -> Iterator[str]:
     yield (
         "against: the naive loop is the textbook's formula as three nested loops over plain "
         "numbers, written apart from the library; torch and Keras bring layers of their own, into "
-        "which the same numbers were put. F.scaled_dot_product_attention returns no weights: they "
-        "are read off by letting it mix the rows of an identity matrix."
+        "which the same numbers were put. SDPA, F.scaled_dot_product_attention, returns no "
+        "weights: they are read off by letting it mix the rows of an identity matrix."
     )
     yield (
         "rounding: computers keep a limited number of digits, so the same sum in another order "

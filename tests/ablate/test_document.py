@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.ablate.document import ablation_document, effect_grid
+from attnviz.ablate.document import ablation_document
 from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.document import Group, HeadGrid, Maps, Part, Table
 from attnviz.draw.labels import width
@@ -114,20 +114,20 @@ def test_the_longest_bar_is_the_largest_value(scans: Scans) -> None:
 
 def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
     report = scans()
-    grid = effect_grid(report)
-    assert grid is not None
-    for effect in report.effects:
-        assert grid.values[effect.variant.heads[0]] == effect.values["loss_delta"]
     drawn = parts(report)
     (cells,) = (part.cells for part in drawn if isinstance(part, HeadGrid))
-    for place, cell in cells.items():
-        assert (cell.strength > 0) == (grid.values[place] > 0) == (cell.text[0] == "+")
-        assert f"{grid.values[place]:.6g}" in cell.tip
+    assert len(cells) == len(report.effects)
+    for effect in report.effects:
+        cell, value = cells[effect.variant.heads[0]], effect.values["loss_delta"]
+        assert (cell.strength > 0) == (value > 0) == (cell.text[0] == "+")
+        assert f"{value:.6g}" in cell.tip
     table = [part for part in drawn if isinstance(part, Table)][-1]
     for row, effect in zip(table.rows, report.effects, strict=True):
-        values = [float(cell) for cell in row.cells[1:]]
-        shown = [effect.shown(name) for name in effect.values]
-        assert values == pytest.approx(shown, rel=1e-5)
+        assert row.cells[0] == report.name(effect.variant)
+        assert float(row.cells[1]) == pytest.approx(effect.shown("loss_delta"), abs=6e-5)
+        shown = [effect.shown(name) for name in report.metrics_aside()]
+        said = [float(cell.rstrip("%")) for cell in row.cells[3:]]
+        assert said == pytest.approx(shown, abs=0.6)
 
 
 def test_ablations_that_ask_for_it_have_their_text_coloured(scans: Scans) -> None:
@@ -143,11 +143,11 @@ def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) ->
     report = scans(variants=THREE)
     total = sum(effect.values["loss_delta"] for effect in report.effects[:3])
     found = re.search(
-        r"head 3 of every layer: sum of single ablations ([+-][\d.]+) x 1e-3",
+        r"head 3 of every layer: sum of single ablations ([+-][\d.]+)",
         screen(report, PLAIN, 100),
     )
     assert found is not None
-    assert float(found[1]) == pytest.approx(total * 1000, abs=0.006)
+    assert float(found[1]) == pytest.approx(total, abs=0.00006)
 
 
 def with_values(report: AblationReport, *changed: Effect, **fields: Any) -> AblationReport:
@@ -176,8 +176,8 @@ def test_the_control_and_the_errors_have_their_columns(scans: Scans, screen: Scr
     control = (Effect(effects[0].variant, values={"loss_delta": 0.0042}),)
     said = screen(with_values(report, *effects, control=control), PLAIN, 120)
     row = next(line for line in said.splitlines() if line.startswith("L0H0 "))
-    assert "1.10" in row
-    assert "+4.20" in row
+    assert "0.0011" in row
+    assert "+0.0042" in row
     assert "std error" in said
     assert "random direction of equal norm" in said
 

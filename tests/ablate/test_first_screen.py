@@ -90,9 +90,7 @@ def test_findings(scans: Scans) -> None:
         "Without L2H0, L2H1 or L2H2 the loss rises most; the loss falls without L2H3, L1H3 and "
         "L0H3 (significant among 15 heads)."
     )
-    assert finding(with_doubts(six, 0.3)) == (
-        "No head clearly matters; no head is clearly harmful."
-    )
+    assert finding(with_doubts(six, 0.3)) == ("No significant effect among 15 heads.")
     five = finding(with_doubts(scans(texts=5), 0.07))
     assert five == "5 texts are too few to tell 15 heads apart from chance."
     three = finding(scans(texts=3))
@@ -105,7 +103,7 @@ def test_findings(scans: Scans) -> None:
     assert finding(replace(six, complete=False, texts_wanted=9)).startswith("Incomplete, 6 of 9 t")
     guess = scans(variants=[], method="gradient", gradients={(0, 1): 0.5, (1, 0): 0.25})
     assert finding(guess) == (
-        "The gradient ranks L0H1 and L1H0 first: an estimate, no head was ablated."
+        "1 text: an anecdote. Largest gradients: L0H1 and L1H0; an estimate, nothing was ablated."
     )
 
 

@@ -166,7 +166,7 @@ def test_the_screen_shows_the_numbers_of_the_json(scans: Scans, screen: Callable
     report = scans()
     shown = screen(report, Theme("viridis", colour=False), 120)
     for entry in ablation_data(report)["heads"]:
-        assert f"{entry['loss_delta'] * 1000:+.1f}" in shown
+        assert f"{entry['loss_delta']:+.3f}".replace("0.", ".") in shown
 
 
 def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> None:

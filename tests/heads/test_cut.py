@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.cells import cell_len
 
 from attnviz.models.bundled import Bundled
 
@@ -83,6 +84,16 @@ def test_the_finding_and_the_ranking_are_in_the_numbers(run: Any) -> None:
     assert ranked == [
         f"L{layer}H{head}" for ((layer, head),) in (e["heads"] for e in found["alone"])
     ]
+
+
+def test_a_word_that_comes_twice(run: Any) -> None:
+    text = "The cat saw the dog and the dog saw the cat."
+    found = run("heads", text, "--cut", "cat:2→dog:2", "--head", "L0H0", "--json").document
+    texts = Bundled().encode(text).texts
+    places = [
+        [place for place, each in enumerate(texts) if each == word] for word in (" cat", " dog")
+    ]
+    assert found["edges"] == [[places[0][1], places[1][1]]]
 
 
 def test_the_table_for_programs(run: Any, tmp_path: Any) -> None:
@@ -171,6 +182,26 @@ def test_the_first_screen(run: Any, golden: Any, columns: int, lines: int) -> No
     assert max(map(len, result.lines)) <= columns
     assert result.lines[1].startswith("Without it → animal in all 24 heads the prediction after")
     golden(f"cut_first_{columns}", result.out)
+
+
+LONG = " ".join(["The old captain saw the ship and the boat came home again."] * 30)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("kind", ["tiny", "gpt2"])
+def test_the_first_screen_of_a_long_text(
+    run: Any, checkpoint: Any, columns: int, lines: int, kind: str
+) -> None:
+    where = kind if kind == "tiny" else str(checkpoint(kind))
+    text = LONG if kind == "tiny" else "the cat sat on the mat because tired cat sat"
+    cut = "boat:30→captain:30" if kind == "tiny" else "sat:2→cat"
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    options = ("--cut", cut, "--model", where, "--layer", "0", "--no-full")
+    result = run("heads", text, *options, env=size)
+    assert result.code == 0
+    assert len(result.lines) < lines
+    assert max(map(cell_len, result.lines)) <= columns
+    assert result.lines[1].startswith(f"Without {'boat → captain' if kind == 'tiny' else 'sat'}")
 
 
 def test_pages_say_the_finding(run: Any, tmp_path: Any) -> None:

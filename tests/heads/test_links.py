@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -247,3 +249,49 @@ def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:
     for layer, head, _ in report.record:
         assert 0 not in {link.key for link in head_links(report, layer, head, 9, sink=False)}
     assert ("sink left out", False) in pairs_table(report, 2).title
+
+
+# For programs --------------------------------------------------------------------------------
+
+SENTENCE = "The cat sat on the mat because it was tired."
+
+
+def test_the_answer_for_a_program(document: Callable[..., Any]) -> None:
+    found = document(SENTENCE, "--token", "it")
+    token, heads = found["token"], found["heads"]
+    assert (token["queries"], token["keys"], token["sink_left_out"]) == ([9], [9], True)
+    first = token["from"][0]
+    (weights,) = [head["weights"] for head in heads if (head["layer"], head["head"]) == (3, 1)]
+    assert first.pop("weight") == pytest.approx(weights[9][8])
+    assert first == {"layer": 3, "head": 1, "query": 9, "key": 8}
+    assert [link["weight"] for link in token["to"]] == sorted(
+        (link["weight"] for link in token["to"]), reverse=True
+    )
+    assert found["sink"]["keys"] == [0]
+    assert found["sink"]["heads_resting"] == sum(
+        head["sink_weight"] > found["sink"]["resting_above"] for head in heads
+    )
+
+
+def test_the_table_of_a_word(run: Any, tmp_path: Path) -> None:
+    assert run("heads", SENTENCE, "--token", "it", "--save", "a.csv", "--quiet").code == 0
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[0] == "layer,head,query_index,query_token,key_index,key_token,weight"
+    places = {(int(line.split(",")[2]), int(line.split(",")[4])) for line in lines[1:]}
+    assert places == {(9, key) for key in range(10)} | {(query, 9) for query in range(9, 13)}
+    assert len(lines) == 1 + 24 * 13
+
+
+def test_without_the_sink_the_weights_are_rescaled(document: Callable[..., Any]) -> None:
+    found = document(SENTENCE, "--no-sink")
+    assert found["sink"]["left_out"] is True
+    for head in found["heads"]:
+        for row in head["weights"]:
+            kept = [weight for weight in row if weight is not None]
+            assert row[0] is None
+            assert not kept or sum(kept) == pytest.approx(1, abs=1e-5)
+
+
+def test_where_there_is_no_sink_none_is_left_out(refused: Callable[..., str]) -> None:
+    line = refused(2, "heads", "a b c d", "--model", "mha", "--no-sink")
+    assert line.startswith("--no-sink: there is no attention sink here")

@@ -174,7 +174,8 @@ def test_the_table_for_a_program(run: Any, tmp_path: Any) -> None:
 
 def test_the_screen(run: Any) -> None:
     result = run("heads", SENTENCE, *PAIR)
-    assert "it → cat: L5H2 .29, in shuffled texts .15 on average." in " ".join(result.out.split())
+    said = "it → cat: L5H2 .29, reached by 5 of 50 shuffled texts (mean .15)."
+    assert said in " ".join(result.out.split())
     assert "mean over 50 texts with the other 10 tokens shuffled" in result.out
     both = run("heads", SENTENCE, *PAIR, "--token", "it")
     assert (both.code, both.out) == (2, "")

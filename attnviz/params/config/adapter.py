@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from attnviz.errors import LoadError
@@ -117,46 +116,6 @@ class Adapter(NamedTuple):
     assumed: str
     defaults: Mapping[str, Any]
     spellings: Mapping[str, Sequence[str]]
-
-
-class Kind(NamedTuple):
-    """What the families of one reader share; ``families.toml`` says how each differs.
-
-    read: makes the spec.
-    classes: how classes are called, by their purpose, ``{}`` standing for the family's prefix.
-    assumed: the purpose of the class that is counted where a config names none.
-    order: the fields that a family's ``sizes`` fill in.
-    defaults, spellings: those that a family has unless it says otherwise.
-    """
-
-    read: Reader
-    classes: Mapping[str, str]
-    assumed: str
-    order: Sequence[str] = ()
-    defaults: Mapping[str, Any] = {}
-    spellings: Mapping[str, Sequence[str]] = {}
-
-    def adapter(
-        self,
-        prefix: str,
-        classes: Mapping[str, str] | None = None,
-        sizes: Sequence[Any] = (),
-        defaults: Mapping[str, Any] | None = None,
-        spellings: Mapping[str, Sequence[str]] | None = None,
-        **switches: Any,
-    ) -> Adapter:
-        """The adapter of a family; the arguments are the keys of its table."""
-        named = {purpose: name.format(prefix) for purpose, name in self.classes.items()}
-        named |= classes or {}
-        return Adapter(
-            {
-                name: partial(self.read, purpose=purpose, **switches)
-                for purpose, name in named.items()
-            },
-            named[self.assumed],
-            {**self.defaults, **dict(zip(self.order, sizes, strict=False)), **(defaults or {})},
-            spellings or self.spellings,
-        )
 
 
 def layer_norm(label: str, width: int) -> specs.Norm:

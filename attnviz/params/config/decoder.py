@@ -284,20 +284,4 @@ def _norm(label: str, width: int, kind: NormKind) -> specs.Norm:
     return specs.Norm(label, width, scale=kind != "none", shift=kind == "layer")
 
 
-KINDS = {
-    "decoder": adapter.Kind(
-        _read_decoder,
-        {"bare": "{}Model", "generating": "{}ForCausalLM"},
-        assumed="generating",
-        order=(
-            *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
-            *("num_attention_heads", "max_position_embeddings", "num_key_value_heads"),
-        ),
-        defaults={"tie_word_embeddings": False},
-        spellings={
-            "num_experts": ("num_local_experts",),
-            "num_local_experts": ("num_experts",),
-            "sliding_window_pattern": ("_sliding_window_pattern",),
-        },
-    )
-}
+READERS: dict[str, adapter.Reader] = {"decoder": _read_decoder}

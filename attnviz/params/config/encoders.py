@@ -179,36 +179,4 @@ def _ends(
     return (Dense("pooler", width, outwards, bias=True, places=1),)
 
 
-KINDS = {
-    "encoder": adapter.Kind(
-        _read_encoder,
-        {"bare": "{}Model", "masked": "{}ForMaskedLM"},
-        assumed="bare",
-        defaults={
-            "vocab_size": 30522,
-            "hidden_size": 768,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 12,
-            "intermediate_size": 3072,
-            "max_position_embeddings": 512,
-            "type_vocab_size": 2,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "vision": adapter.Kind(
-        _read_vision,
-        {"bare": "{}Model"},
-        assumed="bare",
-        defaults={
-            "hidden_size": 768,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 12,
-            "intermediate_size": 3072,
-            "image_size": 224,
-            "patch_size": 16,
-            "num_channels": 3,
-            "qkv_bias": True,
-            "num_labels": 2,
-        },
-    ),
-}
+READERS: dict[str, adapter.Reader] = {"encoder": _read_encoder, "vision": _read_vision}

@@ -11,15 +11,16 @@ from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Norm, Part, Stack
 class _Row(NamedTuple):
     """How a family differs from GPT-2 in switches only (Radford et al. 2019).
 
-    bias: whether the attention has biases.
+    bias: whether the attention has biases, or the field that says so.
     inner: the field of the feed-forward part's width, which is four times the model's without.
     norms: in a layer. head_bias: whether the head has one.
     shares: a single key/value head where ``multi_query`` says so (SantaCoder: Ben Allal 2023).
     positions: a table of them. limited: they end; not so where slopes take their place.
     first_norm: a norm behind the token table.
+    biased: feed-forward parts and norms have biases.
     """
 
-    bias: bool = True
+    bias: bool | str = True
     inner: str = "n_inner"
     norms: int = 2
     head_bias: bool = False
@@ -27,6 +28,7 @@ class _Row(NamedTuple):
     positions: bool = False
     limited: bool = True
     first_norm: bool = False
+    biased: bool = True
 
 
 _Purpose = Literal["bare", "generating"]
@@ -34,14 +36,21 @@ _Purpose = Literal["bare", "generating"]
 
 def _gpt(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
     row = _Row(**switches)
+    nested = fields.get("attn_config") or {}  # of MPT
+    if nested.get("kv_n_heads") or nested.get("qk_ln"):
+        raise adapter.UnclaimedError
     if row.positions and fields.flag("add_cross_attention"):
         raise adapter.UnclaimedError
     width, heads, layers = _shape(fields)
     kv_heads = 1 if row.shares and fields.flag("multi_query") else heads
-    attention = adapter.square_attention(fields, width, heads, bias=row.bias, kv_heads=kv_heads)
+    bias = fields.flag(row.bias)
+    attention = adapter.square_attention(fields, width, heads, bias=bias, kv_heads=kv_heads)
     inner = (fields.optional(row.inner) if row.inner else None) or 4 * width
     layer = adapter.block(
-        attention, feed_forward=adapter.plain_feed_forward(width, inner), norms=row.norms
+        attention,
+        feed_forward=adapter.plain_feed_forward(width, inner, row.biased),
+        norms=row.norms,
+        shift=row.biased,
     )
     return _stacked(
         fields,
@@ -51,6 +60,7 @@ def _gpt(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> Model
         norms=(adapter.layer_norm("embedding norm", width),) if row.first_norm else (),
         head_bias=row.head_bias,
         limited=row.limited,
+        final=Norm("final norm", width, shift=row.biased),
     )
 
 
@@ -120,24 +130,6 @@ def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
     return count if new else 1
 
 
-def _mpt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """MPT: slopes instead of positions, no biases at all."""
-    nested = fields.get("attn_config") or {}
-    if nested.get("kv_n_heads") or nested.get("qk_ln"):
-        raise adapter.UnclaimedError
-    width, heads, layers = _shape(fields)
-    attention = adapter.square_attention(fields, width, heads, bias=False)
-    inner = adapter.plain_feed_forward(width, 4 * width, bias=False)
-    layer = adapter.block(attention, feed_forward=inner, norms=2, shift=False)
-    return _stacked(
-        fields,
-        (LayerGroup(layer, layers),),
-        purpose=purpose,
-        limited=False,
-        final=Norm("final norm", width),
-    )
-
-
 def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
     """OPT: learned positions with two rows to spare, token vectors of another width."""
     width, heads, layers = _shape(fields)
@@ -188,15 +180,6 @@ def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
     return _stacked(fields, groups, purpose=purpose, table=positions)
 
 
-def _gpt_neox(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """GPT-NeoX and Pythia: rotary positions, an untied head (Black et al. 2022)."""
-    width, heads, layers = _shape(fields)
-    attention = adapter.square_attention(fields, width, heads, bias=fields.flag("attention_bias"))
-    feed_forward = adapter.plain_feed_forward(width, fields.whole("intermediate_size"))
-    layer = adapter.block(attention, feed_forward=feed_forward, norms=2)
-    return _stacked(fields, (LayerGroup(layer, layers),), purpose=purpose)
-
-
 def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
     """GPT-Neo's short form of its layers: ``[[["global", "local"], 12]]``."""
     kinds = [kind for names, times in fields.get("attention_types") for kind in names * times]
@@ -205,24 +188,9 @@ def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
     return kinds
 
 
-_READERS: dict[str, adapter.Reader] = {
+READERS: dict[str, adapter.Reader] = {
     "gpt": _gpt,
     "gpt_neo": _gpt_neo,
-    "gpt_neox": _gpt_neox,
     "falcon": _falcon,
-    "mpt": _mpt,
     "opt": _opt,
-}
-KINDS = {
-    name: adapter.Kind(
-        read,
-        {"bare": "{}Model", "generating": "{}ForCausalLM"},
-        assumed="generating",
-        order=(
-            *("vocab_size", "max_position_embeddings", "hidden_size", "num_hidden_layers"),
-            "num_attention_heads",
-        ),
-        defaults={"tie_word_embeddings": True},
-    )
-    for name, read in _READERS.items()
 }

@@ -180,38 +180,8 @@ def _t5_layer(fields: adapter.Fields, side: _Side, *, biased: bool) -> specs.Lay
     return adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
 
 
-_BOTH = {"bare": "{}Model", "generating": "{}ForConditionalGeneration"}
-
-KINDS = {
-    "t5": adapter.Kind(
-        _read_t5,
-        {**_BOTH, "encoder": "{}EncoderModel"},
-        assumed="generating",
-        order=("vocab_size", "d_ff", "num_layers", "num_heads", "feed_forward_proj"),
-        defaults={"d_model": 512, "d_kv": 64, "relative_attention_num_buckets": 32},
-        spellings={
-            "d_model": ("hidden_size",),
-            "d_kv": ("head_dim",),
-            "num_heads": ("num_attention_heads",),
-            "num_layers": ("num_hidden_layers",),
-        },
-    ),
-    "bart": adapter.Kind(
-        _read_bart,
-        _BOTH,
-        assumed="generating",
-        defaults={
-            "vocab_size": 50265,
-            "max_position_embeddings": 1024,
-            "d_model": 1024,
-            "encoder_layers": 12,
-            "decoder_layers": 12,
-            "encoder_ffn_dim": 4096,
-            "decoder_ffn_dim": 4096,
-            "encoder_attention_heads": 16,
-            "decoder_attention_heads": 16,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "whisper": adapter.Kind(_read_whisper, _BOTH, assumed="generating"),
+READERS: dict[str, adapter.Reader] = {
+    "t5": _read_t5,
+    "bart": _read_bart,
+    "whisper": _read_whisper,
 }

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from attnviz.params.config import decoder, encoders, gpt, pairs
-from attnviz.params.config.adapter import Adapter, Fields, UnclaimedError
+from attnviz.params.config.adapter import Adapter, Fields, Reader, UnclaimedError
 from attnviz.params.specs import ModelSpec
 from attnviz.reading import read_toml
 
 _FAMILIES = Path(__file__).with_name("families.toml")
-_KINDS = {**decoder.KINDS, **gpt.KINDS, **encoders.KINDS, **pairs.KINDS}
+_READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READERS}
 
 
 @cache
 def families(kind: str = "") -> dict[str, Adapter]:
     """What reads each model type that the arithmetic claims; those of one kind, or all."""
+    table = read_toml(_FAMILIES, "the families of models")
+    kinds = table.pop("kinds")
     return {
-        model_type: _KINDS[name].adapter(**family)
-        for name, table in read_toml(_FAMILIES, "the families of models").items()
-        for model_type, family in table.items()
+        model_type: _adapter(_READERS[name], kinds[name], **family)
+        for name, of_kind in table.items()
+        for model_type, family in of_kind.items()
         if kind in ("", name)
     }
+
+
+def _adapter(
+    read: Reader,
+    kind: Mapping[str, Any],
+    prefix: str,
+    classes: Mapping[str, str] | None = None,
+    sizes: Sequence[Any] = (),
+    defaults: Mapping[str, Any] | None = None,
+    spellings: Mapping[str, Sequence[str]] | None = None,
+    **switches: Any,
+) -> Adapter:
+    """The adapter of a family, of which the arguments from ``prefix`` on are the table."""
+    named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
+    named |= classes or {}
+    filled = dict(zip(kind.get("order", ()), sizes, strict=False))
+    return Adapter(
+        {name: partial(read, purpose=purpose, **switches) for purpose, name in named.items()},
+        named[kind["assumed"]],
+        {**kind.get("defaults", {}), **filled, **(defaults or {})},
+        spellings or kind.get("spellings", {}),
+    )
 
 
 def spec_from_config(
