@@ -230,7 +230,7 @@ def rows_of(drawn: str) -> dict[str, list[str]]:
     """The rows of the tables: by head's name, the cells that are no bar."""
     rows = {}
     for line in drawn.splitlines():
-        match = re.search(r"(L\d+H\d+)\s+[█▌ ]*(?=[-.n\d])(.+)$", line)
+        match = re.search(r"(L\d+H\d+)\s+[━╸ ]*(?=[-.n\d])(.+)$", line)
         if match:
             rows[match[1]] = match[2].split()
     return rows

@@ -61,7 +61,7 @@ def test_json_has_the_numbers_of_the_screen(run: Any, document: Any) -> None:
     labelled = [entry for entry in document()["heads"] if entry["label"]]
     for entry in labelled:
         name = f"L{entry['layer']}H{entry['head']}"
-        row = re.search(rf"{name} +[█▌]* +([.\d]+) +([.\d]+) +([.\d]+)–([.\d]+) +(\d+) ", screen)
+        row = re.search(rf"{name} +[━╸]* +([.\d]+) +([.\d]+) +([.\d]+)–([.\d]+) +(\d+) ", screen)
         assert row is not None
         score, chance, low, high, behind = map(float, row.groups())
         assert score == pytest.approx(entry["score"], abs=6e-4)
@@ -75,7 +75,7 @@ def test_watching_a_label(run: Any, document: Any) -> None:
     assert result.code == 0
     assert f"Ranking: all {LAYERS * HEADS} heads" in result.out
     ranked = document("--watch", "induction")["heads"]
-    names = re.findall(r"^(L\dH\d) +[█▌ ]* ", result.out, re.MULTILINE)
+    names = re.findall(r"^(L\dH\d) +[━╸ ]* ", result.out, re.MULTILINE)
     assert names == [f"L{entry['layer']}H{entry['head']}" for entry in ranked]
     scores = [entry["scores"]["induction"] for entry in ranked]
     assert scores == sorted(scores, reverse=True)
@@ -173,7 +173,7 @@ def test_statistics_and_explanations(run: Any) -> None:
     assert "Statistics of every head" in out
     for layer in range(LAYERS):
         for head in range(HEADS):
-            assert re.search(rf"^L{layer}H{head}  [█▌ ]+ \S", out, re.MULTILINE)
+            assert re.search(rf"^L{layer}H{head}  [━╸ ]+ \S", out, re.MULTILINE)
     assert "How to read this: " in out
     assert f"induction ({LABELS['induction'].short}): " in out
 
