@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from attnviz.cli.options import complete_label
 from attnviz.measures.registry import LABELS
@@ -281,3 +282,21 @@ def test_bad_input(
 def test_labels_are_offered() -> None:
     assert complete_label("in") == ["induction"]
     assert complete_label("") == list(LABELS)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("kind", ["tiny", "bert"])
+@pytest.mark.parametrize("times", [1, 49], ids=["short", "long"])
+def test_the_first_screen_fits_its_terminal(
+    run: Any, checkpoint: Any, columns: int, lines: int, kind: str, times: int
+) -> None:
+    model = "tiny" if kind == "tiny" else str(checkpoint(kind))
+    text = " ".join(["the cat sat on the mat because tired"] * times)
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    shown = run("patterns", text, "--model", model, "--truncate", "--no-full", env=size)
+    assert shown.code == 0
+    assert len(shown.lines) < lines
+    assert max(map(cell_len, shown.lines)) <= columns
+    assert " heads · " in shown.lines[0]
+    assert re.match(r"\d+ of \d+ heads have a label|None of \d+ heads reaches", shown.lines[1])
+    assert shown.lines[-1].endswith("--full: everything")
