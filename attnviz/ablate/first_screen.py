@@ -120,8 +120,10 @@ def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> li
     """As many attention maps as fit in full, in ``rows`` or any number of them."""
     for part in attention_maps(report):
         if isinstance(part, doc.Maps):
-            tokens = len(part.maps[0].keys)
-            wide, tall = 2 * tokens + 12, len(part.maps[0].queries) + 4  # with title and scores
+            causal, tokens = part.maps[0].causal, len(part.maps[0].keys)
+            cell = 2 if causal else 5  # with a word above each column
+            wide = cell * tokens + 12
+            tall = len(part.maps[0].queries) + 4 + (not causal)  # with title and scores
             down = max((lines - 4) // tall, 0)
             count = max((columns + _GAP) // (wide + _GAP), 0) * (min(down, rows) if rows else down)
             if count:  # in one row the key would be the widest
