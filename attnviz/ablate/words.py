@@ -122,14 +122,19 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
 def effect_words(report: AblationReport, effect: Effect) -> str:
     """Such as ``+0.441 nats/token``, ``KL 0.31 nats/token``."""
     metric = report.ranked_by
-    value = f"{effect.shown(report.metric):{'+' * metric.signed}.3g}"
+    value = _three_digits(effect.shown(report.metric), metric.signed)
     shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
     return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
 
 
 def _interval(report: AblationReport, effect: Effect) -> str:
     ends = [end * report.ranked_by.factor for end in effect.intervals.get(report.metric, ())]
-    return f"[{', '.join(f'{end:+.3g}' for end in ends)}]"
+    return f"[{', '.join(_three_digits(end, True) for end in ends)}]"
+
+
+def _three_digits(value: float, signed: bool) -> str:
+    """Trailing zeros stay, as in the table: ``+0.470``."""
+    return f"{value:{'+' * signed}#.3g}".rstrip(".")
 
 
 # Provenance ----------------------------------------------------------------------------------
