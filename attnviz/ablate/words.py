@@ -100,7 +100,7 @@ def _ranking_words(report: AblationReport) -> str:
         names = _listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if by_loss else "the lead grows"
         return f"{matter}; {less} without {names} (significant among {units})."
-    none = f"no {unit}" if _every(report) else f"none of these {len(report.singles)}"
+    none = f"no {unit}" if ablates_every(report) else f"none of these {len(report.singles)}"
     return f"{matter}; {none} is clearly harmful."
 
 
@@ -190,11 +190,11 @@ def _amount(report: AblationReport) -> str:
     count = len(report.singles)
     if not count:
         return "heads ablated together"
-    every = "all " * (count > 1 and _every(report))
+    every = "all " * (count > 1 and ablates_every(report))
     return f"{every}{counted(count, _UNITS[report.unit])} measured"
 
 
-def _every(report: AblationReport) -> bool:
+def ablates_every(report: AblationReport) -> bool:
     """Whether all heads of the model, or all of its units, were ablated one at a time."""
     info = report.model
     in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
