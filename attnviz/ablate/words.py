@@ -271,7 +271,8 @@ def caveats(report: AblationReport) -> list[str]:
         found.append(
             f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
             "exclude 0 by chance alone. Named first, or called harmful, is only what is "
-            "significant among all: sign flips of the texts, largest |t|, p at most .05."
+            "significant among all: sign flips of the texts, largest |t|, p at most .05; where a "
+            "few texts carry most of an effect that is too bold, and more texts help."
         )
     if report.control:
         found.append("random dir.: ablates a random direction of equal norm instead of the head.")
