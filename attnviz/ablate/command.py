@@ -188,7 +188,7 @@ def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, .
         hints.append("--texts FILE your data")
     elif not report.ranks and report.model.weights != "random":
         hints.append("--texts FILE for intervals")
-    if len(report.effects) > 1 and not ablates_every(report):  # it needs a choice
+    if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")
     if not explained:
         hints.append("--explain")

@@ -61,12 +61,14 @@ def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
     name, *more = document.heading
     words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
+    while len(words) > 1 and width(theme.dot.join(word for word, _ in words)) > room:
+        words.pop()
+    words[0] = fit(words[0][0], min(width(words[0][0]), room), theme.ellipsis), words[0][1]
     left = room - width(theme.dot.join(word for word, _ in words) + theme.dot)
     if text and left >= _LEAST_QUOTE:
         words.append((fit(text, left, theme.ellipsis) if width(text) > left else text, False))
     line = [Segment(text, theme.tone(tone)) for text, tone in words]
-    parted = [segment for word in line for segment in (Segment(theme.dot, DIM), word)][1:]
-    return Segment.adjust_line_length(parted, room, pad=False)
+    return [segment for word in line for segment in (Segment(theme.dot, DIM), word)][1:]
 
 
 def _finding(document: doc.Document, theme: Theme, room: int) -> Sequence[Line]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from attnviz.draw.document import Words
-from attnviz.draw.labels import token_labels
+from attnviz.draw.labels import token_labels, word_label
 from attnviz.draw.provenance import shape_words, share, size_words
 from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
@@ -170,12 +170,14 @@ def _of_links(report: HeadsReport, links: Sequence[Link]) -> str:
 
 
 def _of_word(report: HeadsReport, view: View) -> str:
-    parts = []
-    for way, links in zip(
-        ("from", "to"), word_links(report, view.words[0], view.sink), strict=True
-    ):
-        if links:
-            parts.append(f"Attention {way} the word: {_link(report, links[0])}.")
+    places, parts = view.words[0], []
+    record = report.record
+    ends = zip(("from", "to"), (record.queries, record.keys), places, strict=True)
+    ways = word_links(report, places, view.sink)
+    for (way, tokens, word), links in zip(ends, ways, strict=True):
+        if links and word is not None:
+            text = word_label(tokens.texts[word.span.start : word.span.stop])
+            parts.append(f"Attention {way} “{text}”: {_link(report, links[0])}.")
     return " ".join(parts) or "No head links the word to another one."
 
 

@@ -55,8 +55,9 @@ class Rollout:
 
     @property
     def last(self) -> int:
-        """The last token that is not of the sink, or the last one where all are."""
-        content = np.flatnonzero(~self.sink)
+        """The last token that is neither of the sink nor blank, or the last one where all are."""
+        blank = np.array([not text.strip() for text in self.tokens.texts])
+        content = np.flatnonzero(~self.sink & ~blank)
         return int(content[-1]) if content.size else len(self.tokens) - 1
 
     def without_sink(self) -> Matrix:

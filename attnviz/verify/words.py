@@ -46,9 +46,10 @@ def worst_words(found: Verification) -> str:
     if not places:
         return ""
     check, worst = max(places, key=lambda place: severity(place[1]))
-    numbers = f"{difference(worst.difference)} of {difference(worst.tolerance.value)} allowed"
-    share = f"{severity(worst)[0]:.0%}" if worst.passed else f"{_named(check)}: {worst.name}"
-    return f", worst error {numbers} ({share})"
+    numbers = f"{difference(worst.difference)} of {difference(worst.tolerance.value)}"
+    if worst.passed:
+        return f", worst error {severity(worst)[0]:.0%} of its tolerance ({numbers})"
+    return f", worst error {numbers} allowed ({_named(check)}: {worst.name})"
 
 
 def _named(check: Check) -> str:

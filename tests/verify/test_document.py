@@ -99,7 +99,10 @@ def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> N
     allowed = [4 * 2**-23 * number**0.5 * 6.25 for number in (152, 83)]
     assert 3.2e-6 / allowed[0] > 1.5e-6 / allowed[1]
     for made, finding in (
-        (own_found(), "8 checks pass, 1 skipped, worst error 3.2e-06 of 3.7e-05 allowed (9%)."),
+        (
+            own_found(),
+            "8 checks pass, 1 skipped, worst error 9% of its tolerance (3.2e-06 of 3.7e-05).",
+        ),
         (
             own_found(True),
             "2 of 9 checks fail, 6 pass, 1 skipped, worst error 2.0e-02 of 3.7e-05 allowed "
@@ -107,7 +110,7 @@ def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> N
         ),
         (
             model_found(),
-            "2 checks pass, 1 does not apply, worst error 7.0e-06 of 3.7e-05 allowed (19%).",
+            "2 checks pass, 1 does not apply, worst error 19% of its tolerance (7.0e-06 of 3.7e-05).",
         ),
         (
             model_found(True),
