@@ -1,4 +1,4 @@
-"""Every output of every command, as it was: a scaffold for rebuilding what stands behind it.
+"""What programs read from every command, as it was: JSON, CSV and arrays.
 
 ``lines.txt`` has the command lines, ``outputs/`` what they print and write, compressed. Numbers may
 differ in their last digits (another processor adds in another order), words and layout may not.

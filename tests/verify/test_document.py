@@ -110,7 +110,8 @@ def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> N
         ),
         (
             model_found(),
-            "2 checks pass, 1 does not apply, worst error 19% of its tolerance (7.0e-06 of 3.7e-05).",
+            "2 checks pass, 1 does not apply, worst error 19% of its tolerance (7.0e-06 of "
+            "3.7e-05).",
         ),
         (
             model_found(True),
