@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from attnviz.attention.numpy_decoder import NumpyDecoder
 from numpy.typing import NDArray
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
 from attnviz.attention.checkpoint import Checkpoint, open_checkpoint, save_checkpoint
-from attnviz.attention.numpy_decoder import NumpyDecoder
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UsageError
 
