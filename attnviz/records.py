@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -50,6 +50,14 @@ class Tokens:
         """The first tokens; None leaves all of them."""
         return Tokens(self.ids[:length], self.texts[:length], self.special[:length])
 
+    def taken(self, places: Sequence[int]) -> Tokens:
+        """The tokens of these places, in their order."""
+        return Tokens(
+            tuple(self.ids[place] for place in places),
+            tuple(self.texts[place] for place in places),
+            tuple(self.special[place] for place in places),
+        )
+
 
 @dataclass(frozen=True)
 class Input:
@@ -88,6 +96,10 @@ class Input:
     def keys(self, kind: Kind) -> Tokens:
         """The text that is looked at."""
         return self.text if kind == "cross" else self.queries(kind)
+
+
+NO_PREDICTIONS = "predictions cannot be measured"
+"""How a note ends that matters only where something is predicted."""
 
 
 @dataclass(frozen=True)
@@ -201,25 +213,50 @@ class AttentionRecord:
                 yield layer.layer, head, layer.weights[index]
 
 
+Source = Literal["card", "patterns", "text", "none"]
+"""Where a head's name comes from: the card of the bundled model, a result of ``patterns`` that was
+kept for this checkpoint, or enough events of the text at hand; ``none`` for what only describes the
+head on this text."""
+
+
 class HeadLabel(NamedTuple):
-    """What a head does most clearly, in one word.
+    """What a head does most clearly, in one word, and what supports the word.
 
-    A head that rests on the first token wherever nothing repeats is named ``induction`` where that
-    is clear: see ``measures``.
+    Where ``source`` is ``none`` the word is no finding about the head: ``first`` (the attention
+    sink), ``spread`` or ``peaked`` describe what it does on this text.
 
-    name: such as ``previous``; ``spread`` or ``peaked`` where nothing stands out.
+    name: such as ``previous``; one of ``measures.registry``.
     letter: its sign where there is no room for the name.
-    score: the measure behind the name, in [0, 1].
-    base_rate: the same measure of attention spread evenly over what each query sees.
+    score: the measure of this name on the text at hand, in [0, 1]; NaN where this text shows none
+        (no token repeats, say).
+    base_rate: the same measure of uniform attention over what each query sees.
+    short: the name in three or four letters, for a cell of a grid.
+    said: the name as papers say it, such as ``previous token``.
+    source: where the name comes from.
+    events: how many queries of the text at hand stand behind ``score``.
+    measured: the score behind the name where it comes from the card or from ``patterns``; else NaN.
     """
 
     name: str
     letter: str
     score: float
     base_rate: float
+    short: str = ""
+    said: str = ""
+    source: Source = "none"
+    events: int = 0
+    measured: float = math.nan
+
+    def __repr__(self) -> str:
+        return f"HeadLabel({self.name} {self.score:.3g}, uniform {self.base_rate:.3g})"
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether the name tells of the head, and not only of its weights on this text."""
+        return self.source != "none"
 
 
-NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan)
+NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan, "nan", "no numbers")
 """Of a head whose weights are not all numbers."""
 
 
@@ -233,6 +270,11 @@ class HeadScores(NamedTuple):
     head: int
     scores: Mapping[str, float | None]
     label: HeadLabel
+
+    def __repr__(self) -> str:
+        known = {name: value for name, value in self.scores.items() if value is not None}
+        scores = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
+        return f"HeadScores(layer {self.layer}, head {self.head}, {self.label}, {scores})"
 
     @property
     def trait(self) -> HeadLabel:
@@ -251,6 +293,9 @@ class HeadsReport:
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     sorted_by: the measure that orders ``heads``, or None for layer by layer.
     text: what was read. target: the decoder's text, or the one that looks at the other.
+    sinks: the mean weight of each head (layer, head) on the attention sink, see ``measures.sinks``;
+        empty where the text has none. resting: the weight above which a head rests on it.
+    sink: whether the weights of ``record`` are whole; else rows are rescaled without the sink.
     """
 
     record: AttentionRecord
@@ -261,6 +306,13 @@ class HeadsReport:
     sorted_by: str | None = None
     text: str = ""
     target: str | None = None
+    sinks: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    resting: float = 1.0
+    sink: bool = True
+
+    def rests(self, layer: int, head: int) -> bool:
+        """Whether a head rests on the attention sink."""
+        return self.sinks.get((layer, head), 0.0) > self.resting
 
     def name(self, layer: int, head: int) -> str:
         """A head's name, such as ``L2H5``; ``H5`` where the layer is not known."""

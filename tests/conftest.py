@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,20 @@ def _refuse(constant: str) -> None:
 
 
 Run = Callable[..., Result]
+
+
+_numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The user's cache of these tests, in which labels are kept: nobody's own is touched."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    # Matplotlib's list of fonts takes seconds to make, whoever it is for.
+    monkeypatch.setenv("MPLCONFIGDIR", os.environ.get("MPLCONFIGDIR", str(home / "matplotlib")))
+    cache = tmp_path_factory.getbasetemp() / "caches" / str(next(_numbers))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    return cache
 
 
 @pytest.fixture

@@ -61,6 +61,13 @@ def test_the_bundled_model_is_ablated_without_transformers() -> None:
     assert not packages & (HEAVY - {"torch"})
 
 
+def test_the_bundled_model_is_pruned_without_transformers() -> None:
+    packages, modules = imported("prune", "The cat sat on the mat.", "--fraction", "0.1", "--json")
+    assert "torch" in packages
+    assert not packages & (HEAVY - {"torch"})
+    assert "torch._dynamo" not in modules
+
+
 def test_saving_arrays_and_drawings_needs_no_matplotlib(tmp_path) -> None:
     files = [f"{tmp_path}/map{ending}" for ending in (".json", ".csv", ".npz", ".svg", ".html")]
     options = [word for file in files for word in ("--save", file)]

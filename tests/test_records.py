@@ -120,3 +120,12 @@ def test_records_are_frozen(value: Any) -> None:
     field = dataclasses.fields(value)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(value, field, None)
+
+
+def test_scores_are_short_in_a_prompt() -> None:
+    label = HeadLabel("previous", "P", 0.123456789012345, 1 / 3)
+    scores = HeadScores(1, 0, {"previous": 0.123456789012345, "induction": None}, label)
+    assert repr(label) == "HeadLabel(previous 0.123, uniform 0.333)"
+    assert repr(scores) == (
+        "HeadScores(layer 1, head 0, HeadLabel(previous 0.123, uniform 0.333), previous 0.123)"
+    )

@@ -1,1 +1,5 @@
-"""The views of what is lost when heads are removed."""
+"""What is lost when heads are ablated: the scan, its doubts and its views."""
+
+from attnviz import _callable
+
+_callable(__name__)

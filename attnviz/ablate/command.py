@@ -1,9 +1,10 @@
-"""``attnviz ablate``: what is lost when heads are removed."""
+"""``attnviz ablate``: what is lost when heads are ablated."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attnviz.ablate.options import (
@@ -46,8 +47,8 @@ _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
 """Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
 
-_LONG = 5.0
-"""Seconds of a scan that are worth a word."""
+_MOST_FOLLOWED = 3
+"""Heads whose losses by token a first screen may show."""
 
 
 @command(EXAMPLES)
@@ -65,7 +66,7 @@ def ablate(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Remove heads and measure what is lost; all of them, exactly, in one scan."""
+    """Ablate each head and measure how much the loss rises."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
     from attnviz.ablate.job import Job
     from attnviz.ablate.resume import ResumeFile
@@ -73,7 +74,7 @@ def ablate(
     from attnviz.cli.inputs import read_texts, read_texts_file
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
-    from attnviz.cli.progress import scanning, spoken_time
+    from attnviz.cli.progress import scanning
     from attnviz.cli.terminal import messages
     from attnviz.models.resolve import load
 
@@ -87,20 +88,20 @@ def ablate(
         loaded = load(model.model, replace(options, progress=progress))
         job = Job.prepare(loaded, read, reference, request)
     file = ResumeFile(resume, job.identity()) if resume is not None else None
-    with file or nullcontext(), scanning("removing heads", messages(output.quiet)) as advance:
+    with file or nullcontext(), scanning("ablating heads", messages(output.quiet)) as advance:
         measured = measure_job(job, file, advance)
     if not measured.empty:
         report = measured.report()
+        if outlet.console is not None and not output.whole:
+            report = measured.followed(report, _MOST_FOLLOWED)
         report = replace(
             report,
             source=read.source,
             target=_target(report, request),
             patterns=_patterns(report, loaded),
-            hints=() if output.quiet else _hints(report, output.explain),
+            hints=() if output.quiet else _hints(report, read.source, output.explain),
         )
         outlet.show(_Ablated(report, output.explain))
-        if report.seconds > _LONG:
-            notices.print(f"the scan took {spoken_time(report.seconds)}")
     if not measured.complete:
         if resume is not None:
             notices.print("the same command goes on where this one ended")
@@ -126,8 +127,12 @@ class _Ablated:
 
     def document(self) -> Document:
         from attnviz.ablate.document import ablation_document
+        from attnviz.ablate.first_screen import first_groups
+        from attnviz.draw.provenance import advised
 
-        return ablation_document(self.report, self.explain)
+        document = ablation_document(self.report, self.explain)
+        tokens = (self.report.targets or self.report.texts)[0]
+        return document._replace(first=advised(partial(first_groups, self.report), tokens))
 
 
 def _target(report: AblationReport, request: Request) -> str | None:
@@ -142,6 +147,7 @@ def _target(report: AblationReport, request: Request) -> str | None:
 def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
     """The attention of the ablated heads over the first text, or only of the ranked ones."""
     from attnviz.engine.capture import capture
+    from attnviz.engine.known_labels import known_labels
     from attnviz.measures.one_text import head_scores
     from attnviz.records import HeadsReport
 
@@ -165,18 +171,23 @@ def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
         return None
     # What these notes say of the text has no place among those of a scan.
     record = replace(record, model=replace(record.model, notes=()))
-    return HeadsReport(record, head_scores(record), (), True, report.index_base)
+    scores = head_scores(record, known_labels(model, record.kind))
+    return HeadsReport(record, scores, (), True, report.index_base)
 
 
-def _hints(report: AblationReport, explained: bool) -> tuple[str, ...]:
+def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, ...]:
     """What to try next."""
     hints = []
-    matter = report.ranking(1).matter
-    if matter and not report.by_token and "loss" in report.baseline:
-        chosen = f"--head {report.name(matter[0].variant)} " if report.unit == "head" else ""
-        hints.append(f"next: {chosen}--by-token shows where in the text it is missed")
-    if len(report.texts) == 1:
-        hints.append("--texts FILE gives intervals over many texts")
+    best = report.ranking(1).matter
+    if best and not report.by_token and "loss" in report.baseline:
+        chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
+        hints.append(f"{chosen}--by-token")
+    if source.endswith("built-in texts"):
+        hints.append("--texts FILE your data")
+    elif not report.ranks and report.model.weights != "random":
+        hints.append("--texts FILE for intervals")
+    if len(report.effects) > 1:
+        hints.append("--together")
     if not explained:
-        hints.append("--explain reads it for you")
+        hints.append("--explain")
     return tuple(hints)

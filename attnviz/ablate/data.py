@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attnviz.ablate.records import AblationReport, Effect, Head
-from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.values import json_number, label_facts, model_facts
 from attnviz.engine.effects import METRICS
-from attnviz.records import HeadLabel, Tokens
+from attnviz.records import Tokens
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -87,10 +87,6 @@ def _metrics(effect: Effect) -> dict[str, float | None]:
     return {name: json_number(effect.values.get(name)) for name in METRICS}
 
 
-def _label(trait: HeadLabel) -> dict[str, Any]:
-    return {"name": trait.name, "score": trait.score, "base_rate": trait.base_rate}
-
-
 def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
     """One ablation: its heads, its metrics, and what is known of their doubt."""
     variant, head = effect.variant, effect.head
@@ -105,16 +101,18 @@ def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
         ends = {name: [*map(json_number, pair)] for name, pair in effect.intervals.items()}
         entry["ci_low"], entry["ci_high"] = ends.get(report.metric, (None, None))
         entry["intervals"] = ends
+    if report.metric in effect.adjusted:
+        entry["adjusted_p"] = json_number(effect.adjusted[report.metric])
     if effect.errors:
         entry["standard_errors"] = _numbers(effect.errors)
     if head is not None and head in report.gradients:
         entry["gradient"] = json_number(report.gradients[head])
     if head is not None and head in report.labels:
-        entry["trait"] = _label(report.labels[head])
+        entry["trait"] = label_facts(report.labels[head])
     for control in report.control:
         if control.variant.heads == variant.heads:
             entry["random_direction"] = _metrics(control)
-    if effect.token_losses:
+    if report.by_token and effect.token_losses:
         entry["token_loss_deltas"] = [
             [json_number(value) for value in losses.tolist()] for losses in effect.token_losses
         ]
@@ -125,7 +123,7 @@ def _hint(report: AblationReport, head: Head) -> dict[str, Any]:
     """A head that has a gradient and no measurement."""
     entry = {"layer": head[0], "head": head[1], "gradient": json_number(report.gradients[head])}
     label = report.labels.get(head)
-    return {**entry, "trait": _label(label)} if label is not None else entry
+    return {**entry, "trait": label_facts(label)} if label is not None else entry
 
 
 def _unmeasured(report: AblationReport) -> list[Head]:

@@ -1,133 +1,115 @@
-"""What ``attnviz ablate`` has to say: the map, the ranking, where heads look, where it hurts."""
+"""What ``attnviz ablate`` has to say: the map, the ranking, what the heads do, where it hurts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.ablate.number_scale import NumberScale
 from attnviz.ablate.records import AblationReport, Effect, Head, scale_of
-from attnviz.ablate.terminal import (
-    WIDEST_CELL,
-    EffectGrid,
-    effect_map,
-    sign_legend,
-    token_text,
+from attnviz.ablate.words import (
+    about,
+    caveats,
+    explanation,
+    finding,
+    heading,
+    map_title,
+    ranking_titles,
 )
-from attnviz.ablate.words import about, caveats, explanation, map_title, ranking_titles
 from attnviz.draw import document as doc
-from attnviz.draw.blocks import Block, stack
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.panels import maps_block
-from attnviz.draw.prose import wrapped
-from attnviz.draw.provenance import label_text, label_words
+from attnviz.draw.provenance import label_text, label_words, notes_group
 from attnviz.draw.scale import diverging_steps
-from attnviz.draw.theme import Theme
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
 
-_BESIDE = doc.Beside(44, 4, yields=True)
-"""The columns that a map beside the ranking has at least, for its title and its legend."""
-
-_STRIP = Tokens((0,), ("nats",), (True,))
+_STRIP = Tokens((0,), ("",), (True,))
 """The one row of a text that is coloured token by token."""
 
 _LONGEST = 100
-_LABEL_ROOM = 14
-_SMALL_LINES, _SMALL_COLUMNS = 7, 15
-_MOST_SMALL, _MOST_MAPPED, _MOST_FOLLOWED = 10, 4, 3
+_LABEL_ROOM = 19
+_MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
 
 def ablation_document(report: AblationReport, explain: bool = False) -> doc.Document:
     """Everything that one run shows."""
-    map_and_ranking: list[doc.Part] = _ranking(report)
-    grid = effect_grid(report)
-    if grid is not None and grid.values.size > 1:
-        map_and_ranking.insert(0, _map(grid, map_title(report)))
+    grid, tokens = head_grid(report), (report.targets or report.texts)[0]
+    found = report.effects
+    every = [_effects(report, found, found, "Every ablation")] if found else []
     groups = [
         doc.Group(about(report)),
-        doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
-        doc.Group(map_and_ranking, beside=_BESIDE if len(map_and_ranking) > 1 else None),
-        doc.Group(_together(report)),
-        doc.Group(_patterns(report)),
-        doc.Group(_where_it_hurts(report) if report.by_token else []),
+        notes_group((*report.model.notes, *report.notes), tokens),
+        doc.Group([grid] if grid is not None else []),
+        doc.Group(ranking_tables(report), spaced=True),
+        doc.Group(together(report)),
+        doc.Group(attention_maps(report)),
+        doc.Group(where_it_hurts(report) if report.by_token else []),
         doc.Group([doc.Say(text) for text in caveats(report)]),
-        doc.Group([_every_ablation(report)] if report.effects else [], full=True),
+        doc.Group(every, full=True),
     ]
     return doc.Document(
-        f"removed heads of {report.model.name}",
+        f"ablated heads of {report.model.name}",
         " ".join(report.text.split()),
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
         [doc.Facts([(hint, False) for hint in report.hints])] if report.hints else (),
+        heading(report),
+        report.text if len(report.texts) == 1 else "",
+        finding(report),
     )
 
 
 # The map -------------------------------------------------------------------------------------
 
 
-def effect_grid(report: AblationReport) -> EffectGrid | None:
-    """What every ablation with a place costs, or the gradients; None where there is nothing."""
+def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
+    """What every ablation with a place costs, or the gradients; None for fewer than two.
+
+    Faint where the interval includes zero. scaled: with a colour bar; a first screen has the
+    numbers alone.
+    """
+    values, unclear = _placed(report)
+    if len(values) < 2:
+        return None
+    metric, gradient = report.ranked_by, report.method == "gradient"
+    limit = max(map(abs, values.values()))
+    scale = NumberScale(limit, metric.signed and not gradient, metric.percent)
+    least = 4 if scale.power or limit >= 0.1 else 5  # two digits of the largest
+    room = next((room for room in range(least, 7) if scale.fitted(limit, room)), 6)
+    layers = sorted({layer for layer, _ in {**values, **report.gradients}})
+    heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
+    columns = sorted({column for _, column in [*values, *heads]})
+    rows, names = [f"L{layer + report.index_base}" for layer in layers], map(report.column, columns)
+    grid = doc.HeadGrid(rows, list(names), {}, [])
+    cells = {}
+    for (layer, column), value in values.items():
+        row, place, grey = layers.index(layer), columns.index(column), (layer, column) in unclear
+        root = 0.0 if grey else math.copysign(math.sqrt(abs(value) / (limit or 1.0)), value)
+        tint = doc.Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
+        tip = f"{rows[row]}{grid.columns[place]}: {value:.6g}{', 95 % interval includes 0' * grey}"
+        text = scale.fitted(value, room) or ""
+        cells[row, place] = doc.Cell(root, None if grey else tint, text, tip=tip)
+    grey_words = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
+    title = map_title(report, brief=not scaled) + scale.times * (not scaled)
+    words: doc.Words = [(title, True), *[(grey_words, False)] * bool(unclear)]
+    colours = _scale(scale, metric.unit or metric.label) if scaled else None
+    return grid._replace(cells=cells, title=words, scale=colours)
+
+
+def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[Head]]:
+    """What is shown by (layer, column), and where an interval includes zero."""
     if report.method == "gradient":
-        return _grid(report, report.gradients, NumberScale(0.0, False), "nats per token")
-    metric = report.ranked_by
-    values = {}
+        return report.gradients, ()
+    values, unclear = {}, set[Head]()
     for effect in report.effects:
         place, value = report.cell(effect.variant), effect.shown(report.metric)
         if place is not None and math.isfinite(value):
             values[place] = value
-    scale = NumberScale(0.0, metric.signed, metric.percent)
-    return _grid(report, values, scale, metric.unit or metric.label)
-
-
-def _grid(
-    report: AblationReport, values: Mapping[Head, float], scale: NumberScale, unit: str
-) -> EffectGrid | None:
-    if not values:
-        return None
-    layers = sorted({layer for layer, _ in {**values, **report.gradients}})
-    heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
-    columns = sorted({column for _, column in [*values, *heads]})
-    cells = np.full((len(layers), len(columns)), np.nan)
-    for (layer, column), value in values.items():
-        cells[layers.index(layer), columns.index(column)] = value
-    return EffectGrid(
-        cells,
-        [f"L{layer + report.index_base}" for layer in layers],
-        [report.column(column) for column in columns],
-        NumberScale(float(np.nanmax(np.abs(cells))), scale.signed, scale.percent),
-        unit,
-    )
-
-
-def _map(grid: EffectGrid, title: str) -> doc.HeadGrid:
-    scale = grid.scale
-    steps = diverging_steps(grid.values, scale.limit)
-    cells = {}
-    for (row, column), value in np.ndenumerate(grid.values):
-        if not math.isnan(value):
-            strength = math.copysign(math.sqrt(abs(value) / (scale.limit or 1.0)), value)
-            tint = doc.Tint(int(steps[row, column]), DIVERGING)
-            tip = f"{grid.rows[row]}{grid.columns[column]}: {value:.6g}"
-            cells[row, column] = doc.Cell(strength, tint, scale.text(value), tip=tip)
-
-    def screen(theme: Theme, room: int) -> Block:
-        above = wrapped([(title, True)], room, theme)
-        return stack([Block(tuple(above), room), effect_map(grid, theme, room)], gap=0)
-
-    return doc.HeadGrid(
-        grid.rows,
-        grid.columns,
-        cells,
-        [(title, True)],
-        scale=_scale(scale, grid.unit),
-        wide=WIDEST_CELL,
-        screen=screen,
-    )
+            unclear |= {place} if effect.unclear(report.metric) else set()
+    return values, unclear
 
 
 def _scale(scale: NumberScale, unit: str) -> doc.Scale:
@@ -142,44 +124,41 @@ def _scale(scale: NumberScale, unit: str) -> doc.Scale:
         if root >= first
     ]
     start = 0 if scale.signed else 128
-    return doc.Scale(ticks, f"{unit}{scale.times}", "colour: √size", start, palette=DIVERGING)
+    after = "symmetric scale; colour ∝ √|Δ|" if scale.signed else "colour ∝ √value"
+    return doc.Scale(ticks, f"{unit}{scale.times}", after, start, palette=DIVERGING)
 
 
 # The ranking ---------------------------------------------------------------------------------
 
 
-def _ranking(report: AblationReport) -> list[doc.Part]:
-    """What matters most and what does harm, in one table with the same columns."""
+def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.Part]:
+    """What matters most, and what is harmful, in two tables with the same columns.
+
+    most: rows of the first, the report's own number by default.
+    """
     if report.method == "gradient":
-        return [_gradients(report)]
+        return [_gradients(report, report.top if most is None else most)]
     if not report.singles:
         return []
-    order, (title, harm_title) = report.ranking(), ranking_titles(report)
+    order, (title, harm_title) = report.ranking(most), ranking_titles(report)
     if not order.matter and not order.harm:
-        line = f"{title}: none, no removal changes {report.ranked_by.label}"
+        line = f"{title}: none, no ablation changes {report.ranked_by.label}"
         return [doc.Facts([(line, True)])]
-    if not order.matter:
-        return [_effects(report, order.harm, report.singles, harm_title)]
-    table = _effects(report, [*order.matter, *order.harm], report.singles, title)
-    if not order.harm:
-        return [table]
-    split = len(order.matter)
-    heading = doc.Row([harm_title], tone="strong", spaced=True)
-    rows = [*table.rows[:split], heading, *table.rows[split:]]
-    return [doc.Table(table.columns, rows, table.title, ranked=True)]
+    tables = [(order.matter, title), (order.harm, harm_title)]
+    return [_effects(report, found, report.singles, title) for found, title in tables if found]
 
 
-def _gradients(report: AblationReport) -> doc.Table:
+def _gradients(report: AblationReport, most: int) -> doc.Table:
     """A row a head: bar, estimate, label."""
-    heads = report.by_gradient[: report.top]
+    heads = report.by_gradient[:most]
     scale = NumberScale(max(report.gradients.values(), default=0.0), signed=False)
-    names = [f"L{layer + report.index_base}H{head + report.index_base}" for layer, head in heads]
+    names = [report.head_name(head) for head in heads]
     values = [report.gradients[head] for head in heads]
     columns: list[_Column] = [
         (doc.Column(f"gradient{scale.times}"), [scale.text(value) for value in values])
     ]
     columns += _label_column(report, heads)
-    title = "The heads that the gradient ranks highest"
+    title = "Highest by gradient"
     return _ranked_table(title, names, values, scale.limit, columns)
 
 
@@ -190,12 +169,13 @@ def _effects(
     scale = scale_of(among, report.metric)
     values = [effect.shown(report.metric) for effect in effects]
     columns = [_metric_column(effects, among, report.metric)]
-    columns += _doubt_columns(report, effects, scale)
-    columns += _label_column(report, [effect.head for effect in effects])
+    interval, control = _doubt_columns(report, effects, scale)
+    columns += [*interval, *_label_column(report, [effect.head for effect in effects]), *control]
     for name in report.metrics_aside(effects):
         columns.append(_metric_column(effects, among, name))
     names = [report.name(effect.variant) for effect in effects]
-    return _ranked_table(title, names, values, scale.limit, columns)
+    grey = [effect.unclear(report.metric) for effect in effects]
+    return _ranked_table(title, names, values, scale.limit, columns, grey)
 
 
 _Column = tuple[doc.Column, Sequence[str]]
@@ -208,12 +188,14 @@ def _ranked_table(
     values: Sequence[float],
     limit: float,
     columns: Sequence[_Column],
+    grey: Sequence[bool] = (),
 ) -> doc.Table:
     cells = zip(names, *(cells for _, cells in columns), strict=True)
     bars = [(0.0 if math.isnan(value) else value, limit) for value in values]
-    rows = [doc.Row(row, bar) for row, bar in zip(cells, bars, strict=True)]
+    tones: list[doc.Tone] = ["faint" if each else "plain" for each in grey or [False] * len(names)]
+    rows = [doc.Row(row, bar, tone=tone) for row, bar, tone in zip(cells, bars, tones, strict=True)]
     titles = [doc.Column("", right=False), *(column for column, _ in columns)]
-    return doc.Table(titles, rows, [(title, True)], ranked=True)
+    return doc.Table(titles, rows, [(title, True)] if title else (), ranked=True)
 
 
 def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> _Column:
@@ -226,10 +208,11 @@ def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Met
 
 def _doubt_columns(
     report: AblationReport, effects: Sequence[Effect], scale: NumberScale
-) -> list[_Column]:
+) -> tuple[list[_Column], list[_Column]]:
     """The interval over texts, else the error over draws; and the control."""
     name, factor = report.metric, report.ranked_by.factor
     columns: list[_Column] = []
+    control: list[_Column] = []
     if any(name in effect.intervals for effect in effects):
         cells = []
         for effect in effects:
@@ -245,8 +228,8 @@ def _doubt_columns(
     found = [controls.get(effect.variant.heads) for effect in effects]
     if any(value is not None for value in found):
         cells = ["" if value is None else scale.text(value * factor) for value in found]
-        columns.append((doc.Column("random"), cells))
-    return columns
+        control.append((doc.Column("random dir."), cells))
+    return columns, control
 
 
 def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[_Column]:
@@ -254,15 +237,15 @@ def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[
     labels = report.labels
     found = [labels.get(head) if head is not None else None for head in heads]
     cells = ["" if label is None else label_text(label, _LABEL_ROOM) for label in found]
-    return [(doc.Column("pattern", right=False), cells)] if any(cells) else []
+    return [(doc.Column("label", right=False), cells)] if any(cells) else []
 
 
-def _together(report: AblationReport) -> list[doc.Part]:
+def together(report: AblationReport) -> list[doc.Part]:
     """What heads cost that were ablated at once, beside the sum of what each costs alone."""
     joint = report.joint
     if not joint:
         return []
-    parts: list[doc.Part] = [_effects(report, joint, report.effects, "Removed together")]
+    parts: list[doc.Part] = [_effects(report, joint, report.effects, "Ablated together")]
     scale = scale_of(report.effects, report.metric)
     alone = {single.head: single.values.get(report.metric) for single in report.singles}
     for effect in joint if report.ranked_by.signed else ():
@@ -270,40 +253,16 @@ def _together(report: AblationReport) -> list[doc.Part]:
         known = [cost for cost in costs if cost is not None]
         if len(known) == len(costs):
             total = f"{scale.text(sum(known))}{scale.times}"
-            said = f"{report.name(effect.variant)}: one at a time they add up to {total}"
+            said = f"{report.name(effect.variant)}: sum of single ablations {total}"
             parts.append(doc.Facts([(said, False)]))
     return parts
-
-
-def _every_ablation(report: AblationReport) -> doc.Table:
-    """Every ablation and every metric that there is."""
-    names = [name for name in METRICS if any(name in e.values for e in report.effects)]
-    bounded = any(report.metric in effect.intervals for effect in report.effects)
-    columns = [doc.Column("removed", right=False)]
-    for name in names:
-        metric = METRICS[name]
-        columns.append(
-            doc.Column(f"{metric.label} in {metric.unit}" if metric.unit else metric.label)
-        )
-        columns += [doc.Column("95 % interval")] if bounded and name == report.metric else []
-    rows = []
-    for effect in report.effects:
-        cells = [report.name(effect.variant)]
-        for name in names:
-            cells.append(f"{effect.shown(name):.6g}" if name in effect.values else "–")
-            if bounded and name == report.metric:
-                factor = METRICS[name].factor
-                ends = [f"{end * factor:.6g}" for end in effect.intervals.get(name, ())]
-                cells.append(f"[{', '.join(ends)}]" if ends else "–")
-        rows.append(doc.Row(cells))
-    return doc.Table(columns, rows, [("Every removal", True)])
 
 
 # Maps and texts ------------------------------------------------------------------------------
 
 
-def _patterns(report: AblationReport) -> list[doc.Part]:
-    """The attention of the first heads of the ranking: small on a terminal, else in full."""
+def attention_maps(report: AblationReport) -> list[doc.Part]:
+    """The attention of the first heads of the ranking."""
     seen = report.patterns
     if seen is None:
         return []
@@ -315,61 +274,49 @@ def _patterns(report: AblationReport) -> list[doc.Part]:
     elif not heads and len(report.effects) == 1:
         heads = list(report.effects[0].variant.heads)
     known = {(scores.layer, scores.head) for scores in seen.heads}
-    shown = [head for head in heads if head in known][:_MOST_SMALL]
+    shown = [head for head in heads if head in known][:_MOST_MAPPED]
     if not shown:
         return []
-    record, small, full = seen.record, [], []
-    for layer, head in shown:
-        scores = seen.scores(layer, head)
-        each = partial(
-            doc.Map,
+    record = seen.record
+    maps = [
+        doc.Map(
             seen.name(layer, head),
             seen.weights(layer, head),
             record.queries,
             record.keys,
+            below=[(word, False) for word in label_words(seen.scores(layer, head))],
             causal=record.causal,
         )
-        small.append(each(below=[(label_text(scores.label, _SMALL_COLUMNS), False)]))
-        full.append(each(below=[(word, False) for word in label_words(scores)]))
-    title = [("Where they look" + (", first text" if len(report.texts) > 1 else ""), True)]
-    overview = doc.Maps(small, title, (_SMALL_LINES, _SMALL_COLUMNS), rows=1)
-    base = report.index_base
-    return [
-        doc.Maps(full[:_MOST_MAPPED], title, index_base=base, screen=partial(maps_block, overview))
+        for layer, head in shown
     ]
+    title = "Attention of these heads" + ", first text" * (len(report.texts) > 1)
+    return [doc.Maps(maps, [(title, True)], index_base=report.index_base)]
 
 
-def _where_it_hurts(report: AblationReport) -> list[doc.Part]:
+def where_it_hurts(report: AblationReport) -> list[doc.Part]:
     """The first text under joint ablations and the first of the ranking, all on one scale."""
+    maps = token_maps(report)
+    if not maps:
+        line = "Δ loss by token: not measured, this model or method has no loss for each token"
+        return [doc.Facts([(line, True)])]
+    title = "Δ loss by token" + ", first text" * (len(report.texts) > 1)
+    scale = _scale(NumberScale(maps[0].limit), "nats")
+    return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]
+
+
+def token_maps(report: AblationReport) -> list[doc.Map]:
+    """A map of one query for each ablation whose losses by token are known."""
     order = report.ranking()
     candidates = [*report.joint, *order.matter, *order.harm]
     chosen = [effect for effect in candidates if effect.token_losses][:_MOST_FOLLOWED]
-    if not chosen:
-        line = "Where in the text: not measured, this model or method has no loss for each token"
-        return [doc.Facts([(line, True)])]
     tokens = (report.targets or report.texts)[0]
     deltas: list[NDArray[np.floating]] = []
     for effect in chosen:
         delta = np.asarray(effect.token_losses[0], dtype=float)
         deltas.append(np.where(np.isfinite(delta), delta, np.nan))
-    limit = max(float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas)
-    title = "Where in the text it is missed: loss delta of each token"
-    title += ", first text" if len(report.texts) > 1 else ""
+    limit = max((float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas), default=0.0)
     names = [report.name(effect.variant) for effect in chosen]
-    unit = "nats of one token"
-
-    def screen(theme: Theme, room: int) -> Block:
-        blocks = [Block(tuple(wrapped([(title, True)], room, theme)), room)]
-        for name, delta in zip(names, deltas, strict=True):
-            above = wrapped([(theme.spell(name), True)], room, theme)
-            drawn = token_text(tokens, delta, limit, theme, room)
-            blocks.append(Block((*above, *drawn.lines), room))
-        blocks.append(sign_legend(NumberScale(limit), theme, room, unit))
-        return stack(blocks, gap=0)
-
-    maps = [
-        doc.Map(f"{name} by token", delta[None], _STRIP, tokens, limit=limit)
+    return [
+        doc.Map(f"{name} by token", delta[None], _STRIP, tokens, [(name, True)], limit=limit)
         for name, delta in zip(names, deltas, strict=True)
     ]
-    scale = _scale(NumberScale(limit), unit)
-    return [doc.Maps(maps, [(title, True)], scale=scale, screen=screen)]

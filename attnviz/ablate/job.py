@@ -265,7 +265,7 @@ def choose_ablations(
     chosen = _chosen(request, request.heads.head, info, heads)
     if chosen is None:
         if together:
-            raise UsageError("--together removes the chosen heads at once: add --head or --layer")
+            raise UsageError("--together ablates the chosen heads at once: add --head or --layer")
         chosen = {layer: frozenset(range(count)) for layer, count in heads.items()}
     units = _units(chosen, request.ablation.unit, info)
     if together:

@@ -24,7 +24,7 @@ class NumberScale:
     @property
     def power(self) -> int:
         """The power of ten, a multiple of three, that all values are counted in."""
-        if self.percent or self.limit == 0 or 0.1 <= self.limit < 1000:
+        if self.percent or self.limit == 0 or 0.01 <= self.limit < 1000:
             return 0
         return max(math.floor((math.log10(self.limit) + 1) / 3) * 3, _LEAST_POWER)
 
@@ -37,6 +37,8 @@ class NumberScale:
     def decimals(self) -> int:
         """As many as leave the largest value three or four digits, a percentage two."""
         largest = self.limit / 10.0**self.power
+        if 0 < largest < 0.1 and not self.percent:
+            return 4
         before = max(math.floor(math.log10(largest)) + 1, 1) if largest > 0 else 1
         return max((2 if self.percent else 4) - before, 0)
 
@@ -49,24 +51,18 @@ class NumberScale:
     def fitted(self, value: float, room: int) -> str | None:
         """A value in at most ``room`` columns with one decimal or more, ``+.53`` if need be.
 
-        None where there is no room for any value of this scale. ``0`` is exactly zero, and ``·``
-        stands for what only rounds to it.
+        None where there is no room for any value of this scale; what rounds to zero has no sign.
         """
         largest = abs(self.limit)
-        for decimals in range(self.decimals, -1, -1):
-            if decimals == 0 and self.decimals > 0 and not self.percent:
-                break
-            if len(self.text(largest, decimals)) <= room:
-                return self._short(value, decimals)
-            if len(_without_zero(self.text(largest, decimals))) <= room and largest < 1:
-                return _without_zero(self._short(value, decimals))
+        least = 1 if self.decimals and not self.percent else 0
+        for decimals in range(self.decimals, least - 1, -1):
+            shown, text = self.text(largest, decimals), self.text(value, decimals)
+            text = text if any(digit in "123456789" for digit in text) else text.lstrip("+-")
+            if len(shown) <= room:
+                return text
+            if len(_without_zero(shown)) <= room and largest < 1:
+                return _without_zero(text)
         return None
-
-    def _short(self, value: float, decimals: int) -> str:
-        if value == 0:
-            return "0"
-        text = self.text(value, decimals)
-        return text if any(digit in "123456789" for digit in text) else "·"
 
 
 def _without_zero(text: str) -> str:

@@ -25,21 +25,21 @@ class WrittenText(shared.Kind):
 
 
 @dataclass(frozen=True)
-class Ablation(Options, panel="What is removed"):
-    """What is removed, and what takes its place."""
+class Ablation(Options, panel="What is ablated"):
+    """What is ablated, and what takes its place."""
 
-    together: bool = flag("Remove the chosen heads all at once, not one at a time.")
-    unit: Unit = option("UNIT", "head, kv-head (all heads that share it) or layer.", "head")
+    together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
+    unit: Unit = option("UNIT", "Ablate by head, kv-head (heads that share it) or layer.", "head")
     mode: Mode = option(
         "MODE",
-        "A removed head's output becomes zero, its mean over the reference, or that of another "
+        "An ablated head's output becomes zero, its mean over the reference, or that of another "
         "text (resample).",
         "zero",
     )
     reference: Path | None = option(
-        "FILE", "Texts that mean and resample draw from (default: the measured texts)."
+        "FILE", "Take mean and resample from these texts (default: the measured texts)."
     )
-    draws: int | None = option("N", "Texts that a resample draws for each text (4).", min=1)
+    draws: int | None = option("N", "Resample from so many other texts for each (4).", min=1)
 
     def __post_init__(self) -> None:
         if self.reference is not None and self.mode == "zero":
@@ -56,23 +56,23 @@ class Measure(Options, panel="What is measured"):
 
     metric: Metric | None = option(
         "METRIC",
-        f"What is ranked and coloured: loss_delta (default), {', '.join(_OTHERS)} or {_LAST}.",
+        f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}.",
     )
     answer: str | None = option(
-        "TOKEN", "With --foil: the change of logit(answer) - logit(foil).", words=True
+        "TOKEN", "Measure, with --foil, the change of logit(answer) - logit(foil).", words=True
     )
-    foil: str | None = option("TOKEN", "See --answer.", words=True)
+    foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
     positions: Positions = option(
-        "WHICH", "all predictions, or the last one of each text only.", "all"
+        "WHICH", "Count all predictions, or the last one of each text only.", "all"
     )
     method: Method | None = option(
         "METHOD",
-        "exact, gradient (a first-order hint, one backward pass) or budget (the hint ranks, the "
-        "top is measured).",
+        "exact, gradient (first-order estimate, one backward pass) or budget (gradient "
+        "pre-ranking, top measured).",
     )
-    budget: str | None = option("AMOUNT", "What --method budget may spend: 30s, 5m, or 20 heads.")
+    budget: str | None = option("AMOUNT", "Limit --method budget: 30s, 5m, or 20 heads.")
     max_memory: str | None = option(
-        "SIZE", "The most memory a scan may take, such as 2GB (default: a share of what is free)."
+        "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
     )
     resume: Path | None = option(
         "FILE", "Keep the result of each finished text there, and go on where a run ended."
@@ -112,15 +112,15 @@ class Measure(Options, panel="What is measured"):
 class View(Options, panel="View"):
     """What is to be seen."""
 
-    by_token: bool = flag("Where in the text the removal hurts.")
-    top: int = option("N", "Heads in the ranking.", 8, min=1)
+    by_token: bool = flag("Show the text coloured by Δ loss of each token.")
+    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
 
 
 @dataclass(frozen=True)
 class AblatedModel(shared.Model):
     """The model that loses heads."""
 
-    seed: int = option("N", "Of random weights, draws, intervals and the control.", 0, min=0)
+    seed: int = option("N", "Random seed (weights, resampling, bootstrap, control).", 0, min=0)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Request:
             )
         if how == "gradient" and (ablation.mode != "zero" or measure.resume is not None):
             option = "--mode" if ablation.mode != "zero" else "--resume"
-            raise UsageError(f"--method gradient removes nothing: {option} is for exact or budget")
+            raise UsageError(f"--method gradient ablates nothing: {option} is for exact or budget")
         if measure.metric not in (None, "loss_delta"):
             raise UsageError(
                 f"--method {how} ranks by the gradient of the loss: --metric {measure.metric} is "

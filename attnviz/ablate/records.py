@@ -29,6 +29,9 @@ Head = tuple[int, int]
 
 _MOST_LISTED = 4
 
+_SIGNIFICANT = 0.05
+"""The chance that any ablation at all is called significant where none does anything."""
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -40,6 +43,8 @@ class Effect:
         fewer than five texts.
     errors: standard error over the draws of other texts that stood in, by metric; mostly empty.
     token_losses: for each text (tokens,) as in ``Scores``; empty where it was not asked for.
+    adjusted: by metric of two signs, the two-sided p of the mean over texts, adjusted for all
+        ablations that were tried; empty where there are fewer than five texts.
     """
 
     variant: Variant
@@ -48,6 +53,7 @@ class Effect:
     intervals: Mapping[Metric, tuple[float, float]] = field(default_factory=dict)
     errors: Mapping[Metric, float] = field(default_factory=dict)
     token_losses: tuple[NDArray[np.floating], ...] = ()
+    adjusted: Mapping[Metric, float] = field(default_factory=dict)
 
     @property
     def head(self) -> Head | None:
@@ -58,9 +64,18 @@ class Effect:
         """A metric in the unit that is shown; NaN where it is not known."""
         return self.values.get(name, math.nan) * METRICS[name].factor
 
+    def unclear(self, name: Metric) -> bool:
+        """Whether its 95 % interval includes zero; not where there is no interval."""
+        low, high = self.intervals.get(name, (1.0, 1.0))
+        return METRICS[name].signed and low <= 0 <= high
+
+    def significant(self, name: Metric) -> bool:
+        """Whether it differs from zero though many ablations were tried."""
+        return not self.unclear(name) and self.adjusted.get(name, 1.0) <= _SIGNIFICANT
+
 
 class Ranking(NamedTuple):
-    """The two ends of the order by a metric: what matters most, and what does the most harm."""
+    """The two ends of the order by a metric: what matters most, and what does clear harm."""
 
     matter: tuple[Effect, ...]
     harm: tuple[Effect, ...]
@@ -166,26 +181,36 @@ class AblationReport:
         }
 
     @property
+    def ranks(self) -> bool:
+        """Whether the order says something about the heads: several texts, and trained weights."""
+        bounded = any(self.metric in effect.intervals for effect in self.effects)
+        return bounded and self.model.weights != "random"
+
+    @property
     def by_gradient(self) -> list[Head]:
         """Every head with a gradient, the most important first."""
         return sorted(self.gradients, key=lambda head: -self.gradients[head])
 
     def ranking(self, top: int | None = None) -> Ranking:
-        """The ``top`` ablations that matter most, and half as many that do the most harm.
+        """The ``top`` ablations that matter most, and half as many that do significant harm.
 
-        What is no number has no place among them.
+        Where the order is no ranking, those with the largest effects of either sign. What is no
+        number has no place among them.
         """
         top = self.top if top is None else top
         metric = self.ranked_by
         found = [e for e in self.singles if math.isfinite(e.shown(self.metric))]
-        # By falling value first, so that of equal ones the same stand first whatever the sign.
-        found.sort(key=lambda effect: -effect.values[self.metric])
-        if metric.matters < 0:
-            found.reverse()
-        if not metric.signed:
+        found = [e for e in found if e.values[self.metric] or not metric.signed]
+        if not self.ranks:
+            found.sort(key=lambda effect: -abs(effect.values[self.metric]))
             return Ranking(tuple(found[:top]), ())
-        matter = [effect for effect in found if effect.values[self.metric] * metric.matters > 0]
-        harm = [e for e in reversed(found) if e.values[self.metric] * metric.matters < 0]
+        found.sort(key=lambda effect: -metric.matters * effect.values[self.metric])
+        matter = [e for e in found if e.values[self.metric] * metric.matters >= 0]
+        harm = [
+            e
+            for e in reversed(found)
+            if e.values[self.metric] * metric.matters < 0 and e.significant(self.metric)
+        ]
         return Ranking(tuple(matter[:top]), tuple(harm[: (top + 1) // 2]))
 
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
@@ -219,6 +244,10 @@ class AblationReport:
         if self.unit == "layer":
             return "layer"
         return f"{'KV' if self.unit == 'kv-head' else 'H'}{column + self.index_base}"
+
+    def head_name(self, head: Head) -> str:
+        """Such as ``L2H5``."""
+        return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
     def name(self, variant: Variant, index_base: int | None = None) -> str:
         """Such as ``L2H5``, ``L2KV1``, ``L2``, or the names of heads that went together."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attnviz.ablate.effects import LEAST_TEXTS, ablation_effects, mean_baseline, spearman
@@ -219,6 +219,26 @@ class Measured:
             index_base=request.counted.index_base,
         )
 
+    def followed(self, report: AblationReport, most: int) -> AblationReport:
+        """The report with the token losses of its first heads over the first text.
+
+        A small scan of its own: kept of every head, they would fill the memory.
+        """
+        order, job = report.ranking(most), self.job
+        shown = [effect.variant for effect in (*report.joint[:1], *order.matter, *order.harm)]
+        if report.by_token or "loss" not in report.baseline or not shown or not self.complete:
+            return report
+        wanted = [job.variants.index(variant) for variant in shown]
+        scan = replace(job, options=replace(job.options, token_losses=True)).scan()
+        losses = {
+            job.variants[index]: (row,)
+            for piece in scan.scan(0, job.variants, wanted)
+            if piece.token_losses is not None
+            for index, row in zip(piece.variants, piece.token_losses, strict=True)
+        }
+        effects = (replace(e, token_losses=losses.get(e.variant, ())) for e in report.effects)
+        return replace(report, effects=tuple(effects))
+
     def _budget_notes(self, measured: int) -> tuple[str, ...]:
         """Over which share of the texts, where the time did not allow all."""
         wanted = len(self.job.texts)
@@ -249,10 +269,7 @@ def _few_texts(effects: Sequence[Effect]) -> tuple[str, ...]:
     texts = max((effect.texts for effect in effects), default=0)
     if not 1 < texts < LEAST_TEXTS:
         return ()
-    return (
-        f"no intervals: {texts} texts tell too little of how much texts differ; give at least "
-        f"{LEAST_TEXTS}",
-    )
+    return (f"no intervals: {texts} texts are too few for them; give at least {LEAST_TEXTS}",)
 
 
 def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
@@ -323,9 +340,14 @@ def _spend(found: Measured, run: ScanRun, seconds: float, advance: Advance) -> N
 
 
 def _ranked(found: Measured) -> list[int]:
-    """The ablations that the ranking shows, and those of several heads."""
-    order = found.report().ranking()
-    shown = {effect.variant.heads for effect in (*order.matter, *order.harm)}
+    """The ablations that the ranking shows and that are not zero, and those of several heads."""
+    report = found.report()
+    order = report.ranking()
+    shown = {
+        effect.variant.heads
+        for effect in (*order.matter, *order.harm)
+        if not effect.unclear(report.metric)
+    }
     return [
         index
         for index, variant in enumerate(found.job.variants)

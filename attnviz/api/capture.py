@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnviz.api.head_choice import HeadChoice, in_python_words, spelled
 from attnviz.api.head_maps import HeadMaps
 from attnviz.engine.capture import Choice, capture_text
+from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.models.model import Model, NumpyModel
@@ -93,7 +94,8 @@ def capture(
         given = {name: value for name, value in options.items() if value is not None}
         opened = _opened(model, tokenizer, given)
         record, selected = capture_text(opened, text, choice)
-        return HeadMaps(heads_report(record, selected, text=text, target=target))
+        known = known_labels(opened, record.kind)
+        return HeadMaps(heads_report(record, selected, text=text, target=target, known=known))
 
 
 def _choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:
@@ -121,8 +123,13 @@ def _opened(model: Any, tokenizer: Any, given: dict[str, Any]) -> Model:
             f"--{next(iter(given)).replace('_', '-')} is for a model that is loaded by its name: "
             "this one is loaded"
         )
+    return opened(model, tokenizer)
+
+
+def opened(model: Any, tokenizer: Any, reads: bool = True) -> Model:
+    """A model that Python code holds, as it stands; see ``models.prepare.handed_over``."""
     if isinstance(model, NumpyModel):
         return model
     from attnviz.models.prepare import handed_over  # imports transformers
 
-    return handed_over(model, tokenizer)
+    return handed_over(model, tokenizer, reads=reads)

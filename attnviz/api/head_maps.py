@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
 
+from attnviz.api.drawn import Drawn
 from attnviz.api.head_choice import (
     HeadChoice,
     chosen_heads,
@@ -20,23 +20,20 @@ from attnviz.api.head_choice import (
     one_head,
     only,
 )
-from attnviz.draw.blocks import Block
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import PALETTES
-from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.heads.document import heads_document
 from attnviz.heads.report import View, compare_heads
 from attnviz.records import HeadScores, HeadsReport
 
-_LEAST_WIDTH = 20
 _NAMED = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadMaps:
+class HeadMaps(Drawn):
     """The attention weights of some heads over one text, as ``attnviz heads`` shows them.
 
     ``print`` draws them in plain characters, ``rich.print`` in colour, a notebook as the page that
@@ -158,7 +155,7 @@ class HeadMaps:
                 ".json": text_file(lambda stream: write_heads_json(found, stream)),
                 **array_files(found),
                 ".txt": text_file(lambda stream: stream.write(self._plain(theme))),
-                **document_files(lambda: self._document, self.palette),
+                **document_files(lambda: self.document, self.palette),
             }
             save(Path(path), files)
 
@@ -171,40 +168,21 @@ class HeadMaps:
             tokens = f"{len(record.queries)} queries, {len(record.keys)} keys"
         return f"<HeadMaps of {visible(info.name)}: {heads}, {tokens}>"
 
-    def __str__(self) -> str:
-        """The drawing in plain characters, as wide as the terminal."""
-        theme = Theme.of(Console(), self.palette, self.ascii)
-        return self._plain(replace(theme, colour=False)).removesuffix("\n")
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A dictionary for each head, query and key: ``pandas.DataFrame`` takes them."""
+        from attnviz.heads.data import heads_rows
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        theme = Theme.of(console, self.palette, self.ascii)
-        yield self._screen(theme, options.max_width, options.height or console.height)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(_LEAST_WIDTH, options.max_width), options.max_width)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the page of ``save("maps.html")`` in a frame of its own."""
-        from attnviz.draw.html import framed_document
-
-        return framed_document(self._document, self.palette)
-
-    def _plain(self, theme: Theme) -> str:
-        console = Console()
-        return self._screen(theme, console.width, console.height).plain
-
-    def _screen(self, theme: Theme, width: int, height: int) -> Block:
-        return terminal_block(
-            self._document, replace(theme, lines=height), max(width, _LEAST_WIDTH)
-        )
+        header, *rows = heads_rows(compare_heads([self.report]))
+        names = [str(name) for name in header]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     @property
     def _name(self) -> str:
         return self.report.record.model.name
 
     @property
-    def _document(self) -> Document:
-        """What is to be seen; weights as shares of the last colour's."""
+    def document(self) -> Document:
+        """All that there is to see, for any outlet; weights as shares of the last colour's."""
         report = self.report
         if self.limit != 1.0:
             record = report.record

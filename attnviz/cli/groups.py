@@ -144,6 +144,8 @@ def _read(value: Any, one: Field[Any], kind: Any) -> Any:
     if value is not None and one.metadata.get("words"):
         from attnviz.cli.inputs import as_utf8
 
+        if isinstance(value, tuple):
+            return tuple(as_utf8(word, _typed(one)) for word in value)
         return as_utf8(value, _typed(one))
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise UsageError(f"{_typed(one)} {value} is too large a number: expected at most 2^63 - 1")

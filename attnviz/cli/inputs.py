@@ -1,7 +1,8 @@
-"""The texts that a command works on: one, many from a file, or the built-in passage."""
+"""The texts that a command works on: one, many from a file, or the built-in ones."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,11 @@ BUILT_IN_TEXT = (
 )
 """A passage in which names come back, so that heads that repeat what they have read matter."""
 
+_PASSAGES = Path(__file__).resolve().parents[1] / "data" / "probes" / "natural.txt"
+_SENTENCE_END = re.compile(r"(?<=[.?!])(?=\s)|(?<=[.?!]\")(?=\s)")
+_LEAST_WORDS = 26
+"""Words of a passage's opening at least: ten of them are some 430 tokens."""
+
 _MOST_QUOTED = 40
 _MOST_PIECES = 8
 
@@ -30,8 +36,8 @@ class Texts(NamedTuple):
     """What is measured on.
 
     texts: at least one.
-    source: where they come from, in words, such as ``built in: no text was given``; empty where
-        the person typed the text.
+    source: where they come from, in words, such as ``10 built-in texts``; empty where the person
+        typed the text.
     lines: of each text in its file, from 1; empty where there is no file of many.
     """
 
@@ -79,17 +85,37 @@ def as_utf8(argument: str, name: str) -> str:
     return _decoded(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 
-def read_texts(argument: str | None, file: Path | None, many: Path | None) -> Texts:
-    """The texts of TEXT, ``-``, ``--file`` or ``--texts``; the built-in one where none is given.
+def natural_texts() -> tuple[str, ...]:
+    """The running text that ships with the package, passage by passage."""
+    return tuple(_PASSAGES.read_text(encoding="utf-8").strip().split("\n\n"))
+
+
+def built_in_texts() -> Texts:
+    """The first sentences of each passage: enough texts for intervals, short enough to be quick."""
+    texts = []
+    for passage in natural_texts():
+        kept = ""
+        for sentence in _SENTENCE_END.split(passage):
+            kept += sentence
+            if len(kept.split()) >= _LEAST_WORDS:
+                break
+        texts.append(kept)
+    return Texts(tuple(texts), f"{len(texts)} built-in texts")
+
+
+def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
+    """The texts of TEXT, ``-``, ``--file`` or ``--texts``; the built-in ones where none is given.
 
     Raises UsageError where two are given or one is empty, LoadError where a file cannot be read.
     """
+    if isinstance(many, Texts):  # of Python code
+        return many
     if many is not None:
         if argument is not None or file is not None:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
         return read_texts_file(many, "--texts")
     if argument is None and file is None:
-        return Texts((BUILT_IN_TEXT,), "built in: no text was given")
+        return built_in_texts()
     source = visible(str(file)) if file is not None else "standard input" * (argument == "-")
     return Texts((read_text(argument, file),), source)
 

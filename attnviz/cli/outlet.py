@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -69,6 +71,9 @@ class Outlet:
         The files come first, for a reader of standard output may leave, or never read on.
         Raises LoadError for what cannot be written.
         """
+        if (taken := _taken.get()) is not None:
+            taken.append(report)
+            return
         document = cache(report.document)  # made once for all outlets, and only if one draws
         failed: AttnvizError | None = None
         saved = []
@@ -91,26 +96,20 @@ class Outlet:
                 raise failed
 
     def _save(self, report: Report, document: Callable[[], Document], path: Path) -> None:
-        from attnviz.draw.files import document_files, save, table_file, text_file
+        from attnviz.draw.files import save
 
-        def screen(stream: SupportsWrite[str]) -> None:
-            if self.console is not None:
-                from attnviz.draw.terminal import terminal_block
-                from attnviz.draw.theme import Theme
+        def screen() -> str:
+            if self.console is None:
+                return ""
+            from attnviz.draw.terminal import terminal_block
+            from attnviz.draw.theme import Theme
 
-                # A file has no colours: glyphs and letters must tell there.
-                palette, lines = self.output.palette, self.console.height
-                theme = Theme(palette, colour=False, ascii=self.output.ascii, lines=lines)
-                stream.write(terminal_block(document(), theme, self.console.width).plain)
+            # A file has no colours: glyphs and letters must tell there.
+            palette, lines = self.output.palette, self.console.height
+            theme = Theme(palette, colour=False, ascii=self.output.ascii, lines=lines)
+            return terminal_block(document(), theme, self.console.width).plain
 
-        writers = {
-            ".json": text_file(report.write_json),
-            ".csv": table_file(report.rows),
-            SCREEN_ENDING: text_file(screen),
-            **document_files(document, self.output.palette),
-            **(report.arrays() if isinstance(report, ArrayReport) else {}),
-        }
-        save(path, writers)
+        save(path, report_files(report, document, self.output.palette, screen))
 
     def _draw(self, console: Console, document: Document) -> None:
         from attnviz.draw.terminal import first_screen, terminal_block
@@ -122,6 +121,35 @@ class Outlet:
         else:  # the prompt takes a line
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
+
+
+def report_files(
+    report: Report, document: Callable[[], Document], palette: str, screen: Callable[[], str]
+) -> dict[str, Writer]:
+    """What writes a report to a file, by the ending of its name."""
+    from attnviz.draw.files import document_files, table_file, text_file
+
+    return {
+        ".json": text_file(report.write_json),
+        ".csv": table_file(report.rows),
+        SCREEN_ENDING: text_file(lambda stream: stream.write(screen())),
+        **document_files(document, palette),
+        **(report.arrays() if isinstance(report, ArrayReport) else {}),
+    }
+
+
+_taken: ContextVar[list[Report] | None] = ContextVar("attnviz reports", default=None)
+
+
+@contextmanager
+def taking() -> Iterator[list[Report]]:
+    """While this is open, what commands of this thread show is kept in the list instead."""
+    taken: list[Report] = []
+    token = _taken.set(taken)
+    try:
+        yield taken
+    finally:
+        _taken.reset(token)
 
 
 def open_outlet(output: Output) -> Outlet:

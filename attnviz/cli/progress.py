@@ -79,7 +79,10 @@ def _a_line_a_file(console: Console) -> Progress:
 
 @contextmanager
 def scanning(what: str, console: Console) -> Iterator[Advance]:
-    """A bar with the time that is left, gone at the end; without a terminal a line now and then."""
+    """A bar with the time that is left, gone at the end; without a terminal a line now and then.
+
+    Until something is done, as while torch is imported, there is nothing to count.
+    """
     if console.quiet:
         yield lambda share: None
         return
@@ -97,8 +100,8 @@ def scanning(what: str, console: Console) -> Iterator[Advance]:
         console=console,
         transient=True,
     ) as shown:
-        task = shown.add_task(what, total=1.0)
-        yield lambda share: shown.update(task, completed=share)
+        task = shown.add_task("starting", total=None)
+        yield lambda share: shown.update(task, description=what, total=1.0, completed=share)
 
 
 def _a_line_now_and_then(

@@ -1,17 +1,29 @@
-"""The two labelled axes of a map."""
+"""The two labelled axes of a map, and how much of their labels there is room for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, NamedTuple
 
 from attnviz.draw.blocks import DIM, Line, text_line
 from attnviz.draw.labels import width
 
-_LONGEST_LABEL = 16
-_WIDEST_CELL = 9
-_VALUE_CELL = 4
+LONGEST_LABEL = 16
+_WIDEST_CELL = 10
+_LEAST_WORD = 5  # four letters and a blank
+_VALUE_CELL = 4  # three characters and a blank
+
+Header = Literal["words", "cut words", "numbers"]
+
+
+class Cells(NamedTuple):
+    """One line a query, so many columns a key, and what stands above the columns, if anything."""
+
+    wide: int
+    header: Header | None
+    values: bool
 
 
 @dataclass(frozen=True)
@@ -26,27 +38,60 @@ class Axes:
     keys: Sequence[str]
     causal: bool = False
 
+    @property
+    def diagonal(self) -> bool:
+        """Whether each row ends at its own token, so that one label there names row and column."""
+        return self.causal and len(self.queries) == len(self.keys)
+
     @cached_property  # every row of the map asks for it
     def label_width(self) -> int:
         """The columns that the query labels take, with the blank behind them."""
-        return min(max(map(width, self.queries), default=0), _LONGEST_LABEL) + 1
+        return min(max(map(width, self.queries), default=0), LONGEST_LABEL) + 1
 
-    def cell_width(self, room: int, values: bool) -> int:
-        """The columns of a cell when the whole map may take ``room``; 0 if it must be pooled."""
-        widest = max(map(width, self.keys), default=0) + 1
-        wanted = min(max(widest, _VALUE_CELL if values else 2), _WIDEST_CELL)
-        return min((room - self.label_width) // max(len(self.keys), 1), wanted)
+    @property
+    def digits(self) -> int:
+        """The columns of the largest index."""
+        return len(str(max(len(self.queries), len(self.keys)) - 1))
+
+    def cells(self, room: int, values: bool) -> Cells | None:
+        """How a map with a line a query stands in ``room`` columns; None where it cannot.
+
+        Columns have their words in one line, cut to no less than four letters, else numbers that
+        the rows have as well. Values take four columns.
+        """
+        count, least = max(len(self.keys), 1), _VALUE_CELL if values else 2
+        if self.diagonal:
+            widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
+            fits = [wide for wide in (least, 2) if wide * count + 1 + max(widths) <= room]
+            return Cells(fits[0], None, values and fits[0] >= _VALUE_CELL) if fits else None
+        whole = min(max([*map(width, self.keys), least - 1]) + 1, _WIDEST_CELL)
+        cell = min((room - self.label_width) // count, whole)
+        if cell >= min(whole, _LEAST_WORD):
+            return Cells(cell, "words" if cell >= whole else "cut words", values)
+        cell = (room - self.label_width - self.digits - 1) // count
+        if cell < 2:
+            return None
+        fit = values and cell >= _VALUE_CELL
+        return Cells(_VALUE_CELL if fit else min(cell, self.digits + 1), "numbers", fit)
+
+    def value_room(self) -> int:
+        """The columns that a map with its values in the cells takes."""
+        count = len(self.keys)
+        if not self.diagonal:
+            return self.label_width + self.digits + 1 + _VALUE_CELL * count
+        widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
+        return _VALUE_CELL * count + 1 + max(widths)
 
 
 def tick_line(numbers: Sequence[int], indent: int, cell: int) -> Line:
-    """Numbers over their columns, ``cell`` columns apart, as many as fit two blanks apart.
+    """Numbers over their columns, ``cell`` columns apart, as many as fit.
 
-    None reaches beyond the last column.
+    Two blanks part them over cells of one column. None reaches beyond the last column.
     """
-    text = ""
+    text, gap = "", 1 if cell > 1 else 2
     for place, number in enumerate(numbers):
         column = place * cell
         fits = column + len(str(number)) <= cell * len(numbers)
-        if column >= len(text) + (2 if text else 0) and fits:
+        if column >= len(text) + (gap if text else 0) and fits:
             text = text.ljust(column) + str(number)
     return text_line(" " * indent, (text, DIM))

@@ -9,9 +9,18 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.blocks import DIM, Block, Line, trimmed, without_trailing_blanks
-from attnviz.draw.document import Curve, Plot, Tint
+from attnviz.draw.blocks import (
+    DIM,
+    Block,
+    Line,
+    flow,
+    trimmed,
+    widest,
+    without_trailing_blanks,
+)
+from attnviz.draw.document import Curve, Plot
 from attnviz.draw.labels import at_blanks, width
+from attnviz.draw.palette import SERIES_SIGNS, series_tint
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import round_ticks, short_number
@@ -112,20 +121,16 @@ def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, fl
     return drawn
 
 
-_ROWS = 12
 _WIDEST = 96
 _LEAST = 8
-_BRIGHTEST, _DARKEST = 235, 120
-"""Steps of the palette between which the curves' colours lie; darker ones vanish on black."""
-
-_SIGNS = "●○◆◇▲△■□"
+_BETWEEN_NAMES = 3
 _ASCII_SIGNS = "o+x*#@%&"
 _BETWEEN_SIGNS = 9
-"""Columns between two signs of a line that no colour tells from the others."""
+"""Columns between two signs of a line."""
 
 
 def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
-    """Curves on one canvas in ``room`` columns, told apart by colour or, without, by signs.
+    """Curves on one canvas in ``room`` columns, told apart by hue and sign.
 
     Later curves lie above earlier ones.
     """
@@ -165,7 +170,7 @@ def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
 class _Pen:
     """How one curve is drawn.
 
-    sign: for its points or, now and then, on its line; empty where colour is enough.
+    sign: for its points or, now and then, on its line; empty for a line that is alone.
     glyph: the line's own, empty for braille. line: whether there is one. offset: of its signs.
     """
 
@@ -177,14 +182,14 @@ class _Pen:
 
     @classmethod
     def of(cls, index: int, curves: Sequence[Curve], theme: Theme) -> _Pen:
-        signs = _ASCII_SIGNS if theme.ascii else _SIGNS
+        signs = _ASCII_SIGNS if theme.ascii else SERIES_SIGNS
         alone = sum(not curve.marked for curve in curves) == 1
         curve = curves[index]
-        needed = curve.marked or not (theme.colour or alone or theme.ascii)
         place = 0 if curve.marked and alone else index
         sign = signs[place % len(signs)]
         glyph = ("." if alone else sign) if theme.ascii else ""
-        style = theme.ink(_tint(index, len(curves)))
+        style = theme.ink(series_tint(index))
+        needed = curve.marked or not (alone or theme.ascii)
         return cls(style, sign if needed else "", glyph, not curve.marked, index)
 
     @property
@@ -200,18 +205,16 @@ class _Pen:
             canvas.line(points, self.style, self.glyph)
         if not self.sign:
             return
-        taken: set[int] = set()
-        for place, value in points:
-            column = canvas.column(place)
-            due = not self.line or (column + 2 * self.offset) % _BETWEEN_SIGNS == 0
-            if due and column not in taken:
-                taken.add(column)
-                canvas.put(column, canvas.row(value), self.sign, self.style)
-
-
-def _tint(index: int, count: int) -> Tint:
-    share = index / (count - 1) if count > 1 else 1.0
-    return Tint(round(_DARKEST + (_BRIGHTEST - _DARKEST) * share))
+        columns = [(canvas.column(place), value) for place, value in points]
+        if self.line:
+            drawn = _by_column(points, canvas, 1)
+            columns = [
+                (column, value)
+                for column, value in drawn
+                if (column + 2 * self.offset) % _BETWEEN_SIGNS == 0
+            ] or drawn[-1:]
+        for column, value in columns:
+            canvas.put(column, canvas.row(value), self.sign, self.style)
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
@@ -278,10 +281,11 @@ def _legend(plot: Plot, pens: Sequence[_Pen], theme: Theme, room: int) -> list[L
         names = ", ".join(f"{mark.name} from {short_number(mark.at)}" for mark in plot.marks)
         entries.append((f" {_wall(theme)} ", DIM, f"{names} on"))
     entries += [(_level(theme) * 3, DIM, level.name) for level in plot.levels]
-    lines: list[Line] = []
+    blocks = []
     for sample, style, name in entries:
         lead = width(sample) + 1
         first, *rest = at_blanks(theme.spell(name), max(room - lead, 1), "", theme.ellipsis)
-        lines.append([Segment(sample, style), Segment(f" {first}")])
+        lines = [[Segment(sample, style), Segment(f" {first}")]]
         lines += [[Segment(" " * lead + line)] for line in rest]
-    return lines
+        blocks.append(Block(tuple(lines), widest(lines)))
+    return list(flow(blocks, room, _BETWEEN_NAMES, between=0).lines)

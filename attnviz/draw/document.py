@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.palette import Tint as Tint  # parts are made of these: doc.Tint
-from attnviz.draw.theme import Theme
 from attnviz.draw.theme import Tone as Tone
 from attnviz.draw.theme import Words as Words
 
@@ -21,9 +19,6 @@ if TYPE_CHECKING:  # documents without maps need no NumPy
     from numpy.typing import NDArray
 
     from attnviz.records import Tokens
-
-Screen = Callable[[Theme, int], Block]
-"""Draws a part for a terminal of so many columns, where the shared layout does not do."""
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -82,7 +77,7 @@ class Column(NamedTuple):
     keep: columns with the lowest numbers are left out first where the room is short, up to 3
         already for the sake of bars; those with 9 stay.
     wraps: its words are broken within the room that is left; below the row where that is too
-        little. The last column alone.
+        little. The last column alone; bars stand before it.
     """
 
     title: str
@@ -123,9 +118,8 @@ class Table(NamedTuple):
     ranked: rows are compared: a bar stands behind each name, and columns are left out from the
         right where the room is short. Else a bar stands at the end of its row, columns are left
         out by ``keep``, and what is still too wide is broken into bands.
-    rising: without colour, which alone tells a bar of a fall from one of a rise, those of falls
-        are left out.
-    lead: how many columns at the left are repeated in each band.
+    lead: how many columns at the left are repeated in each band. bars: what their length is, above
+        them.
     more: what is left out, in words below.
     least: the rows that stay where a first screen is short of lines, 0 for all; hidden: how many
         were left out so.
@@ -135,12 +129,11 @@ class Table(NamedTuple):
     rows: Sequence[Row]
     title: Words = ()
     ranked: bool = False
-    rising: bool = False
     lead: int = 1
+    bars: str = ""
     more: str = ""
     least: int = 0
     hidden: int = 0
-    screen: Screen | None = None
 
     @property
     def left_out(self) -> str:
@@ -177,7 +170,7 @@ WEIGHTS = Scale(
     [(weight**0.5, text) for weight, text in
      ((0.0, "0"), (0.05, ".05"), (0.25, ".25"), (0.5, ".50"), (1.0, "1"))],
     "weight",
-    "colour: square root of the weight",
+    "colour: √weight",
 )  # fmt: skip
 """The scale of every attention map."""
 
@@ -186,8 +179,9 @@ class Cell(NamedTuple):
     """One cell of a grid.
 
     strength: from −1 to 1, how strongly it stands out where there is no colour; NaN is blank.
-    tint: its colour, None for none. text: what is written in it where there is room.
-    letter: what is always written. tip: all that is known of it.
+    tint: its colour; without one it is faint. text: such as a number, where there is room.
+    letter: a label of one to four letters, which is always written and cut where it must be.
+    tip: all that is known of it.
     """
 
     strength: float
@@ -202,7 +196,8 @@ class HeadGrid(NamedTuple):
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean. aside: a title and a text a row, beside the rows' names.
-    wide: the columns of a terminal that a cell takes at most.
+    wide: the columns of a terminal that a cell takes at most, 0 for what its content needs.
+    hidden: how many rows more there are, for which a first screen had no lines.
     """
 
     rows: Sequence[str]
@@ -212,8 +207,8 @@ class HeadGrid(NamedTuple):
     key: Sequence[Key] = ()
     scale: Scale | None = None
     aside: tuple[str, Sequence[str]] | None = None
-    wide: int = 8
-    screen: Screen | None = None
+    wide: int = 0
+    hidden: int = 0
 
 
 class Map(NamedTuple):
@@ -222,7 +217,7 @@ class Map(NamedTuple):
     name: of the head, which tables link to. words: the title in full, the name by default.
     below: its scores, below the title or, of a small map, below the map.
     causal: later keys stay blank. limit: of values of either sign, where colours are full; 0 for
-    weights. A text coloured token by token is a map of one query.
+    weights. full: in a coloured text, the weight that has the full colour.
     tip: all that is known of it, ``below`` by default.
     """
 
@@ -235,18 +230,21 @@ class Map(NamedTuple):
     causal: bool = False
     limit: float = 0.0
     tip: str = ""
+    full: float = 1.0
 
 
 class Maps(NamedTuple):
     """Attention maps with tokens on both axes, side by side where they can be read so.
 
+    texts: maps of one query each, drawn as the text of their keys, each token on the ground of its
+        value.
     small: without tokens, in so many lines and columns of a terminal. rows: of small maps at most
         on a terminal, 0 for all; pages have all. across: how many make a row of a page, 0 for as
         many as there is room for.
-    values: write weights into cells. least_cell: the columns of a cell that maps keep on a
-        terminal while they stand side by side; crowded: they do so too where they are pooled
-        anyway. scale: what the colours mean; None where another part says it, which may be one
-        without maps.
+    lines: of a terminal that a full map takes at most, 0 for forty; or a text, of which those
+        with the largest values stay, 0 for all of it.
+    values: write weights into cells. scale: what the colours mean; None where another part says
+        it, which may be one without maps.
     """
 
     maps: Sequence[Map]
@@ -254,12 +252,11 @@ class Maps(NamedTuple):
     small: tuple[int, int] | None = None
     rows: int = 0
     across: int = 0
+    lines: int = 0
     values: bool = False
-    least_cell: int = 4
-    crowded: bool = False
     index_base: int = 0
+    texts: bool = False
     scale: Scale | None = WEIGHTS
-    screen: Screen | None = None
 
 
 class Curve(NamedTuple):
@@ -311,7 +308,7 @@ class Plot(NamedTuple):
 
     across: the unit of the horizontal axis. ends: of that axis, left first; from 0 to the largest
     place where there are none. marks: vertical lines, levels: horizontal ones.
-    rows: the lines of a terminal that the curves take.
+    rows: the lines of a terminal that the curves take, or the bars of histograms at most.
     """
 
     title: Words
@@ -322,7 +319,6 @@ class Plot(NamedTuple):
     levels: Sequence[Level] = ()
     histograms: Sequence[Histogram] = ()
     rows: int = 12
-    screen: Screen | None = None
 
 
 # The whole -----------------------------------------------------------------------------------
@@ -335,7 +331,6 @@ class Beside(NamedTuple):
 
     columns: what each needs; 0 for what its content takes in the whole room.
     gap: between two. most: of them in a row, 0 for any number.
-    stretch: they share all the room, else each takes just ``columns``.
     yields: instead the last one is as wide as its content and the first takes the rest, if that
         leaves it ``columns``, or its own full width.
     """
@@ -343,7 +338,6 @@ class Beside(NamedTuple):
     columns: int
     gap: int = 3
     most: int = 0
-    stretch: bool = True
     yields: bool = False
 
 

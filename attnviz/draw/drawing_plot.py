@@ -16,7 +16,7 @@ import numpy as np
 
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Style, Tip
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import colour_table, contrasting, to_hex
+from attnviz.draw.palette import contrasting, paper_table, to_hex
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
 
 
 def _cells(axes: Axes, cells: Cells, x: float, y: float, palette: str) -> None:
-    table = colour_table(cells.palette or palette)
+    table = paper_table(cells.palette or palette)
     colours = np.array([*table, _BLANK], dtype=np.uint8)  # the last is also number -1
     left, top = x + cells.x, y + cells.y
     extent = (left, left + cells.width, top + cells.height, top)
@@ -232,7 +232,7 @@ def _label(axes: Axes, label: Label, x: float, y: float, pen: Pen, palette: str)
     points = _SIZES.get(label.style, 11) * 72 / _PIXELS
     ink = label.ink or _INKS.get(label.style, _INK)
     if label.on is not None:
-        ink = to_hex(contrasting(colour_table(label.on.palette or palette)[label.on.step]))
+        ink = to_hex(contrasting(paper_table(label.on.palette or palette)[label.on.step]))
     look: dict[str, Any] = {
         "color": ink,
         "ha": {"start": "left", "middle": "center", "end": "right"}[label.anchor],

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.coloured_text import text_figure
 from attnviz.draw.drawing import (
     Anchor,
     Cells,
@@ -23,9 +24,15 @@ from attnviz.draw.drawing import (
 )
 from attnviz.draw.drawing import column as below
 from attnviz.draw.labels import cut, visible, width
-from attnviz.draw.map_figure import map_figure, pooling_words, scale_figure, small_map_figure
-from attnviz.draw.palette import DIVERGING
+from attnviz.draw.map_figure import (
+    map_figure,
+    pooling_words,
+    room_for_values,
+    scale_figure,
+    small_map_figure,
+)
 from attnviz.draw.plot_figure import plot_figure
+from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
@@ -34,15 +41,13 @@ _BEFORE_HEADING = 8.0
 _LETTER: dict[Style, float] = {"title": 9.0, "heading": 7.5, "text": 6.6, "faint": 6.2}
 _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "faint": 16.0}
 
-SIGN_TINTS = {True: doc.Tint(215, DIVERGING), False: doc.Tint(40, DIVERGING)}
-"""Of bars of values above and below zero."""
-
 
 def document_drawing(document: doc.Document) -> Drawing:
     """All of it on one sheet, but what only pages have room for."""
-    lines: list[tuple[Style, str]] = [("title", document.title)] if document.title else []
-    drawings = [text_drawing(lines)] if lines else []
-    drawings += [drawing for group in document.whole for drawing in _group(group)]
+    lines: list[tuple[Style, str]] = [("title", document.title), ("heading", document.finding)]
+    told = [line for line in lines if line[1]]
+    drawings = [text_drawing(told)] if told else []
+    drawings += [drawing for group in document.groups for drawing in _group(group)]
     placed: list[tuple[float, float, Drawing]] = []
     y = _MARGIN
     for drawing in drawings:
@@ -138,9 +143,12 @@ def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[
         case doc.Plot():
             return [plot_figure(part)] if part.curves or part.histograms else []
         case doc.Maps():
+            if part.texts:
+                return [text_figure(shown) for shown in part.maps]
             if part.small is not None:
                 return [small_map_figure(shown) for shown in part.maps]
-            return [map_figure(shown, part.index_base) for shown in part.maps]
+            written = all(map(room_for_values, part.maps))  # in all of them or in none
+            return [map_figure(shown, part.index_base, written) for shown in part.maps]
 
 
 # Tables --------------------------------------------------------------------------------------
@@ -149,7 +157,6 @@ _ROW, _CELL_GAP, _BAR = 20.0, 18.0, 180.0
 _DIGIT = 6.7
 _INDENT = 14.0
 _LONGEST_CELL = 84
-_OTHER = doc.Tint(95)
 
 
 def _table(table: doc.Table) -> Drawing:
@@ -175,6 +182,7 @@ def _table(table: doc.Table) -> Drawing:
             side: Anchor = "end" if column.right else "start"
             at = end if column.right else start
             items.append(Label(at, y + 14, column.title, "faint", side))
+        items += [Label(bar_at, y + 14, table.bars, "faint")] * barred
         y += _ROW
     for row in table.rows:
         y += 10 if row.spaced or (row.ruled and len(row.cells) == 1) else 0
@@ -182,7 +190,7 @@ def _table(table: doc.Table) -> Drawing:
             items.append(Stroke([(0, y + 1), (x - _CELL_GAP, y + 1)]))
         items += _row(row, table, (starts, ends), y)
         if row.bar is not None:
-            items += _bar(row, table.ranked, bar_at, y)
+            items += _bar(row, table, bar_at, y)
         y += _ROW
         for text in row.below:
             for piece in textwrap.wrap(visible(text), 150):
@@ -214,12 +222,11 @@ def _row(
         yield Label(x, y + 14, cut(visible(cell), _LONGEST_CELL), style, anchor, ink=ink)
 
 
-def _bar(row: doc.Row, signed: bool, x: float, y: float) -> Iterator[Item]:
+def _bar(row: doc.Row, table: doc.Table, x: float, y: float) -> Iterator[Item]:
     value, limit = row.bar or (0.0, 0.0)
     long = _BAR * min(abs(value) / limit, 1.0) if limit else 0.0
     if value:
-        tint = row.tint or (SIGN_TINTS[value >= 0] if signed else _OTHER)
-        yield tinted(x, y + 4, max(long, 1.0), _ROW - 8, tint)
+        yield tinted(x, y + 4, max(long, 1.0), _ROW - 8, bar_tint(row, table))
 
 
 # Grids ---------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """A grid of heads on a terminal: rows are layers, columns are heads, a cell says what one head is.
 
-In colour a cell has its tint; without, a glyph of its strength.
+In colour a cell has its tint; without, a glyph of its strength. A cell without a tint is faint.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from rich.segment import Segment
 
@@ -23,12 +24,15 @@ from attnviz.draw.blocks import (
     without_trailing_blanks,
 )
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint
-from attnviz.draw.labels import at_blanks, width
+from attnviz.draw.labels import at_blanks, fit, width
+from attnviz.draw.palette import DIVERGING, STEPS
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
-_NUMBERED, _LEAST = 6, 2
+_LEAST = 2
+_LETTERS = 3  # tell most labels apart
 _GLYPHS, _HARMS = "░▒▓█", "-=≡"
+_ASCII_GLYPHS, _ASCII_HARMS = ".:*#", "-=%"  # no digits: a number may follow
 _STEPS = (0.0, 0.25, 0.5, 0.75)
 """The strengths from which the glyphs stand."""
 
@@ -37,26 +41,66 @@ _SAMPLES = 5
 
 
 def strength_glyph(strength: float, theme: Theme) -> str:
-    """A strength from −1 to 1 as one glyph; with ASCII only as the digit of its tenth."""
+    """A strength from −1 to 1 as one glyph; of two families for the two signs."""
     size = min(abs(strength), 1.0)
     if strength < 0:
-        return (_HARMS[:2] + "%" if theme.ascii else _HARMS)[min(int(size * 3), 2)]
-    if theme.ascii:
-        return str(min(int(size * 10), 9))
-    return _GLYPHS[max(sum(size >= step for step in _STEPS) - 1, 0)]
+        return (_ASCII_HARMS if theme.ascii else _HARMS)[min(int(size * 3), 2)]
+    glyphs = _ASCII_GLYPHS if theme.ascii else _GLYPHS
+    return glyphs[max(sum(size >= step for step in _STEPS) - 1, 0)]
+
+
+class _Form(NamedTuple):
+    """What all cells of a grid hold: so many columns of letters, of text, and of a mark before."""
+
+    cell: int
+    mark: int
+    letters: int
+    texts: int
+
+    @property
+    def inner(self) -> int:
+        """The columns of what is drawn: a blank parts a cell from the next."""
+        return self.cell - 1 if self.cell > _LEAST else self.cell
+
+
+def _contents(grid: HeadGrid) -> tuple[int, int]:
+    """The widest letters and texts of the cells."""
+    letters = max((width(cell.letter) for cell in grid.cells.values()), default=0)
+    return letters, max((width(cell.text.strip()) for cell in grid.cells.values()), default=0)
+
+
+def _whole(letters: int, texts: int) -> int:
+    return letters + texts + bool(letters and texts)
+
+
+def _widest_cell(grid: HeadGrid) -> int:
+    """A mark, letters and text, and the blank behind them."""
+    needed = max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
+    return min(needed, grid.wide or needed)
+
+
+def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
+    """As much of the cells' content as ``cell`` columns hold: text goes first, then letters."""
+    letters, texts = _contents(grid)
+    inner = cell - 1 if cell > _LEAST else cell
+    for mark in (1, 0) if theme.colour else (1,):
+        if _whole(letters, texts) + mark <= inner:
+            return _Form(cell, mark, letters, texts)
+    mark = int(letters < inner)
+    return _Form(cell, mark, min(letters, inner - mark), 0)
 
 
 def full_width(grid: HeadGrid) -> int:
     """The columns that the cells take where there is room for all."""
-    return _indent(grid) + grid.wide * len(grid.columns)
+    return _indent(grid.rows) + _widest_cell(grid) * len(grid.columns)
 
 
 def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
     """All cells in at most ``room`` columns, under the title; what colours mean below.
 
-    With six columns a cell holds letter and text, else the letter, without colour always with the
-    glyph of its strength. Where a row needs more columns than there are, it goes on in the next
-    line. Cells that are not there stay blank.
+    Cells hold letters and text where there is room for both in all, else the letters, cut where
+    they must be. Where even three letters have no room, rows go on in lines of one length if the
+    screen has so many, each after the name of its first cell. Cells that are not there stay blank.
     """
     title = Block(tuple(wrapped(spelled_parts(grid.title, theme), room, theme)), room)
     cells = stack([title, _cells(grid, theme, room)], gap=0)
@@ -64,66 +108,88 @@ def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
 
 
 def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    indent, count = _indent(grid), len(grid.columns)
-    cell = _cell_width(indent, count, grid.wide, room)
-    per_row = min(max((room - indent) // cell, 1), count)
-    whole = per_row >= count
-    if not whole:  # lines of one length, and cells as wide as that allows
-        per_row = math.ceil(count / math.ceil(count / per_row))
-        cell = _cell_width(indent, per_row, grid.wide, room)
+    count = len(grid.columns)
+    names, title = list(grid.rows), ""
+    per_row = _per_row(grid, theme, room - _indent(names))
+    if grid.aside and full_width(grid) + _indent((grid.aside[0], *grid.aside[1])) <= room:
+        rows = zip((*grid.rows, ""), (*grid.aside[1], grid.aside[0]), strict=True)
+        start, end = _indent(grid.rows), _indent((grid.aside[0], *grid.aside[1])) - 1
+        *names, title = [name.ljust(start) + aside.rjust(end) for name, aside in rows]
+    starts = range(0, count, per_row)
+    if len(starts) > 1:
+        names = [name + grid.columns[start] for name in names for start in starts]
+    indent = _indent(names)
+    form = _form(grid, max(min((room - indent) // per_row, _widest_cell(grid)), _LEAST), theme)
     lines: list[Line] = []
-    if whole:
-        lines.append(_names(grid.columns, indent, cell))
-    for row, name in enumerate(grid.rows):
-        label = name
-        for start in range(0, count, per_row):
-            columns = range(start, min(start + per_row, count))
-            if not whole:
-                lines.append(_names(grid.columns[start : start + per_row], indent, cell))
-            line = [Segment(label.ljust(indent), BOLD)]
-            for column in columns:
-                line += _drawn(grid.cells.get((row, column)), cell, theme)
-            lines.append(without_trailing_blanks(line))
-            label = ""
+    if len(starts) == 1:
+        lines.append(
+            [
+                *text_line((title.ljust(indent), DIM if title else None)),
+                *_headings(grid.columns, form),
+            ]
+        )
+    places = [(row, start) for row in range(len(grid.rows)) for start in starts]
+    for name, (row, start) in zip(names, places, strict=True):
+        line = [Segment(name.ljust(indent), DIM if title else BOLD)]
+        for column in range(start, min(start + per_row, count)):
+            line += _drawn(grid.cells.get((row, column)), form, theme)
+        lines.append(without_trailing_blanks(line))
+    if grid.hidden:
+        lines.append(text_line((f"{grid.hidden} more rows: --full", DIM)))
     return Block(tuple(lines), widest(lines))
 
 
-def _indent(grid: HeadGrid) -> int:
-    return max(map(width, grid.rows)) + 1
+def _indent(names: Sequence[str]) -> int:
+    return max(map(width, names)) + 1
 
 
-def _cell_width(indent: int, columns: int, wide: int, room: int) -> int:
-    return max(min((room - indent) // columns, wide), _LEAST)
+def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
+    """How many cells stand in a line: all, or lines of one length that leave cells their words."""
+    count, (letters, texts) = len(grid.columns), _contents(grid)
+    least = max((min(letters, _LETTERS) or texts + (not theme.colour)) + 1, _LEAST)
+    if room // count >= least:
+        return count
+    most = max((room - max(map(width, grid.columns))) // least, 1)
+    whole = max(part for part in range(1, most + 1) if count % part == 0)
+    per_row = whole if 2 * whole > most else math.ceil(count / math.ceil(count / most))
+    parts = math.ceil(count / per_row)
+    if parts * len(grid.rows) > theme.lines and room // count >= _LEAST:
+        return count
+    return per_row
 
 
-def _names(names: Sequence[str], indent: int, cell: int) -> Line:
+def _headings(names: Sequence[str], form: _Form) -> Line:
     """The columns' names over their cells, or the numbers of some where cells are narrow."""
-    if max(map(width, names)) < cell:
-        shown = "".join(name.ljust(cell) for name in names).rstrip()
-        return text_line(" " * indent, (shown, DIM))
+    if max(map(width, names)) < form.cell:
+        start = form.mark if form.letters else 0
+        shown = [
+            (" " * start + name).ljust(form.cell)
+            if form.letters
+            else name.rjust(form.inner).ljust(form.cell)
+            for name in names
+        ]
+        return text_line(("".join(shown).rstrip(), DIM))
     numbers = [int("".join(filter(str.isdigit, name)) or 0) for name in names]
-    return tick_line(numbers, indent, cell)
+    return tick_line(numbers, 0, form.cell)
 
 
-def _drawn(entry: Cell | None, cell: int, theme: Theme) -> Line:
-    """One cell; a blank column parts it from the next where it is wide enough."""
+def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
+    """One cell; a blank parts it from the next where it is wide enough."""
     if entry is None or math.isnan(entry.strength):
-        return [Segment(" " * cell)]
-    gap = 0 if cell == _LEAST else 1
-    room = cell - gap
-    style = None
-    if theme.colour:
-        text = entry.letter
-        if cell >= _NUMBERED:
-            text = f"{entry.letter} {entry.text}" if entry.letter else entry.text
-        style = DIM if entry.tint is None else theme.ground(entry.tint)
-    else:
-        glyph = " " if entry.tint is None else strength_glyph(entry.strength, theme)
-        text = entry.letter + glyph
-        if cell >= _NUMBERED:  # a digit before a number would be read as a part of it
-            text = entry.letter + (" " if theme.ascii else glyph) + entry.text
-    line = [Segment(text.ljust(room) if room <= 2 else text.center(room), style)]
-    return [*line, Segment(" " * gap)] if gap else line
+        return [Segment(" " * form.cell)]
+    text = entry.text.strip().rjust(form.texts) if form.texts else ""
+    letters = fit(entry.letter, form.letters, "") if form.letters else ""
+    content = f"{letters} {text}" if letters and text else letters + text
+    mark = " "
+    if entry.tint is not None and not theme.colour:
+        signed = text.strip()[:1] in ("+", "-")  # beside a number with its sign, size is enough
+        mark = strength_glyph(abs(entry.strength) if signed else entry.strength, theme)
+    shown = mark * (form.mark if content.strip() else form.inner) + content
+    style = DIM if entry.tint is None else theme.ground(entry.tint)
+    return [
+        Segment(shown.ljust(form.inner)[: form.inner], style),
+        *[Segment(" ")] * (form.cell - form.inner),
+    ]
 
 
 def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, room: int) -> Block:
@@ -147,9 +213,8 @@ def _sample(entry: Key, theme: Theme, room: int) -> list[Line]:
 
 def _strengths(scale: Scale, theme: Theme, room: int) -> list[Line]:
     """How strength is shown: samples of the scale's colours, or the glyphs."""
-    if theme.ascii and not theme.colour:
-        words = f"{scale.words}: 0 to 9, tenths; left out beside a score"
-        return [text_line((line, DIM)) for line in at_blanks(words, room, "", theme.ellipsis)]
+    if scale.palette == DIVERGING:
+        return scale_samples(scale, theme, room, lambda root: strength_glyph(root, theme))
     title = Segment(f"{scale.words} ", DIM)
     if theme.colour:
         line = [Segment(f"{scale.ticks[0][1]} ", DIM)]
@@ -158,6 +223,28 @@ def _strengths(scale: Scale, theme: Theme, room: int) -> list[Line]:
             line.append(Segment("  ", theme.ground(Tint(step, scale.palette))))
         line.append(Segment(f" {scale.ticks[-1][1]}", DIM))
         return [[title, *line]] if room >= _WHOLE_SCALE else [[title], line]
-    starts = [f"{glyph} from {step:.2f}" for glyph, step in zip(_GLYPHS, _STEPS, strict=True)]
+    starts = [f"{strength_glyph(step, theme)} from {step:.2f}" for step in _STEPS]
     first, *others = [text_line((word, DIM)) for word in starts]
     return [[title, *first], *others] if room >= _WHOLE_SCALE else [[title], first, *others]
+
+
+def scale_samples(
+    scale: Scale, theme: Theme, room: int, glyph: Callable[[float], str]
+) -> list[Line]:
+    """The scale's words, a sample for each of its ticks, and what it is proportional to.
+
+    glyph: what stands for a colour, from −1 or 0 at one end to 1 at the other.
+    """
+    samples = [text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), room) if line]
+    for place, text in scale.ticks:
+        step = round(scale.first + (scale.last - scale.first) * place)
+        if theme.colour:
+            patch = Segment("  ", theme.ground(Tint(step, scale.palette)))
+            samples.append([Segment(f"{text} ", DIM), patch])
+            continue
+        share = step / (STEPS - 1)
+        root = 2 * share - 1 if scale.palette == DIVERGING else share
+        drawn = glyph(0.0 if abs(root) < 1 / STEPS else root)
+        samples.append(text_line(f"{drawn * 2} ", (text, DIM)))
+    after = theme.spell(scale.after if theme.colour else scale.after.replace("colour", "glyph"))
+    return samples + [text_line((line, DIM)) for line in at_blanks(after, room) if line]

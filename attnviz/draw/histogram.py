@@ -14,7 +14,7 @@ from attnviz.draw.labels import at_blanks
 from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import percent
 
-_ROWS = 6
+_MOST_ROWS = 6
 _GAP = 3
 _GUTTER = 6
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -23,8 +23,9 @@ _ASCII_LEVELS = " .:#"
 
 class _Layout(NamedTuple):
     """How bins are laid out: how many make a bar, the columns of a bar, and whether the first bin
-    stands apart, a blank behind it, since it has no lower end."""
+    stands apart, a blank behind it, since it has no lower end. rows: the lines of the bars."""
 
+    rows: int
     beside: bool
     merged: int
     wide: int
@@ -48,12 +49,15 @@ class _Layout(NamedTuple):
         return self.apart * (self.wide + 1) + min(max(bar, 0), self.bars - 1) * self.wide
 
 
-def histogram_blocks(histograms: Sequence[Histogram], theme: Theme, room: int) -> Block:
-    """Two of them side by side, or all below each other, in ``room`` columns.
+def histogram_blocks(
+    histograms: Sequence[Histogram], theme: Theme, room: int, rows: int = _MOST_ROWS
+) -> Block:
+    """Side by side where that fits, or below each other, in ``room`` columns.
 
-    A bar is as tall as its share of ``top``, but whatever is not empty is drawn.
+    A bar is as tall as its share of ``top`` in ``rows`` lines, but whatever is not empty is drawn.
+    More than two are rather coarser than below each other.
     """
-    layout = _layout(histograms[0], len(histograms), room)
+    layout = _layout(histograms[0], len(histograms), room, min(rows, _MOST_ROWS))
     gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
     drawn = [
         _block(found, layout, theme, gutter)
@@ -62,14 +66,15 @@ def histogram_blocks(histograms: Sequence[Histogram], theme: Theme, room: int) -
     return beside(drawn, _GAP) if layout.beside else stack(drawn)
 
 
-def _layout(found: Histogram, count: int, room: int) -> _Layout:
+def _layout(found: Histogram, count: int, room: int, rows: int) -> _Layout:
     bins, apart = len(found.shares), found.edges[0] == 0
-    for wide in (2, 1):
-        layout = _Layout(True, 1, wide, bins, apart)
-        if count == 2 and _GUTTER + 2 * layout.columns + _GAP <= room:
+    coarser = [(2, 1), (4, 1)] if count > 2 else []
+    for merged, wide in ((1, 2), (1, 1), *coarser):
+        layout = _Layout(rows, True, merged, wide, bins, apart)
+        if count > 1 and _GUTTER + count * (layout.columns + _GAP) - _GAP <= room:
             return layout
     for merged in (1, 2, 4):
-        layout = _Layout(False, merged, 1, bins, apart)
+        layout = _Layout(rows, False, merged, 1, bins, apart)
         if _GUTTER + layout.columns <= room:
             break
     return layout
@@ -88,21 +93,23 @@ def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Blo
         lines += [
             [Segment(" " * lead), Segment(piece, shade)]
             for piece in at_blanks(theme.spell(words), layout.columns, "", theme.ellipsis)
+            if piece
         ]
     levels = _ASCII_LEVELS if theme.ascii else _LEVELS
-    for row in reversed(range(_ROWS)):
-        alone = "".join(_glyph(share / top, row, levels) * layout.wide + " " for share in first)
-        drawn = alone + "".join(_glyph(bar / top, row, levels) * layout.wide for bar in bars)
-        label = percent(top) if gutter and row == _ROWS - 1 else ""
+    for row in reversed(range(layout.rows)):
+        heights = [*first, *bars]
+        glyphs = [_glyph(layout.rows * share / top, row, levels) * layout.wide for share in heights]
+        drawn = " ".join([*glyphs[: len(first)], "".join(glyphs[len(first) :])]).rstrip()
+        label = percent(top) if gutter and row == layout.rows - 1 else ""
         lines.append([Segment(label.rjust(lead - 1).ljust(lead), DIM), Segment(drawn, style)])
     lines += [[Segment(" " * lead + line, DIM)] for line in _axis(found, layout)]
     return Block(tuple(lines), lead + layout.columns)
 
 
-def _glyph(share: float, row: int, levels: str) -> str:
-    """What a bar of ``share`` of the height shows in a row, counted from the bottom."""
+def _glyph(rows: float, row: int, levels: str) -> str:
+    """What a bar of so many rows shows in one of them, counted from the bottom."""
     steps = len(levels) - 1
-    height = math.ceil(min(share, 1.0) * _ROWS * steps - 1e-9)  # any share at all is seen
+    height = math.ceil(rows * steps - 1e-9)  # any share at all is seen
     return levels[min(max(height - row * steps, 0), steps)]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator
 from html import escape
 
 from attnviz.draw import document as doc
-from attnviz.draw.figure import SIGN_TINTS, document_drawing, heading_words, part_drawings
+from attnviz.draw.figure import document_drawing, heading_words, part_drawings
 from attnviz.draw.map_figure import pooling_words, scale_figure
-from attnviz.draw.palette import colour_table, to_hex
+from attnviz.draw.palette import paper_table, to_hex
 from attnviz.draw.svg import STYLE, safe, svg_element
+from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
 
 PAGE_STYLE = """
@@ -21,9 +22,11 @@ h1 { font-size: 1.4rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.05rem; margin: 2rem 0 .6rem; }
 p { margin: .15rem 0; color: #667080; overflow-wrap: anywhere; }
 p.said { color: inherit; }
+p.finding { color: inherit; font-size: 1.1rem; margin: 0 0 .5rem; }
 a { color: inherit; }
 .scroll { overflow-x: auto; }
 .maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
+.maps { margin-top: .8rem; }
 .maps.small { gap: .9rem; margin-bottom: .5rem; }
 .maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
 svg { display: block; }
@@ -43,7 +46,7 @@ td.bar i { display: block; height: .8rem; }
 .maps + p, .scroll + p { margin-top: .4rem; }
 @media (prefers-color-scheme: dark) {
   body { background: #12161c; color: #e8ebf0; }
-  p, td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
+  p:not(.said, .finding), td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
   th { background: #12161c; }
   th, td { border-color: #39414c; }
 }
@@ -58,8 +61,9 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     """The whole page; each part that is a drawing stands on its own."""
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
-    names = {name for group in document.whole for name in _named(group)}
-    for group in document.whole:
+    yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
+    names = {name for group in document.groups for name in _named(group)}
+    for group in document.groups:
         yield from _group(group, palette, names)
     if document.explain:
         yield "<h2>How to read this</h2>"
@@ -160,7 +164,7 @@ def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[s
             for place, column in enumerate(table.columns)
         ]
         at = 1 if table.ranked else len(titles)
-        titles[at:at] = ["<th></th>"] * barred
+        titles[at:at] = [f'<th class="word">{safe(table.bars)}</th>'] * barred
         yield f"<thead><tr>{''.join(titles)}</tr></thead>"
     yield "<tbody>"
     for row in table.rows:
@@ -191,7 +195,7 @@ def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], b
         content = f'<a href="#{safe(cell)}">{safe(cell)}</a>' if cell in names else safe(cell)
         cells.append(f"<td{look}>{content}</td>")
     at = 1 if table.ranked else len(cells)
-    cells[at:at] = [_bar(row, table.ranked, palette)] * barred
+    cells[at:at] = [_bar(row, table, palette)] * barred
     drawn = f"{opening}{''.join(cells)}</tr>"
     if row.below:
         indent = f' style="padding-left:{0.8 + 1.2 * (row.depth + 1):.1f}rem"'
@@ -200,12 +204,12 @@ def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], b
     return drawn
 
 
-def _bar(row: doc.Row, signed: bool, palette: str) -> str:
+def _bar(row: doc.Row, table: doc.Table, palette: str) -> str:
     value, limit = row.bar or (0.0, 0.0)
     if not value or not limit:
         return '<td class="bar"></td>'
-    step, name = row.tint or (SIGN_TINTS[value >= 0] if signed else (95, ""))
-    ink = to_hex(colour_table(name or palette)[step])
+    step, name = bar_tint(row, table)
+    ink = to_hex(paper_table(name or palette)[step])
     long = 9 * min(abs(value) / limit, 1.0)
     return f'<td class="bar"><i style="width:{long:.2f}rem;background:{ink}"></i></td>'
 
@@ -224,7 +228,7 @@ def framed_document(document: doc.Document, palette: str) -> str:
     It is as high as its content, within reason, and can be pulled larger.
     """
     page = "".join(f"{piece}\n" for piece in document_html(document, palette))
-    lines = sum(_lines(group) for group in document.whole if group.full)
+    lines = sum(_lines(group) for group in document.groups if group.full)
     height = document_drawing(document).height + _TABLE_ROW * lines
     return (
         f'<iframe sandbox="" title="{escape(document.name)}" srcdoc="{escape(page)}" '

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
@@ -27,6 +28,8 @@ _SPELLED = {
     "‖": "||",
     "²": "^2",
     "…": "...",
+    "Δ": "delta",
+    "∝": "~",
 }
 _LETTERS = str.maketrans("×÷·–−“”", 'x/*--""')
 
@@ -45,6 +48,7 @@ def spelled(text: str) -> str:
 
 
 _LONGEST_SPECIAL = 8
+_ENDS_OF_TEXT = re.compile(r"(?P<side>begin|start|end)[\W_]*of[\W_]*(text|sentence|document)", re.I)
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 _PICTURES = {"\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
@@ -104,9 +108,8 @@ def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
     """Neighbouring tokens as one word; their bytes as the characters that they make together."""
 
     def characters(match: re.Match[str]) -> str:
-        whole = bytes.fromhex(match.group().replace("<0x", "").replace(">", ""))
         try:
-            return whole.decode("utf-8")
+            return _unwritten(match.group()).decode("utf-8")
         except UnicodeDecodeError:
             return _grouped(match.group())
 
@@ -114,15 +117,87 @@ def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
 
 
 def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
-    """The axis labels of a text; long names of special tokens are cut."""
-    labels = (token_label(text, encoding) for text in tokens.texts)
+    """The axis labels of a text.
+
+    Bytes that make up one character are shown as it and their part, such as ``한 1/3``; special
+    tokens with long names as ``<bos>`` and ``<eos>``, or cut.
+    """
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
-    return tuple(
-        fit(label, _LONGEST_SPECIAL, ellipsis)
-        if special and cell_len(label) > _LONGEST_SPECIAL
-        else label
-        for label, special in zip(labels, tokens.special, strict=True)
+    labels = []
+    for place, parts in enumerate(_parts(tokens.texts)):
+        label = token_label("".join(map(str, parts)), encoding)
+        if tokens.special[place] and cell_len(label) > _LONGEST_SPECIAL:
+            ends = _ENDS_OF_TEXT.search(label)
+            label = fit(label, _LONGEST_SPECIAL, ellipsis)
+            if ends:
+                label = "<eos>" if place and ends["side"].lower() == "end" else "<bos>"
+        labels.append(label)
+    return tuple(labels)
+
+
+class _Part(NamedTuple):
+    """A character, or the part of one that a token has."""
+
+    character: str
+    number: int = 1
+    of: int = 1
+
+    def __str__(self) -> str:
+        return self.character + f" {self.number}/{self.of}" * (self.of > 1)
+
+
+def _parts(texts: Sequence[str]) -> list[list[_Part]]:
+    """What each token has: its text, or with bytes the characters these make with neighbours."""
+    parts: list[list[_Part]] = []
+    for split, run in groupby(texts, lambda text: _BYTES.search(text) is not None):
+        if not split:
+            parts += [[_Part(text)] for text in run]
+            continue
+        pieces = [_raw(text) for text in run]
+        whole = b"".join(pieces)
+        owner = [number for number, piece in enumerate(pieces, len(parts)) for _ in piece]
+        parts += [[] for _ in pieces]
+        place = 0
+        for character in whole.decode("utf-8", "surrogateescape"):
+            end = place + len(character.encode("utf-8", "surrogateescape"))
+            if "\udc80" <= character <= "\udcff":
+                character = f"<0x{whole[place]:02X}>"
+            tokens = list(dict.fromkeys(owner[place:end]))
+            for number, token in enumerate(tokens, start=1):
+                parts[token].append(_Part(character, number, len(tokens)))
+            place = end
+    return parts
+
+
+def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The tokens one by one as (first, behind the last), those of one character together."""
+    start = 0
+    for place, parts in enumerate(_parts(texts), start=1):
+        if not parts or parts[-1].number == parts[-1].of:
+            yield start, place
+            start = place
+
+
+def _raw(text: str) -> bytes:
+    """The bytes of a text, those that are written out among them."""
+    parts = re.split(f"({_BYTES.pattern})", text)
+    return b"".join(
+        _unwritten(part) if place % 2 else part.encode("utf-8", "replace")
+        for place, part in enumerate(parts)
     )
+
+
+def _unwritten(names: str) -> bytes:
+    return bytes.fromhex(names.replace("<0x", "").replace(">", ""))
+
+
+def split_into_bytes(tokens: Tokens) -> str:
+    """One line of advice where tokens are parts of characters; else nothing."""
+    for first, last in whole_characters(tokens.texts):
+        if last - first > 1:
+            word = cut(word_label(tokens.texts[first:]).split()[0], _LONGEST_SPECIAL)
+            return f"this tokenizer splits {word} into bytes; a multilingual model shows words"
+    return ""
 
 
 def width(text: str) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
 from attnviz.draw.labels import cut, token_label, token_labels, width
-from attnviz.draw.maps import cell_steps, pooling
+from attnviz.draw.maps import MOST_LINES, cell_steps, pooling
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.provenance import share
 from attnviz.draw.scale import diverging_steps
@@ -24,7 +24,10 @@ _LEAST_SLANTED = 17  # closer than this, slanted labels run into each other: the
 _TITLE = 38
 _CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
 _LARGEST = 1200
-_VALUES = 16
+_MOST_WRITTEN = 16
+_LEAST_TOLD = 0.005
+"""Values that round to zero are a dot."""
+
 _TIPPED_CELLS = 40
 _STRONGEST = 5
 _LONGEST_TIP = 60
@@ -84,7 +87,8 @@ def _values(
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
         on = Tint(int(steps[row, column]), DIVERGING if limit else "")
-        text = f"{value:+.2f}" if limit else share(value)
+        told = f"{value:+.2f}" if limit else share(value)
+        text = told if abs(value) >= _LEAST_TOLD else "·" if value else ""
         place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
         yield Label(*place, text, "value", "middle", on=on)
 
@@ -114,22 +118,29 @@ def _tips(
 def _numbered(tokens: Tokens, index_base: int) -> list[str]:
     """Each token with its place, for a tip."""
     return [
-        f"{cut(token_label(text), _LONGEST_TIP)} ({place + index_base})"
-        for place, text in enumerate(tokens.texts)
+        f"{cut(token_label(text) if special else label, _LONGEST_TIP)} ({place + index_base})"
+        for place, (text, special, label) in enumerate(
+            zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
+        )
     ]
 
 
-def map_figure(shown: Map, index_base: int) -> Drawing:
+def room_for_values(shown: Map) -> bool:
+    """Whether a map's cells are large enough for numbers."""
+    return all(tokens <= _MOST_WRITTEN for tokens in shown.weights.shape)
+
+
+def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
     """One map in full under its name and its scores, a cell a weight.
 
-    Short texts have every value in its cell; where labels would touch, every second one, or every
+    written: every value in its cell. Where labels would touch, every second one, or every
     third … is left, and a line below says so.
     """
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     queries, keys, weights, limit = shown.queries, shown.keys, shown.weights, shown.limit
     finite = np.nan_to_num(weights)
     rows, columns = weights.shape
-    steps = cell_steps(finite, rows, columns, shown.causal)
+    steps = cell_steps(finite, (1, 1), shown.causal)
     if limit:
         steps = diverging_steps(weights, limit)
     steps[~np.isfinite(weights)] = -1
@@ -144,7 +155,7 @@ def map_figure(shown: Map, index_base: int) -> Drawing:
         *_row_labels(queries, left, top, cell),
         *_column_labels(keys, left, top, cell),
     ]
-    if max(rows, columns) <= _VALUES:
+    if written:
         items += _values(finite, steps, left, top, cell, limit)
     named = _numbered(queries, index_base), _numbered(keys, index_base)
     items += _tips(finite, named, shown.causal, (left, top), cell)
@@ -158,14 +169,13 @@ def map_figure(shown: Map, index_base: int) -> Drawing:
 
 
 _SIDE, _SMALL_GAP = 72.0, 14
-_MOST_CELLS = 24
 _NAME_HEIGHT = _CAPTION_HEIGHT = 16
 
 
 def small_map_figure(shown: Map) -> Drawing:
     """One map without tokens between its name and its scores, pooled where the text is long."""
-    queries, keys = (min(size, _MOST_CELLS) for size in shown.weights.shape)
-    steps = cell_steps(np.nan_to_num(shown.weights), queries, keys, shown.causal)
+    steps = cell_steps(np.nan_to_num(shown.weights), _factors(shown), shown.causal)
+    queries, keys = steps.shape
     cell = _SIDE / max(queries, keys, 1)
     across, down = keys * cell, queries * cell
     words = " · ".join(text for text, _ in shown.below)
@@ -178,10 +188,15 @@ def small_map_figure(shown: Map) -> Drawing:
     return Drawing(shown.name, _SIDE, _NAME_HEIGHT + down + _CAPTION_HEIGHT, items)
 
 
+def _factors(shown: Map) -> tuple[int, int]:
+    queries, keys = shown.weights.shape
+    factors = math.ceil(queries / MOST_LINES), math.ceil(keys / MOST_LINES)
+    return (max(factors),) * 2 if queries == keys else factors
+
+
 def pooling_words(shown: Map) -> str:
     """What a cell of a small map is where it is more than one token; else nothing."""
-    size = len(shown.queries), len(shown.keys)
-    return pooling(size, (min(size[0], _MOST_CELLS), min(size[1], _MOST_CELLS))) or ""
+    return pooling(_factors(shown))
 
 
 _BAR, _THICK = 256.0, 12.0
@@ -189,7 +204,8 @@ _BAR, _THICK = 256.0, 12.0
 
 def scale_figure(scale: Scale) -> Drawing:
     """A colour bar with its ticks and its words."""
-    left = 6.6 * width(scale.words) + 10 if scale.words else 0.0
+    half = [_LETTER * width(text) / 2 for _, text in scale.ticks] or [0.0]
+    left = max(_LETTER * width(scale.words) + 10 if scale.words else 0.0, half[0])
     steps = np.rint(np.linspace(scale.first, scale.last, 128)).astype(np.intp)[None, :]
     items: list[Item] = [
         Label(0, 22, scale.words, "faint"),
@@ -199,5 +215,5 @@ def scale_figure(scale: Scale) -> Drawing:
     items += [
         Label(left + _BAR * place, 38, text, "faint", "middle") for place, text in scale.ticks
     ]
-    across = left + _BAR + 16 + 6.4 * width(scale.after)
+    across = left + _BAR + max(16 + 7 * width(scale.after), half[-1])  # √ is wider than a letter
     return Drawing("colour scale", across, 42, tuple(items))

@@ -1,6 +1,9 @@
-"""The cells of one attention map, without labels: pooled into blocks if need be, then drawn."""
+"""The cells of one attention map, without labels: downsampled if need be, then drawn."""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,87 +12,109 @@ from attnviz.draw.blocks import Block, Line
 from attnviz.draw.scale import visible_cells, weight_steps
 from attnviz.draw.theme import Theme
 
+MOST_LINES = 40
+"""The lines of a map where nothing else is said: text of as many tokens is never downsampled."""
 
-def block_starts(tokens: int, blocks: int) -> NDArray[np.intp]:
-    """The index of the first token of each of ``blocks`` almost equal blocks."""
-    return np.arange(blocks) * tokens // blocks
+_LEAST_THUMBNAIL, _NAMED = 8, 13
+"""Cells of a thumbnail, and columns for its words, such as ``L0H3 sink .72``."""
 
 
-def pool(weights: NDArray[np.floating], queries: int, keys: int) -> NDArray[np.floating]:
-    """Weights (query, key) pooled to at most ``queries`` × ``keys`` blocks.
+def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
+    """The largest weight of each block of so many queries × keys; the last blocks may be smaller.
 
-    A block's weight is summed over its keys and averaged over its queries, so that rows keep
-    their sum: it is the share of attention that the block of queries pays to the block of keys.
+    NaN is no weight: a block of nothing else stays NaN.
     """
-    rows, columns = weights.shape
-    if keys < columns:
-        weights = np.add.reduceat(weights, block_starts(columns, keys), axis=1)
-    if queries < rows:
-        starts = block_starts(rows, queries)
-        sizes = np.diff(starts, append=rows)
-        weights = np.add.reduceat(weights, starts, axis=0) / sizes[:, None]
+    for axis, factor in enumerate(factors):
+        if factor > 1:
+            starts = np.arange(0, weights.shape[axis], factor)
+            weights = np.fmax.reduceat(weights, starts, axis=axis)
     return weights
 
 
-def pooling(tokens: tuple[int, int], cells: tuple[int, int]) -> str | None:
-    """What one of ``cells`` (query, key) of a map of ``tokens`` is; None where it is one weight."""
-    if tokens == cells:
-        return None
-    size = [count / blocks for count, blocks in zip(tokens, cells, strict=True)]
-    return (
-        f"pooled: {size[0]:.1f} queries by {size[1]:.1f} keys a cell, summed over keys, "
-        "mean over queries"
-    )
+def pooling(factors: tuple[int, int]) -> str:
+    """What a cell is where it is more than one weight, in words; else nothing."""
+    queries, keys = factors
+    if queries == keys:
+        return f"downsampled {keys}× (max)" if keys > 1 else ""
+    axes = [(queries, "queries"), (keys, "keys")]
+    parts = [f"{factor}× over {name}" for factor, name in axes if factor > 1]
+    return f"downsampled {', '.join(parts)} (max)"
 
 
 def cell_steps(
-    weights: NDArray[np.floating], queries: int, keys: int, causal: bool
+    weights: NDArray[np.floating], factors: tuple[int, int], causal: bool
 ) -> NDArray[np.intp]:
-    """The steps of a map of at most ``queries`` × ``keys`` cells; −1 where only future lies."""
-    rows, columns = weights.shape
-    queries, keys = min(queries, rows), min(keys, columns)
-    steps = weight_steps(pool(weights, queries, keys))
-    visible = visible_cells(rows, columns, causal)
-    ends = np.append(block_starts(rows, queries)[1:], rows) - 1
-    steps[~visible[np.ix_(ends, block_starts(columns, keys))]] = -1
+    """The steps of a downsampled map; −1 where only future lies, and for NaN."""
+    steps = weight_steps(pool(weights, factors))
+    queries, keys = steps.shape
+    steps[~visible_cells(queries, keys, causal)] = -1
     return steps
 
 
-def small_map_cells(
-    queries: int, keys: int, lines: int, columns: int, theme: Theme
-) -> tuple[int, int]:
-    """The cells (query, key) of a small map of so many tokens in ``lines`` × ``columns``."""
-    if _fits_large(queries, keys, lines, columns):
-        return queries, keys
-    rows = 2 * lines if theme.half_blocks else min(lines, (queries + 1) // 2)
-    return min(rows, queries), min(columns, keys)
+class Fit(NamedTuple):
+    """How a map is drawn: columns a cell, whether a line shows two rows of cells, and pooling.
+
+    factors: how many queries and keys one cell stands for; equal where a map is square, or its
+    diagonal would be bent.
+    """
+
+    wide: int
+    halves: bool
+    factors: tuple[int, int]
+
+    def cells(self, queries: int, keys: int) -> tuple[int, int]:
+        """How many cells there are down and across."""
+        return math.ceil(queries / self.factors[0]), math.ceil(keys / self.factors[1])
 
 
-def _fits_large(queries: int, keys: int, lines: int, columns: int) -> bool:
-    """Whether a cell may take two columns and a line."""
-    return 2 * keys <= columns and queries <= lines
+def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> Fit:
+    """The finest way to draw a map in ``lines`` × ``columns``; cells of two columns go first.
+
+    Where colour lets one character show two queries, a cell may be one column by half a line.
+    """
+    best: Fit | None = None
+    for wide, halves in ((2, False), (1, theme.half_blocks)):
+        down = max(lines * (2 if halves else 1), 1)
+        factors = math.ceil(queries / down), math.ceil(keys / max(columns // wide, 1))
+        if queries == keys:
+            factors = (max(factors),) * 2
+        if best is None or max(factors) < max(best.factors):
+            best = Fit(wide, halves, factors)
+    assert best is not None
+    return best
+
+
+def cell_lines(steps: NDArray[np.intp], fit: Fit, theme: Theme) -> list[Line]:
+    """The cells of a map, line by line."""
+    if not fit.halves:
+        return [[theme.cells(int(step), fit.wide) for step in row] for row in steps]
+    if len(steps) % 2:
+        steps = np.vstack([steps, np.full(steps.shape[1], -1)])
+    return [
+        theme.stacked(steps[row].tolist(), steps[row + 1].tolist())
+        for row in range(0, len(steps), 2)
+    ]
 
 
 def small_map(
     weights: NDArray[np.floating], lines: int, columns: int, causal: bool, theme: Theme
 ) -> Block:
-    """A map of one column a key and half a line a query, pooled to ``lines`` × ``columns``.
-
-    A map that is far smaller than its room is drawn with two columns a key and a line a query:
-    cells stay nearly square. Without colour a line is one row of glyphs.
-    """
+    """A map of at most ``lines`` × ``columns``, see ``fitted``."""
     queries, keys = weights.shape
-    drawn: list[Line]
-    steps = cell_steps(weights, *small_map_cells(queries, keys, lines, columns, theme), causal)
-    large = _fits_large(queries, keys, lines, columns)
-    if large or not theme.half_blocks:
-        cell = 2 if large else 1
-        drawn = [[theme.cells(int(step), cell) for step in row] for row in steps]
-        return Block(tuple(drawn), cell * steps.shape[1])
-    if len(steps) % 2:
-        steps = np.vstack([steps, np.full(steps.shape[1], -1)])
-    drawn = [
-        theme.stacked(steps[row].tolist(), steps[row + 1].tolist())
-        for row in range(0, len(steps), 2)
-    ]
-    return Block(tuple(drawn), steps.shape[1])
+    fit = fitted(queries, keys, lines, columns, theme)
+    steps = cell_steps(weights, fit.factors, causal)
+    return Block(tuple(cell_lines(steps, fit, theme)), fit.wide * steps.shape[1])
+
+
+def thumbnails_fit(
+    tokens: int, rows: int, across: int, lines: int, columns: int
+) -> tuple[int, int] | None:
+    """The lines and columns of each of ``rows`` × ``across`` small maps, a cell a weight.
+
+    Each has a line of words above and an empty one below, and two columns to the next. None where
+    they do not fit in ``lines`` × ``columns``, or show less than a word would: fewer than 8 × 8
+    cells, or a text of more than forty tokens.
+    """
+    size = (tokens + 1) // 2, max(tokens, _NAMED)
+    room = (lines + 1) // rows - 2 >= size[0] and (columns + 2) // across - 2 >= size[1]
+    return size if room and _LEAST_THUMBNAIL <= tokens <= MOST_LINES else None

@@ -17,7 +17,9 @@ _MOST_POINTS = 12
 def document_markdown(document: doc.Document) -> Iterator[str]:
     """Its lines."""
     yield f"## {_safe(document.title or document.name)}\n"
-    for group in document.whole:
+    if document.finding:
+        yield f"**{_safe(document.finding)}**\n"
+    for group in document.groups:
         yield from _group(group)
     for part in document.explain:
         yield from _part(part)
@@ -122,6 +124,11 @@ def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
     """The weights of a short text; of a longer one the scores alone."""
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
     yield f"**{_safe(shown.name)}** {_line(words)}".rstrip() + "\n"
+    if part.texts:
+        from attnviz.draw.coloured_text import extremes  # NumPy is for maps alone
+
+        yield from (f"{_safe(' · '.join(said))}\n" for said in extremes(shown))
+        return
     rows, columns = shown.weights.shape
     if part.small is not None or max(rows, columns) > _MOST_TOKENS:
         return

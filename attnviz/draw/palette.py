@@ -41,9 +41,34 @@ Blue and orange stay apart for every common kind of colour blindness (Okabe & It
 _ANCHORS = PALETTES | {
     DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a",
 }
+_SERIES = {
+    "56b4e9": "0072b2",
+    "e69f00": "d55e00",
+    "009e73": "009e73",
+    "cc79a7": "cc79a7",
+    "f0e442": "8a7d00",
+    "d55e00": "e69f00",
+    "0072b2": "56b4e9",
+    "999999": "666666",
+}
+"""Hues of curves on a dark ground (Okabe & Ito 2008), and what stands out as well on white."""
+
+_ON_PAPER = {f"{dark} {dark}": f"{light} {light}" for dark, light in _SERIES.items()} | {
+    DIVERGING: "17528a 2f86cf 74b5e8 c3dff5 ffffff fbdfb8 f0a951 d87a10 8f4a06"
+}
+"""What pictures and pages have in place of colours for a dark ground; zero is white there."""
+
+SERIES_SIGNS = "●○◆◇■□▲△"
+"""What tells curves apart without their hues."""
 
 STEPS = 256
 """Entries of a colour table."""
+
+
+def series_tint(number: int) -> Tint:
+    """The colour of a curve, and of what else is said of the same thing; the ninth is the first."""
+    hue = [*_SERIES][number % len(_SERIES)]
+    return Tint(0, f"{hue} {hue}")
 
 
 @lru_cache
@@ -65,6 +90,24 @@ def colour_table(name: str) -> tuple[RGB, ...]:
         ]
         table.append((mixed[0], mixed[1], mixed[2]))
     return tuple(table)
+
+
+def paper_table(name: str) -> tuple[RGB, ...]:
+    """The same for pictures and pages, whose ground is white."""
+    return colour_table(_ON_PAPER.get(name, name))
+
+
+_GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3
+
+
+def shades(colour: str) -> str:
+    """A palette from a faint shade of a colour, RRGGBB, at step 0 to the colour itself."""
+    full = bytes.fromhex(colour)
+    faint = bytes(
+        round(dark + (bright - dark) * _FAINTEST)
+        for dark, bright in zip(_GROUND, full, strict=True)
+    )
+    return f"{faint.hex()} {full.hex()}"
 
 
 def contrasting(colour: RGB) -> RGB:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from attnviz.draw.curve import value_range
 from attnviz.draw.document import Curve, Histogram, Plot
 from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Stroke, Tip, flow, tinted
 from attnviz.draw.labels import width
+from attnviz.draw.palette import SERIES_SIGNS, paper_table, series_tint, to_hex
 from attnviz.draw.ticks import percent, round_ticks, short_number
-
-INKS = (
-    "#2b83ba",
-    "#d95f0e",
-    "#1b9e77",
-    "#9e6bb5",
-    "#b58a00",
-    "#c0507f",
-    "#4f9d2f",
-    "#7a8794",
-)
-"""Of curves, one after the other; readable on white and on black paper."""
 
 _LEVEL_INK = "#8a94a3"
 _LEFT, _TOP = 62.0, 10.0
@@ -30,6 +20,8 @@ _SAMPLE = 26.0
 _LETTER = 6.6
 _DOT = 3.2
 _MOST_TIPS = 80
+_BETWEEN_SIGNS = 80.0
+"""Pixels between two signs of a curve."""
 
 _BAR, _BARS_TALL = 10.0, 110.0
 _BARS_LEFT, _BARS_TOP = 48.0, 44.0
@@ -47,12 +39,19 @@ def plot_figure(plot: Plot) -> Drawing:
     low, high = value_range([*values, *(level.value for level in plot.levels)])
     end = max([place for curve in plot.curves for place, _ in curve.points], default=0.0) or 1.0
     axes = _Axes(plot.ends or (0.0, end), (low, high))
-    inks = [INKS[number % len(INKS)] for number in range(len(plot.curves))]
+    alone = sum(not curve.marked for curve in plot.curves) == 1
+    pens = [
+        (
+            to_hex(paper_table(series_tint(place).palette)[0]),
+            "" if alone else SERIES_SIGNS[place % len(SERIES_SIGNS)],
+        )
+        for place in range(len(plot.curves))
+    ]
     items = [*axes.drawn(plot)]
-    for curve, ink in zip(plot.curves, inks, strict=True):
-        items += axes.curve(curve, ink)
+    for place, (curve, pen) in enumerate(zip(plot.curves, pens, strict=True)):
+        items += axes.curve(curve, *pen, place)
     y = _TOP + _TALL + 44
-    for entry in _legend(plot, inks):
+    for entry in _legend(plot, pens):
         items += [_moved(item, y) for item in entry]
         y += _LINE
     words = [*(each.name for each in plot.curves), *(each.name for each in plot.levels)]
@@ -100,12 +99,19 @@ class _Axes:
             tick for tick in ticks if all(abs(self.x(tick) - self.x(e)) > 30 for e in self._ends)
         ]
 
-    def curve(self, curve: Curve, ink: str) -> Iterator[Item]:
+    def curve(self, curve: Curve, ink: str, sign: str, number: int) -> Iterator[Item]:
+        """A line with its sign now and then, those of the curves not above each other."""
         points = [(self.x(place), self.y(value)) for place, value in curve.points]
         if not curve.marked:
             yield Stroke(points, ink)
         if curve.marked or len(points) == 1:
             yield Stroke(points, ink, dots=_DOT)
+        elif sign:
+            due = _LEFT + _BETWEEN_SIGNS * (0.2 + number % 4 / 4)
+            for x, y in points:
+                if x >= due:
+                    due += _BETWEEN_SIGNS
+                    yield Label(x, y + 4, sign, "text", "middle", ink=ink)
         if len(points) > _MOST_TIPS:
             return
         for (x, y), (place, value) in zip(points, curve.points, strict=True):
@@ -113,12 +119,13 @@ class _Axes:
             yield Tip(x - 5, y - 5, 10, 10, text)
 
 
-def _legend(plot: Plot, inks: Sequence[str]) -> Iterator[tuple[Item, ...]]:
+def _legend(plot: Plot, pens: Sequence[tuple[str, str]]) -> Iterator[tuple[Item, ...]]:
     """A line for each curve, mark and level, counted from the top of the line."""
-    for curve, ink in zip(plot.curves, inks, strict=True):
+    for curve, (ink, sign) in zip(plot.curves, pens, strict=True):
         ends = [(_LEFT, 0.0), (_LEFT + _SAMPLE - 6, 0.0)]
         sample = Stroke([(_LEFT + 10, 0.0)], ink, _DOT) if curve.marked else Stroke(ends, ink)
-        yield sample, Label(_LEFT + _SAMPLE, 4, curve.name, "text")
+        signs = [Label(_LEFT + 10, 4, sign, "text", "middle", ink=ink)] * (not curve.marked)
+        yield sample, *signs, Label(_LEFT + _SAMPLE, 4, curve.name, "text")
     others: list[tuple[str, str | None]] = [
         *((f"{mark.name} from {short_number(mark.at)} on", None) for mark in plot.marks),
         *((level.name, _LEVEL_INK) for level in plot.levels),
@@ -133,7 +140,7 @@ def _moved(item: Item, down: float) -> Item:
         points = [(x, y + down) for x, y in item.points]
         return Stroke(points, item.ink, item.dots, item.dashed)
     assert isinstance(item, Label)
-    return Label(item.x, item.y + down, item.content, item.style)
+    return replace(item, y=item.y + down)
 
 
 def _histogram(found: Histogram) -> Drawing:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, ModelInfo
+import math
+from collections.abc import Iterable
+
+from attnviz.draw.document import First, Group, Note
+from attnviz.draw.labels import split_into_bytes
+from attnviz.records import (
+    NO_LABEL,
+    NO_PREDICTIONS,
+    AttentionRecord,
+    HeadLabel,
+    HeadScores,
+    ModelInfo,
+    Tokens,
+)
 
 
 def counted(number: int, noun: str) -> str:
@@ -10,38 +23,50 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+_LONGEST_NAME = 30
+
+
+def short_name(name: str) -> str:
+    """A model's name; of a long path its end."""
+    parts = name.rstrip("/").split("/")
+    ends = (name, "…/" + "/".join(parts[-2:]), "…/" + parts[-1])
+    return next((end for end in ends if len(end) <= _LONGEST_NAME), ends[-1])
+
+
 def share(value: float) -> str:
-    """A number in [0, 1] in three characters, such as ``.07``."""
+    """A number in [0, 1] in three characters, such as ``.07``; a dash for what is not measured."""
+    if math.isnan(value):
+        return "–"
     return "1.0" if value >= 0.995 else f"{max(value, 0.0):.2f}"[1:]
 
 
 def label_text(label: HeadLabel, room: int) -> str:
-    """A label and its score, the label by its letter where the name does not fit."""
-    if label is NO_LABEL:
-        return label.name if len(label.name) <= room else label.letter
-    full = f"{label.name} {share(label.score)}"
-    return full if len(full) <= room else f"{label.letter} {share(label.score)}"
+    """A label and its score, the label by its short form where the name does not fit.
 
-
-def sinks(scores: HeadScores) -> bool:
-    """Whether an induction head looks more at the first token than at what it is named for."""
-    first = scores.scores.get("first") or 0.0
-    return scores.label.name == "induction" and first > scores.label.score
+    Without a score where this text has none of it, or there is room for no more.
+    """
+    value = "" if math.isnan(label.score) else f" {share(label.score)}"
+    texts = label.said + value, label.short + value
+    return next((text for text in texts if len(text) <= room), label.short)
 
 
 def label_words(scores: HeadScores) -> list[str]:
-    """A head's label, what it compares with, where else it looks, and its entropy."""
+    """A head's label, what uniform attention would score, and its entropy."""
     label, entropy = scores.label, scores.scores.get("entropy")
     if label is NO_LABEL:
         return [label.name]
-    words = [f"{label.name} {share(label.score)}"]
+    words = [f"{label.said} {share(label.score)}"]
     words += [f"uniform {share(label.base_rate)}"] * (label.name != "spread")
-    if sinks(scores):
-        words.append(f"first token {share(scores.scores['first'] or 0.0)}")
     return [*words, *([] if entropy is None else [f"entropy {entropy:.2f} nats"])]
 
 
-def _shape(info: ModelInfo) -> str:
+def brief_name(info: ModelInfo, most: int = 28) -> str:
+    """A model's name for a heading of one line: of a long path the end."""
+    return info.name if len(info.name) <= most else "…" + info.name[1 - most :]
+
+
+def shape_words(info: ModelInfo) -> str:
+    """How many layers of how many heads."""
     shape = f"{info.layers} layer{'s' * (info.layers > 1)} × {info.heads} heads"
     return shape if info.kv_heads == info.heads else f"{shape} on {info.kv_heads} key/value heads"
 
@@ -62,8 +87,28 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
         ]
     return [
         (info.name, True),
-        (f"revision {info.revision[:12]}" if info.revision else "no revision", False),
+        *([(f"revision {info.revision[:12]}", False)] if info.revision else []),
         (f"{info.weights} weights", False),
         (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
-        (_shape(info), False),
+        (shape_words(info), False),
     ]
+
+
+def named(info: ModelInfo) -> list[tuple[str, bool]]:
+    """How a first screen begins: the model, and that it is untrained where it is."""
+    return [(info.name, True), *[("random weights", False)] * (info.weights == "random")]
+
+
+def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
+    """What a reader of attention must know, with advice where tokens are parts of characters."""
+    advice = split_into_bytes(tokens)
+    kept = [note for note in notes if not note.endswith(NO_PREDICTIONS)]
+    return Group([Note(note) for note in (*kept, *[advice] * bool(advice))])
+
+
+def advised(first: First, tokens: Tokens) -> First:
+    """A first screen that ends in the same advice."""
+    advice = split_into_bytes(tokens)
+    if not advice:
+        return first
+    return lambda columns, lines: [*first(columns, lines - 2), Group([Note(advice)])]

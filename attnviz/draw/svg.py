@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Tip
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import colour_table, contrasting, to_hex
+from attnviz.draw.palette import contrasting, paper_table, to_hex
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
@@ -29,7 +29,7 @@ def png(steps: NDArray[np.intp], palette: str) -> bytes:
     cannot tell apart, share theirs.
     """
     rows, columns = steps.shape
-    table = bytes(np.array(colour_table(palette), dtype=np.uint8))
+    table = bytes(np.array(paper_table(palette), dtype=np.uint8))
     entries = np.where(steps < 0, 0, np.maximum(steps, 1)).astype(np.uint8)
     lines = np.hstack([np.zeros((rows, 1), dtype=np.uint8), entries])  # 0: no filter
     return b"".join(
@@ -125,7 +125,7 @@ def _cells(cells: Cells, palette: str) -> Iterator[str]:
     scale = f"{cells.width / columns:.6g} {cells.height / rows:.6g}"
     placed = f"translate({corner}) scale({scale})"
     yield f'<g transform="{placed}" fill="none" shape-rendering="crispEdges">'
-    table = colour_table(palette)
+    table = paper_table(palette)
     for step, pieces in sorted(_runs(cells.steps).items()):
         yield f'<path stroke="{to_hex(table[step])}" d="{"".join(pieces)}"/>'
     yield "</g>"
@@ -140,7 +140,7 @@ def _label(label: Label, palette: str) -> str:
         place += f' transform="rotate({_number(label.turn)} {x} {y})"'
     ink = label.ink
     if label.on is not None:
-        ink = to_hex(contrasting(colour_table(label.on.palette or palette)[label.on.step]))
+        ink = to_hex(contrasting(paper_table(label.on.palette or palette)[label.on.step]))
     if ink:
         place += f' style="fill:{ink}"'
     return f'<text class="{label.style}" {place}>{safe(label.content)}</text>'

@@ -1,169 +1,248 @@
-"""Ranked rows on a terminal: a name, its bar, then as many columns as the width allows.
+"""A table on a terminal: cells under their titles, and a bar for what rows are compared by.
 
-The first column always stands; names are cut where nothing else helps.
+Columns are left out where the room is short. What may not go and is still too wide is broken into
+bands below each other, each with the leading columns again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from rich.color import Color
 from rich.segment import Segment
-from rich.style import Style
 
-from attnviz.draw.blocks import BOLD, DIM, Block, Line
-from attnviz.draw.document import Table, Tone
-from attnviz.draw.labels import at_blanks, fit, width
-from attnviz.draw.palette import DIVERGING, colour_table
+from attnviz.draw.blocks import DIM, Block, Line, stack
+from attnviz.draw.document import Row, Table, Tint, Tone
+from attnviz.draw.labels import at_blanks, cut, fit, width
+from attnviz.draw.palette import DIVERGING
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
+_INDENT = "  "
 _GAP = 2
-_LEAST_BAR, _WIDEST_BAR = 6, 24
-_LONGEST_NAME = 28
-_SHORTEST_NAME = 5
-_SHADES = {1: 215, -1: 40}
-"""The steps of the diverging palette that bars have, by sign."""
+_BAR = -1
+"""The place of the bar among the columns."""
+
+_LEAST_BAR, _WANTED_BAR, _MOST_BAR = 6, 10, 24
+_YIELDS_TO_BARS, _STAYS = 3, 9
+_LEAST_LABEL, _LONGEST_RANKED = 4, 28
+_LEAST_WORDS = 24
+
+_SIGNS = {True: Tint(215, DIVERGING), False: Tint(40, DIVERGING)}
+_OTHER = Tint(95)
 
 
-class _Column(NamedTuple):
-    """A column of a table.
-
-    title: dim, above.
-    cells: a text a row, safe to print.
-    left: whether they are aligned at the left.
-    """
-
-    title: str
-    cells: Sequence[str]
-    left: bool = False
-
-    @property
-    def width(self) -> int:
-        return max(map(width, (self.title, *self.cells)))
+def bar_tint(row: Row, table: Table) -> Tint:
+    """The colour of a row's bar: its own, or that of the value's sign where rows are ranked."""
+    return row.tint or (_SIGNS[row.bar is None or row.bar[0] >= 0] if table.ranked else _OTHER)
 
 
-def _bar(
-    value: float, limit: float, cells: int, theme: Theme, style: Style | None = None
-) -> Segment:
-    """A bar of a value's size in ``cells`` columns, half a column fine.
+def table_block(table: Table, theme: Theme, room: int) -> Block:
+    """The table within ``room`` columns, under its title."""
+    title = Block(tuple(wrapped(spelled_parts(table.title, theme), room, theme)), room)
+    table = _spelled(table, theme)
+    widths = _widths(table)
+    places = _kept(table, widths, room)
+    wraps = table.columns[places[-1]].wraps
+    bands = [places] if wraps else _bands(places, widths, room, table.lead)
+    if len(bands) == 1 and any(row.bar is not None for row in table.rows):
+        widths[_BAR] = min(room - _used_by(places, widths) - _GAP, _MOST_BAR)
+        if widths[_BAR] >= _LEAST_BAR:
+            bands[0].insert(1 if table.ranked else len(places) - wraps, _BAR)
+    blocks = []
+    for band in bands:
+        lines: list[Line] = []
+        split = wraps and _used_by(band[:-1], widths) > room  # its rows, its titles are not
+        if any(column.title for column in table.columns) and not split:
+            lines.append(_line(_headings(table), table, band, widths, theme))
+        for row in table.rows:
+            lines += [[]] * (row.spaced and bool(lines))
+            lines += _row(row, table, band, widths, theme, room, below=band is bands[-1])
+        blocks.append(Block(tuple(lines), room))
+    left_out = at_blanks(theme.spell(table.left_out), room, "", theme.ellipsis)
+    more = Block(tuple([Segment(text, DIM)] for text in left_out if text), room)
+    return stack([title, stack(blocks), more], gap=0)
 
-    style: of the bar where there is colour; None for the colour of the value's sign.
-    """
-    halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
-    full, half = ("#", "#") if theme.ascii else ("█", "▌")
-    drawn = full * (halves // 2) + half * (halves % 2)
-    step = _SHADES[1 if value >= 0 else -1]
-    if theme.colour and style is None:
-        style = Style(color=Color.from_rgb(*colour_table(DIVERGING)[step]))
-    return Segment(drawn.ljust(cells), style if theme.colour else None)
 
-
-def ranked_block(table: Table, theme: Theme, room: int) -> Block:
-    """The table in ``room`` columns, under its title."""
-    rows = [row for row in table.rows if len(row.cells) > 1]
-    names = ["  " * row.depth + theme.spell(row.cells[0]) for row in rows]
-    columns = [
-        _Column(
-            theme.spell(column.title),
-            [theme.spell(row.cells[place]) for row in rows],
-            left=not column.right,
+def _spelled(table: Table, theme: Theme) -> Table:
+    """The table in signs that the console has, the names of what is ranked strong."""
+    columns = [column._replace(title=theme.spell(column.title)) for column in table.columns]
+    if table.ranked:
+        columns[0] = columns[0]._replace(tone="strong")
+    rows = [
+        row._replace(
+            cells=[
+                _INDENT * row.depth + theme.spell(row.cells[0]),
+                *map(theme.spell, row.cells[1:]),
+            ],
+            below=tuple(map(theme.spell, row.below)),
         )
-        for place, column in enumerate(table.columns[1:], start=1)
+        for row in table.rows
     ]
-
-    def drawn(row: int, cells: int) -> Segment:
-        value, limit = rows[row].bar or (0.0, 0.0)
-        value = max(value, 0.0) if table.rising and not theme.colour else value
-        tint = rows[row].tint
-        return _bar(value, limit, cells, theme, None if tint is None else theme.ink(tint))
-
-    barred = any(row.bar is not None for row in rows)
-    lead, kept, bar_room, longest = _layout(names, columns, theme, room, barred)
-    lines = wrapped(spelled_parts(table.title, theme), room, theme)
-    lines.append([Segment(" " * lead), *_cells(kept, None, DIM)])
-    place = 0
-    for row in table.rows:
-        lines += [[]] if row.spaced else []
-        if len(row.cells) == 1:
-            lines += wrapped([(theme.spell(row.cells[0]), row.tone)], room, theme)
-            continue
-        tones = [
-            theme.tone((row.tones or {}).get(number, _tone(row.tone, column.tone)))
-            for number, column in enumerate(table.columns)
-        ]
-        line = _row(place, names[place], longest, bar_room, kept, drawn, theme)
-        for number, style in enumerate(tones[1 : len(kept) + 1]):
-            at = len(line) - len(kept) + number
-            line[at] = Segment(line[at].text, style)
-        lines.append(line)
-        lines += [
-            [Segment("  "), Segment(piece, DIM)]
-            for text in row.below
-            for piece in at_blanks(theme.spell(text), max(room - 2, 1), "", theme.ellipsis)
-        ]
-        place += 1
-    more = at_blanks(theme.spell(table.left_out), room, "", theme.ellipsis)
-    return Block((*lines, *([Segment(text, DIM)] for text in more if text)), room)
+    return table._replace(columns=columns, rows=rows)
 
 
-def _tone(row: Tone, column: Tone) -> Tone:
-    return column if row == "plain" else row
+def _headings(table: Table) -> Row:
+    tones: dict[int, Tone] = {
+        place: "faint" if table.ranked or column.tone == "faint" else "strong"
+        for place, column in enumerate(table.columns)
+    }
+    tones[_BAR] = "faint"
+    return Row([column.title for column in table.columns], tones=tones)
 
 
-def _layout(
-    names: Sequence[str], columns: Sequence[_Column], theme: Theme, room: int, barred: bool = True
-) -> tuple[int, list[_Column], int, int]:
-    """Where the cells begin, the columns that are kept, and how long bars and names are."""
-    longest = min(max(map(width, names)), _LONGEST_NAME)
-    first = _narrowed(columns[0], max(room - min(longest, _SHORTEST_NAME) - _GAP, 1), theme)
-    longest = max(min(longest, room - first.width - _GAP), 1)
-    kept = [first]
-    used = longest + _GAP + kept[0].width
-    least = _LEAST_BAR + _GAP if barred else 0
-    for column in columns[1:]:
-        if used + _GAP + column.width + least > room:
-            break
-        kept.append(column)
-        used += _GAP + column.width
-    bar_room = min(room - used - _GAP, _WIDEST_BAR)
-    if bar_room < _LEAST_BAR or not barred:
-        bar_room = 0
-    return longest + (_GAP + bar_room if bar_room else 0), kept, bar_room, longest
+def _widths(table: Table) -> dict[int, int]:
+    """What each column takes; 0 for one without any cell."""
+    rows = [row for row in table.rows if len(row.cells) > 1]
+    widths = {}
+    for place, column in enumerate(table.columns):
+        widest = max((width(row.cells[place]) for row in rows), default=0)
+        widths[place] = max(width(column.title), widest) if widest or not place else 0
+    if table.ranked:
+        widths[0] = min(widths[0], _LONGEST_RANKED)
+    return widths
+
+
+def _used_by(places: Sequence[int], widths: dict[int, int]) -> int:
+    """The columns that some of them take beside each other."""
+    return sum(widths[place] for place in places) + _GAP * (len(places) - 1)
+
+
+def _kept(table: Table, widths: dict[int, int], room: int) -> list[int]:
+    """The columns that are shown."""
+    barred = any(row.bar is not None for row in table.rows)
+    wanted = _GAP + (_LEAST_BAR if table.ranked else _WANTED_BAR) if barred else 0
+    places = [place for place in widths if widths[place] or not place]
+    while True:
+        fixed = [place for place in places if not table.columns[place].wraps]
+        if len(fixed) < 3 and table.ranked:
+            return places
+        last = fixed[::-1] if table.ranked else fixed
+        least = min(last, key=lambda place: table.columns[place].keep)
+        keep = table.columns[least].keep
+        bars = wanted if table.ranked or keep <= _YIELDS_TO_BARS else 0
+        if (keep == _STAYS and not table.ranked) or _used_by(fixed, widths) + bars <= room:
+            return places
+        places.remove(least)
+
+
+def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) -> list[list[int]]:
+    """The columns in bands that fit, the leading ones in each; the first is cut where it must be.
+
+    Of several leading columns only the first is repeated where they leave no room for another.
+    """
+    others = places[lead:]
+    for place in others:  # one that no line has room for is cut
+        widths[place] = min(widths[place], max(room - _LEAST_LABEL - _GAP, _LEAST_LABEL))
+    most = max((widths[place] for place in others), default=-_GAP)
+    if lead > 1 and sum(widths[place] + _GAP for place in places[:lead]) + most > room:
+        return _bands(places, widths, room, 1)
+    first = list(places[:lead])
+    taken = sum(widths[place] + _GAP for place in first[1:])
+    widths[first[0]] = min(widths[first[0]], max(room - taken - most - _GAP, _LEAST_LABEL))
+    bands = [list(first)]
+    for place in others:
+        if len(bands[-1]) > lead and _used_by([*bands[-1], place], widths) > room:
+            bands.append(list(first))
+        bands[-1].append(place)
+    return bands
 
 
 def _row(
-    row: int,
-    name: str,
-    longest: int,
-    bar_room: int,
-    kept: Sequence[_Column],
-    drawn: Callable[[int, int], Segment],
+    row: Row,
+    table: Table,
+    band: Sequence[int],
+    widths: dict[int, int],
     theme: Theme,
-) -> Line:
-    line = [Segment(fit(name, longest, theme.ellipsis), BOLD)]
-    if bar_room:
-        line += [Segment(" " * _GAP), drawn(row, bar_room)]
-    return [*line, *_cells(kept, row, None)]
-
-
-def _narrowed(column: _Column, room: int, theme: Theme) -> _Column:
-    """A column whose title and cells are cut to ``room`` columns."""
-    if column.width <= room:
-        return column
-    texts = [
-        fit(text, room, theme.ellipsis) if width(text) > room else text
-        for text in (column.title, *column.cells)
+    room: int,
+    *,
+    below: bool,
+) -> list[Line]:
+    """A row with its rule and the sentences below it."""
+    lines: list[Line] = []
+    if row.ruled:
+        ruled = _used_by([place for place in band if place != _BAR], widths)
+        lines.append([Segment(("-" if theme.ascii else "─") * ruled, DIM)])
+    if len(row.cells) == 1:
+        pieces = at_blanks(row.cells[0], room, "", theme.ellipsis)
+        return lines + [[Segment(text, theme.tone(row.tone))] for text in pieces]
+    if table.columns[band[-1]].wraps:
+        lines += _hanging(row, table, band, widths, theme, room)
+    else:
+        lines.append(_line(row, table, band, widths, theme))
+    start = _INDENT * (row.depth + 1)
+    return lines + [
+        [Segment(start), Segment(piece, DIM)]
+        for text in row.below
+        for piece in at_blanks(text, max(room - len(start), 1), _INDENT, theme.ellipsis)
+        if below
     ]
-    return _Column(texts[0], texts[1:], column.left)
 
 
-def _cells(columns: Sequence[_Column], row: int | None, style: Style | None) -> Line:
-    """The cells of one row, or the titles."""
+def _line(
+    row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme
+) -> Line:
+    """The cells of one line, blanks only where something follows."""
     line: Line = []
-    for column in columns:
-        text = column.title if row is None else column.cells[row]
-        blank = " " * (column.width - width(text))
-        line.append(Segment(" " * _GAP + (text + blank if column.left else blank + text), style))
+    pending = 0
+    for place in band:
+        right = place != _BAR and table.columns[place].right
+        cell = _cell(row, table, place, widths[place], theme)
+        blanks = widths[place] - width(cell.text)
+        if not cell.text.strip():
+            pending += widths[place] + _GAP
+            continue
+        pending += blanks if right else 0
+        line += [*[Segment(" " * pending)] * bool(pending), cell]
+        pending = _GAP + (0 if right else blanks)
     return line
+
+
+def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segment:
+    """What stands in a column: a text, or the bar and its caption."""
+    if place == _BAR:
+        caption = (row.tones or {}).get(_BAR)
+        text = cut(theme.spell(table.bars), room)
+        return Segment(text, theme.tone(caption)) if caption else _bar(row, table, room, theme)
+    text, column = row.cells[place], table.columns[place]
+    text = fit(text, room, theme.ellipsis) if width(text) > room else text
+    tone = column.tone if row.tone == "plain" else row.tone
+    return Segment(text, theme.tone((row.tones or {}).get(place, tone)))
+
+
+def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
+    """A bar of a value's size, half a column fine."""
+    value, limit = row.bar or (0.0, 0.0)
+    halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
+    # Thin lines: full blocks of neighbouring rows would grow together.
+    text = "#" * ((halves + 1) // 2) if theme.ascii else "━" * (halves // 2) + "╸" * (halves % 2)
+    return Segment(text, theme.ink(bar_tint(row, table)))
+
+
+def _hanging(
+    row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme, room: int
+) -> list[Line]:
+    """A row whose last cell is broken: beside the others, or below where they leave no room."""
+    *others, last = band
+    start = _used_by(others, widths) + _GAP
+    if start - _GAP <= room:
+        lines = [_line(row, table, others, widths, theme)]
+    else:  # behind each other, or each on a line of its own
+        cells = [_cell(row, table, place, room, theme) for place in others]
+        cells = [cell for cell in cells if cell.text.strip()]
+        lines = [[Segment(cell.text + " " * _GAP, cell.style) for cell in cells]]
+        if Segment.get_line_length(lines[0]) - _GAP > room:
+            lines = [
+                [Segment(_INDENT * (1 + bool(number))), Segment(piece, cell.style)]
+                for number, cell in enumerate(cells)
+                for piece in at_blanks(cell.text, max(room - 4, 1), "", theme.ellipsis)
+            ]
+    style = _cell(row, table, last, room, theme).style
+    if not row.cells[last]:
+        return lines
+    beside = room - start >= min(_LEAST_WORDS, width(row.cells[last]))
+    indent = start if beside else 2 * len(_INDENT)
+    pieces = at_blanks(row.cells[last], max(room - indent, 1), "", theme.ellipsis)
+    if beside:
+        blank = start - Segment.get_line_length(lines[-1])
+        lines[-1] = [*lines[-1], Segment(" " * blank), Segment(pieces.pop(0), style)]
+    return lines + [[Segment(" " * indent), Segment(piece, style)] for piece in pieces]

@@ -19,13 +19,12 @@ from attnviz.draw.blocks import (
     trimmed,
     widest,
 )
-from attnviz.draw.columns import columns_block
 from attnviz.draw.curve import plot_block
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import at_blanks, fit, visible, width
 from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
-from attnviz.draw.table import ranked_block
+from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
 
 _LEAST_QUOTE = 8
@@ -89,7 +88,7 @@ def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
 
 def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) -> Block:
     """The groups in at most ``lines``: tables lose rows, then whole groups go, those that yield
-    most first, then the empty lines between; what is still too much is cut.
+    most first, then grids lose rows, then the empty lines go; what is still too much is cut.
     """
     kept = list(groups)
     while True:
@@ -98,42 +97,50 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) ->
         if over <= 0:
             return drawn
         places = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
-        for place in places:
-            shorter = _shortened(kept[place], over)
-            if shorter is not None:
-                kept[place] = shorter
-                break
-        else:
-            if not kept or not kept[places[0]].yields:
-                break
+        tables = (place for place in places if _spare(kept[place], doc.Table))
+        grids = (place for place in places if _spare(kept[place], doc.HeadGrid))
+        if (place := next(tables, None)) is not None:
+            kept[place] = _shortened(kept[place], doc.Table, over)
+        elif kept and kept[places[0]].yields:
             del kept[places[0]]
+        elif (place := next(grids, None)) is not None:
+            kept[place] = _shortened(kept[place], doc.HeadGrid, over)
+        else:
+            break
     drawn = _stacked(kept, theme, room, gap=0)
     return Block(drawn.lines[: max(lines, 0)], drawn.width)
 
 
-def _shortened(group: doc.Group, over: int) -> doc.Group | None:
-    """The group with fewer rows in the longest table that can lose some; None where none can."""
-    spare = _spare(group)
-    if not spare:
-        return None
+_Kind = type[doc.Table] | type[doc.HeadGrid]
+
+
+def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
+    """The group with fewer rows in its part of this kind that can lose most."""
     parts = list(group.parts)
-    place = max(range(len(parts)), key=lambda place: _spare(parts[place]))
+    place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
     part = parts[place]
-    if isinstance(part, doc.Table):
-        lost = min(over + (not part.left_out), spare)
-        part = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
-        return group._replace(parts=[*parts[:place], part, *parts[place + 1 :]])
-    inner = _shortened(part, over) if isinstance(part, doc.Group) else None
-    return group._replace(parts=[*parts[:place], inner or part, *parts[place + 1 :]])
-
-
-def _spare(part: doc.Part | doc.Group) -> int:
-    """How many rows its longest table can lose."""
     if isinstance(part, doc.Group):
-        return max(map(_spare, part.parts), default=0)
-    if isinstance(part, doc.Table) and part.least:
-        return max(len(part.rows) - part.least, 0)
-    return 0
+        parts[place] = _shortened(part, kind, over)
+    elif isinstance(part, doc.Table):
+        lost = min(over + (not part.left_out), _spare(part, kind))
+        parts[place] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
+    elif isinstance(part, doc.HeadGrid):
+        lost = min(over + (not part.hidden), _spare(part, kind))
+        aside = (part.aside[0], part.aside[1][:-lost]) if part.aside else None
+        rows, hidden = part.rows[:-lost], part.hidden + lost
+        parts[place] = part._replace(rows=rows, aside=aside, hidden=hidden)
+    return group._replace(parts=parts)
+
+
+def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
+    """How many rows its part of this kind that can lose most has to lose."""
+    if isinstance(part, doc.Group):
+        return max((_spare(member, kind) for member in part.parts), default=0)
+    if not isinstance(part, kind):
+        return 0
+    if isinstance(part, doc.Table):
+        return max(len(part.rows) - part.least, 0) if part.least else 0
+    return len(part.rows) - 1 if isinstance(part, doc.HeadGrid) else 0
 
 
 # Groups and parts ----------------------------------------------------------------------------
@@ -147,13 +154,13 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
         return stack([block for block in blocks if block.lines], gap=int(group.spaced))
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, room)
-    columns, gap, most, stretch, _ = group.beside
+    columns, gap, most, _ = group.beside
     if not columns:
         drawn = [_member(part, theme, room).lines for part in group.parts]
         return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)
     across = max((room + gap) // (columns + gap), 1)
     across = min(across, most) if most else across
-    width = (room + gap) // across - gap if stretch else min(columns, room)
+    width = (room + gap) // across - gap
     blocks = [_member(part, theme, width) for part in group.parts]
     return flow([block for block in blocks if block.lines], room, gap)
 
@@ -196,13 +203,8 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
             return paragraph(theme.spell(text), min(longest or room, room), theme, DIM)
         case doc.Say(text, longest):
             return paragraph(theme.spell(text), min(longest or room, room), theme)
-    if part.screen is not None:
-        return part.screen(theme, room)
-    match part:
-        case doc.Table(ranked=True):
-            return ranked_block(part, theme, room)
         case doc.Table():
-            return columns_block(part, theme, room)
+            return table_block(part, theme, room)
         case doc.HeadGrid():
             return grid_block(part, theme, room)
         case doc.Maps():
@@ -217,7 +219,7 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
 
 def _histograms(plot: doc.Plot, theme: Theme, room: int) -> Block:
     title = Block(tuple(wrapped(spelled_parts(plot.title, theme), room, theme)), room)
-    return stack([title, histogram_blocks(plot.histograms, theme, room)], gap=0)
+    return stack([title, histogram_blocks(plot.histograms, theme, room, plot.rows)], gap=0)
 
 
 def _facts(part: doc.Facts, theme: Theme, room: int) -> Block:

@@ -23,7 +23,7 @@ Words = Sequence[tuple[str, bool | Tone]]
 
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"
-_DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”"  # every character beyond ASCII that a view writes
+_DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”Δ"  # every character beyond ASCII that a view writes
 _SMOOTH = {"256", "truecolor"}
 VERDICTS = {"good": "#1fa37a", "bad": "#e8562a", "skipped": "#8a94a3"}
 """Green and vermilion that stay apart for common colour blindness (Okabe & Ito 2008)."""

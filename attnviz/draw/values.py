@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.records import ModelInfo
+from attnviz.records import HeadLabel, ModelInfo
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
@@ -31,6 +31,22 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "seed": info.seed,
         "device": info.device if known else None,
         "notes": list(info.notes),
+    }
+
+
+def label_facts(label: HeadLabel) -> dict[str, Any]:
+    """A head's label and what supports it, as JSON values; None for what this text does not show.
+
+    ``source`` is ``card``, ``patterns``, ``text``, or ``none`` for what only describes the head on
+    this text; ``measured`` the score that the card or ``patterns`` has.
+    """
+    return {
+        "name": label.name,
+        "score": json_number(label.score),
+        "base_rate": json_number(label.base_rate),
+        "source": label.source,
+        "events": label.events,
+        "measured": json_number(label.measured),
     }
 
 

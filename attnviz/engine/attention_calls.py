@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from attnviz.errors import UsageError
 from attnviz.models.attention_interface import FoundAttention, answering
 
 if TYPE_CHECKING:
@@ -51,6 +52,17 @@ class AttentionCall:
     def eager(self) -> Attended:
         """The same by the function that computes weights."""
         return self._by(self.found.eager, self.additive_mask())
+
+    def hiding(self, hidden: Tensor) -> Attended:
+        """The same where the scores of what is ``hidden`` (head, query, key) are −inf."""
+        mask = self.additive_mask()
+        if mask is None:
+            mask = torch.zeros((), dtype=self.query.dtype, device=self.query.device)
+        else:
+            mask = mask[..., : self.key.shape[2]]
+        seen = torch.where(hidden[None], -torch.inf, mask)
+        _require_another(seen, hidden)
+        return self._by(self.found.eager, seen)
 
     def _by(self, function: Any, mask: Tensor | None) -> Attended:
         output: Attended = function(
@@ -103,6 +115,15 @@ _SOFTMAX = {functional.softmax, torch.softmax, torch.Tensor.softmax}
 _FUSED = functional.scaled_dot_product_attention
 
 
+class Compute(Protocol):
+    """Computes a softmax or a fused attention, without the keys that are ``hidden`` if any are.
+
+    hidden: boolean, of the shape of the scores.
+    """
+
+    def __call__(self, hidden: Tensor | None = None) -> Tensor: ...
+
+
 class IncompleteError(Exception):
     """Our function does not see one call per layer. Ends the pass; never leaves the engine."""
 
@@ -119,7 +140,7 @@ class SoftmaxWatch(TorchFunctionMode):
         self._batch = batch
         self._lengths = lengths
 
-    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         """Answer one call in place of ``compute``, which would compute it.
 
         scores: the shape (..., query, key) of what goes into the softmax.
@@ -135,22 +156,61 @@ class SoftmaxWatch(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func is _FUSED:
-            query, key = (args[i] if len(args) > i else kwargs[n] for i, n in _FUSED_INPUTS)
-            shape = (*query.shape[:-1], key.shape[-2])
-        elif func in _SOFTMAX and self._is_scores(args, kwargs):
-            shape = (args[0] if args else kwargs["input"]).shape
-        else:
-            return func(*args, **kwargs)
-        return self.notice(shape, lambda: func(*args, **kwargs))
+            named = {**dict(zip(_FUSED_INPUTS, args, strict=False)), **kwargs}
+            shape = (*named["query"].shape[:-1], named["key"].shape[-2])
 
-    def _is_scores(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        scores: Tensor = args[0] if args else kwargs["input"]
+            def fused(hidden: Tensor | None = None) -> Tensor:
+                found: Tensor = _FUSED(**(named if hidden is None else _hidden(named, hidden)))
+                return found
+
+            return self.notice(shape, fused)
+        if func in _SOFTMAX and self._is_scores(scores := args[0] if args else kwargs["input"]):
+            others = {name: value for name, value in kwargs.items() if name != "input"}
+
+            def softmax(hidden: Tensor | None = None) -> Tensor:
+                seen = scores if hidden is None else scores.masked_fill(hidden, -torch.inf)
+                if hidden is not None:
+                    _require_another(seen, hidden)
+                found: Tensor = func(seen, *args[1:], **others)
+                return found
+
+            return self.notice(scores.shape, softmax)
+        return func(*args, **kwargs)
+
+    def _is_scores(self, scores: Tensor) -> bool:
         if scores.ndim < 3 or (scores.ndim == 3 and scores.shape[0] <= self._batch):
             return False
         return scores.shape[-1] in self._lengths and scores.shape[-2] in self._lengths
 
 
-_FUSED_INPUTS = ((0, "query"), (1, "key"))
+_FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+
+
+def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
+    """The inputs of fused attention that hides more keys (..., query, key) than it does."""
+    mask, visible = named.get("attn_mask"), ~hidden
+    if named.get("is_causal"):
+        visible = visible.tril()
+    if mask is None or mask.dtype == torch.bool:
+        seen = visible if mask is None else mask & visible
+        _require_another(torch.where(seen, 0.0, -torch.inf), hidden)
+    else:
+        seen = torch.where(visible, mask, -torch.inf)
+        _require_another(seen, hidden)
+    return {**named, "attn_mask": seen, "is_causal": False}
+
+
+def _require_another(seen: Tensor, hidden: Tensor) -> None:
+    """UsageError where a row of scores, or of a mask, loses its last visible key.
+
+    The softmax would then run over keys that a mask keeps from the query.
+    """
+    blind = seen.amax(-1) <= torch.finfo(seen.dtype).min / 2
+    if bool((hidden.any(-1) & blind).any()):
+        raise UsageError(
+            "a query sees no other key than the one that is cut off: nothing would be left to "
+            "attend to, choose another edge"
+        )
 
 
 class StrayAttention(SoftmaxWatch):
@@ -163,7 +223,7 @@ class StrayAttention(SoftmaxWatch):
         super().__init__(batch, lengths)
         self.allowed = False
 
-    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         if not self.allowed:
             raise IncompleteError
         return compute()

@@ -34,7 +34,8 @@ Metric = Literal["loss_delta", "kl", "flip_rate", "output_mse", "output_cosine",
 class MetricInfo(NamedTuple):
     """What a metric of an ablation is called, counted in and read as.
 
-    label: short, of its column. unit: behind a value; empty where it has none.
+    label: short, of its column. title: what grows when a head is ablated. unit: behind a value;
+        empty where it has none.
     meaning: what a reader must know, one clause.
     signed: whether an ablation can make it negative; else it is at least zero.
     factor: from the stored number to the shown one. percent: shown as a percentage.
@@ -43,6 +44,7 @@ class MetricInfo(NamedTuple):
     """
 
     label: str
+    title: str
     unit: str
     meaning: str
     signed: bool = False
@@ -55,35 +57,43 @@ class MetricInfo(NamedTuple):
 METRICS: Mapping[Metric, MetricInfo] = {
     # Cross-entropy after minus before.
     "loss_delta": MetricInfo(
-        "loss delta",
-        "nats per token",
-        "what removal adds to the loss; below zero the model does better without the head",
+        "Δ loss",
+        "Loss increase",
+        "nats/token",
+        "what ablation adds to the loss; below zero the loss is lower without the head",
         signed=True,
     ),
     # KL(clean ‖ ablated).
     "kl": MetricInfo(
         "KL",
-        "nats per token",
-        "how far the prediction moves from the one with every head, mean over positions",
+        "KL divergence",
+        "nats/token",
+        "from the prediction with every head to the one without, mean over positions",
     ),
     "flip_rate": MetricInfo(
-        "flips",
-        "% of predictions",
+        "top-1 changed",
+        "Top-1 predictions changed",
+        "%",
         "how often the likeliest token becomes another",
         factor=100.0,
         percent=True,
     ),
     # Of the final hidden states, or of the own attention's output.
-    "output_mse": MetricInfo("output MSE", "", "mean squared change of the output"),
+    "output_mse": MetricInfo("output MSE", "Output MSE", "", "mean squared change of the output"),
     # One minus the cosine between these two, in [0, 2].
     "output_cosine": MetricInfo(
-        "1 - cosine", "", "how far the output turns, mean over positions", aside=False
+        "1 - cosine",
+        "1 - cosine of the output",
+        "",
+        "how far the output turns, mean over positions",
+        aside=False,
     ),
     # At the end of the text.
     "logit_diff": MetricInfo(
-        "logit difference",
+        "Δ logit diff",
+        "Change of logit(answer) - logit(foil)",
         "logits",
-        "change of logit(answer) - logit(foil); below zero the head spoke for the answer",
+        "change of logit(answer) - logit(foil); below zero the head supports the answer",
         signed=True,
         matters=-1,
     ),

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.observer import Observer, hand_over
-from attnviz.records import Kind
+from attnviz.errors import UsageError
+from attnviz.records import Input, Kind
 
 
 class LostTrackError(Exception):
@@ -50,6 +52,11 @@ class Intervention(Protocol):
         ...
 
 
+Hide = Callable[[HookPoint, int, int], Tensor | None]
+"""Given a point and its numbers of queries and keys: what is hidden, a boolean tensor
+(head, query, key); None where that point is left alone."""
+
+
 class HookPoints(Protocol):
     """All points of one pass, found by one way of entering the model.
 
@@ -72,6 +79,14 @@ class HookPoints(Protocol):
         """
         ...
 
+    def hiding(self, hide: Hide, given: Input) -> AbstractContextManager[None]:
+        """While this is open, each pass of the borrowed model over ``given`` hides keys.
+
+        The scores of what is hidden are −inf before the softmax, which runs over the other keys.
+        Raises UsageError where a query would see no key, UnsupportedError where a weight stays.
+        """
+        ...
+
 
 @contextmanager
 def hooked(handle: RemovableHandle) -> Iterator[None]:
@@ -85,7 +100,7 @@ def hooked(handle: RemovableHandle) -> Iterator[None]:
 class CallCounter:
     """Tells which point a call belongs to by counting the calls of a pass.
 
-    root: the module whose forward is a pass.
+    root: the module whose forward is a pass. intervention: None where calls are only taken.
     order: as ``HookPoints.intervening`` takes it.
     """
 
@@ -93,7 +108,7 @@ class CallCounter:
         self,
         root: nn.Module,
         points: tuple[HookPoint, ...],
-        intervention: Intervention,
+        intervention: Intervention | None,
         order: Sequence[int] | None = None,
     ) -> None:
         self._root = root
@@ -117,19 +132,25 @@ class CallCounter:
 
         Raises LostTrackError where another call was expected.
         """
+        number, point = self.take(module)
+        if outputs.shape[2:] != (point.heads, point.dim):
+            raise LostTrackError(f"attention call {number} has outputs of another shape")
+        assert self._intervention is not None
+        return self._intervention.edit(number, point, outputs)
+
+    def take(self, module: nn.Module | None) -> tuple[int, HookPoint]:
+        """The next call's number and point; ``module`` is the one that makes it, where known.
+
+        Raises LostTrackError where another call was expected.
+        """
         number = self._order[self._next] if self._next < len(self._order) else None
         point = None if number is None else self._points[number]
-        if (
-            number is None
-            or point is None
-            or point.module is not module
-            or outputs.shape[2:] != (point.heads, point.dim)
-        ):
+        if number is None or point is None or module not in (None, point.module):
             raise LostTrackError(
                 f"attention call {self._next} is made by another module than in the first pass"
             )
         self._next += 1
-        return self._intervention.edit(number, point, outputs)
+        return number, point
 
 
 class OwnHookPoints:
@@ -175,6 +196,31 @@ class OwnHookPoints:
 
                 heads = point.module.get_submodule("heads_point")
                 hooks.callback(heads.register_forward_hook(edit).remove)
+            yield
+
+    @contextmanager
+    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
+        with ExitStack() as hooks:
+            for point in self.found:
+                hidden = hide(point, len(given.text), len(given.text))
+                if hidden is None:
+                    continue
+                visible = ~hidden[None]
+                if not bool(visible.tril().any(-1).all()):
+                    raise UsageError(
+                        "a query sees no other key than the one that is cut: choose another edge"
+                    )
+
+                def enter(
+                    module: nn.Module,
+                    args: tuple[Any, ...],
+                    kwargs: dict[str, Any],
+                    visible: Tensor = visible,
+                ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+                    return args, {**kwargs, "mask": combine_masks(kwargs.get("mask"), visible)}
+
+                entered = point.module.register_forward_pre_hook(enter, with_kwargs=True)
+                hooks.callback(entered.remove)
             yield
 
 

@@ -8,7 +8,7 @@ by emptying one head's weights and looking for the columns that become zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from attnviz.engine.attention_calls import (
     Attended,
     AttentionCall,
+    Compute,
     IncompleteError,
     SoftmaxWatch,
     borrowed,
@@ -26,6 +27,7 @@ from attnviz.engine.attention_calls import (
 from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.hook_points import (
     CallCounter,
+    Hide,
     HookPoint,
     HookPoints,
     Intervention,
@@ -36,7 +38,7 @@ from attnviz.engine.hook_points import (
 from attnviz.engine.passes import WatchedCall, encoder_modules, watched
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
-from attnviz.records import Kind
+from attnviz.records import Input, Kind
 
 
 def find_hook_points(probe: ForwardPass) -> HookPoints:
@@ -96,6 +98,26 @@ class _Registered(_Points):
         with counter.counting(), taking_calls(attend):
             yield
 
+    @contextmanager
+    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
+        counter = CallCounter(self._probe.module, self.found, None)
+
+        def attend(call: AttentionCall) -> Attended:
+            _, point = counter.take(call.module)
+            hidden = hide(point, call.query.shape[2], call.key.shape[2])
+            if hidden is None:
+                return call.own()
+            output, weights = call.hiding(hidden)
+            if weights is None or not bool((weights[:, hidden] == 0).all()):
+                raise UnsupportedError(
+                    f"{type(self._probe.model).__name__} leaves weight on a key whose score is −∞ "
+                    f"in layer {point.layer}: its attention is no plain softmax"
+                )
+            return output, weights
+
+        with counter.counting(), taking_calls(attend):
+            yield
+
 
 def _find_projections(probe: ForwardPass) -> _Projections:
     with borrowed(probe.model):
@@ -149,6 +171,26 @@ class _Projections(_Points):
                 hooks.callback(module.register_forward_pre_hook(enter).remove)
             yield
 
+    @contextmanager
+    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
+        counter = CallCounter(self._probe.module, self.found, None)
+        with counter.counting(), _Hide(counter, hide, given):
+            yield
+
+
+class _Hide(SoftmaxWatch):
+    """Hides keys of one text in every softmax, whose order is that of the points."""
+
+    def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
+        super().__init__(1, {len(given.text), len(given.predicted)})
+        self._counter = counter
+        self._hide = hide
+
+    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
+        _, point = self._counter.take(None)
+        hidden = self._hide(point, scores[-2], scores[-1])
+        return compute(None if hidden is None else hidden.reshape(scores))
+
 
 class _Find(SoftmaxWatch):
     """Takes down the first linear layer after each softmax, and where one head lies in its input.
@@ -166,7 +208,7 @@ class _Find(SoftmaxWatch):
         self.pending: Sequence[int] | None = None
         self.token_axis = 1
 
-    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         weights = compute()
         if self.pending is not None:
             raise _refused(self._probe, "two attentions share one output projection")

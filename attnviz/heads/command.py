@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.errors import UsageError
+from attnviz.heads.cut_command import Cut, show_cut
 from attnviz.measures.registry import OF_ONE_TEXT
 
 if TYPE_CHECKING:
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
     from attnviz.engine.capture import Choice
+    from attnviz.heads.pair import PairLinks
     from attnviz.heads.report import HeadsComparison, View
+    from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
-    from attnviz.records import HeadsReport
+    from attnviz.records import AttentionRecord, HeadsReport
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -29,6 +32,8 @@ EXAMPLES = """
 attnviz heads "The cat sat on the mat because it was tired."
 
 attnviz heads "When Mary and John went out, John gave Mary a book." --head L1H0 --values
+
+attnviz heads "The animal didn't cross the street because it was tired." --pair it animal
 
 attnviz heads --file story.txt --layer 0-1 --top 3
 
@@ -52,7 +57,7 @@ class Kinds(Options):
     target: str | None = option(
         "TEXT",
         "Decoder text for --kind decoder and cross (default: the model's own greedy output); with "
-        "mha the text of the queries, which look at TEXT.",
+        "mha the text of the queries, which attend to TEXT.",
         words=True,
     )
 
@@ -62,20 +67,37 @@ class Views(Options, panel="View"):
     """What is to be seen."""
 
     values: bool = flag("Write the weights in the cells.")
-    top: int | None = option("N", "The N strongest token pairs of each head, as a table.", min=1)
+    top: int | None = option("N", "List the N strongest token pairs of each head.", min=1)
     token: str | None = option(
-        "WORD|INDEX", "What one word looks at and is looked at by, over all heads.", words=True
+        "WORD|INDEX",
+        "List the heads that attend most from and to a word (WORD:2: its second place).",
+        words=True,
+    )
+    pair: tuple[str, str] | None = option(
+        "WORD WORD",
+        "Rank the heads that link two words, against the same pair in shuffled texts.",
+        words=True,
+    )
+    sink: bool | None = option(
+        "",
+        "Leave the attention sink (first token, special tokens) out of the maps, rows rescaled, or "
+        "keep it in lists too (default: in maps, not in lists).",
+        name="--sink/--no-sink",
     )
     sort: str | None = option(
         "MEASURE",
         f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
         choices=OF_ONE_TEXT,
     )
-    reverse: bool = flag("Smallest first.")
+    reverse: bool = flag("Order the smallest first.")
 
     def __post_init__(self) -> None:
         if self.reverse and self.sort is None:
             raise UsageError("--reverse turns the order of --sort around: add --sort MEASURE")
+        lists = {"--top": self.top, "--token": self.token, "--pair": self.pair}
+        given = [name for name, value in lists.items() if value is not None]
+        if len(given) > 1 and self.pair is not None:
+            raise UsageError(f"expected one list: give {' or '.join(given)}")
 
 
 @dataclass(frozen=True)
@@ -108,13 +130,14 @@ def heads(
     kinds: Kinds,
     truncation: shared.Truncation,
     view: Views,
+    cut: Cut,
     counted: shared.IndexBase,
     model: shared.Model,
     own: Variants,
     loading: shared.Loading,
     output: HeadsOutput,
 ) -> None:
-    """Show where each attention head looks, over one text."""
+    """Show where each attention head attends, over one text."""
     from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as loads
@@ -136,9 +159,12 @@ def heads(
     )
     outlet = open_outlet(output)
     content = read_text(text.text, text.file)
+    if cut.edge is not None:
+        show_cut(model.model, content, cut.edge, variants, outlet, list(view.given()))
+        return
     with loads(model.model, outlet.notices) as progress:
-        reports = _reports(model.model, content, variants, view, progress)
-    outlet.show(_report(reports, view, output))
+        runs = _runs(model.model, content, variants, view, progress)
+    outlet.show(_report(runs, view, output))
 
 
 # The runs ------------------------------------------------------------------------------------
@@ -204,60 +230,78 @@ def _chosen(option: str, typed: str | None, known: tuple[Name, ...]) -> tuple[Na
     return tuple(one for name in names for one in known if one == name)
 
 
-def _reports(
+class _Run(NamedTuple):
+    """A report, and the heads that link two words where that was asked."""
+
+    report: HeadsReport
+    pair: PairLinks | None
+
+
+def _runs(
     model_name: str,
     text: str,
     variants: Sequence[Variant],
     view: Views,
     progress: Callable[[str, int, int | None], None] | None,
-) -> list[HeadsReport]:
-    """One report for each run; a model is loaded again only where it is another."""
+) -> list[_Run]:
+    """One for each variant; a model is loaded again only where it is another."""
     from attnviz.engine.capture import capture_text
+    from attnviz.engine.known_labels import known_labels
     from attnviz.heads.report import heads_report
     from attnviz.models.resolve import load
 
-    reports: list[HeadsReport] = []
+    runs: list[_Run] = []
     model, loaded = None, None
     for options, choice in variants:
         if model is None or loaded != options:
             model = load(model_name, replace(options, progress=progress))
             loaded = options
         record, selected = capture_text(model, text, choice)
-        order = choice.index_base, view.sort, view.reverse
-        reports.append(heads_report(record, selected, *order, text=text, target=choice.target))
-    return reports
+        pair = None if view.pair is None else _pair(model, record, text, choice, view.pair)
+        report = heads_report(
+            record,
+            selected,
+            *(choice.index_base, view.sort, view.reverse),
+            text=text,
+            target=choice.target,
+            sink=view.sink is not False,
+            known=known_labels(model, record.kind),
+        )
+        runs.append(_Run(report, pair))
+    return runs
+
+
+def _pair(
+    model: Model, record: AttentionRecord, text: str, choice: Choice, words: tuple[str, str]
+) -> PairLinks:
+    """Raises UsageError where a word is not in the text, or nothing is left to shuffle."""
+    from attnviz.engine.capture import encoded
+    from attnviz.heads.pair import pair_links
+    from attnviz.measures.words import find_word
+
+    first, second = (find_word(record, word) for word in words)
+    return pair_links(model, record, (first, second), encoded(model, text, choice.truncate))
 
 
 # What is shown -------------------------------------------------------------------------------
 
 
-def _report(reports: Sequence[HeadsReport], view: Views, output: shared.Output) -> _Report:
+def _report(runs: Sequence[_Run], view: Views, output: shared.Output) -> _Report:
     """Raises UsageError where runs that were to be compared are the same, or lack the word."""
-    from attnviz.heads.report import View, compare_heads, find_word
+    from attnviz.heads.report import View, compare_heads
+    from attnviz.measures.words import find_word
 
+    reports = [run.report for run in runs]
+    pairs = [run.pair for run in runs if run.pair is not None]
     word = view.token
     words = [] if word is None else [find_word(each.record, word) for each in reports]
     ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
     if len(ways) < len(reports):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
-    plain = not reports[0].selected and view.top is None and word is None
-    hints = _hints(reports, output.explain) if plain and not output.quiet else ()
+    sink, hints = bool(view.sink), not output.quiet
     return _Report(
-        compare_heads(reports), View(view.values, view.top, words, output.explain, hints)
-    )
-
-
-def _hints(reports: Sequence[HeadsReport], explained: bool) -> tuple[str, ...]:
-    """What to try next."""
-    name = reports[0].name(*reports[0].notable[0])
-    reading = () if explained else ("--explain reads it for you",)
-    if len(reports) > 1:
-        return (f"next: --head {name} compares one head", *reading)
-    return (
-        f"next: --head {name} draws one head",
-        "--token WORD follows a word",
-        "--top 3 lists the strongest pairs",
-        *reading,
+        compare_heads(reports),
+        View(view.values, view.top, words, pairs, sink, output.explain, hints),
     )
 
 
@@ -270,12 +314,12 @@ class _Report(NamedTuple):
     def write_json(self, stream: SupportsWrite[str]) -> None:
         from attnviz.heads.data import write_heads_json
 
-        write_heads_json(self.found, stream)
+        write_heads_json(self.found, stream, self.view)
 
     def rows(self) -> Iterator[tuple[object, ...]]:
         from attnviz.heads.data import heads_rows
 
-        return heads_rows(self.found)
+        return heads_rows(self.found, self.view)
 
     def document(self) -> Document:
         from attnviz.heads.document import heads_document
@@ -285,4 +329,4 @@ class _Report(NamedTuple):
     def arrays(self) -> Mapping[str, Writer]:
         from attnviz.heads.data import array_files
 
-        return array_files(self.found)
+        return array_files(self.found, self.view)

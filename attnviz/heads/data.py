@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 
 from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
 from attnviz.draw.scale import visible_cells
-from attnviz.draw.values import json_number, model_facts, shortest
-from attnviz.heads.report import HeadsComparison
+from attnviz.draw.values import json_number, label_facts, model_facts, shortest
+from attnviz.heads.links import word_links
+from attnviz.heads.pair import SEED, PairLinks
+from attnviz.heads.report import HeadsComparison, View
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.words import WordPlaces
 from attnviz.records import HeadScores, HeadsReport
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA = "attnviz.heads/1"
 _VARIED = ("kind", "causal", "score")
 _TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
+_LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
 _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
 
 
@@ -64,6 +69,12 @@ def _run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]
     if record.kind == "cross":
         facts["key_tokens"] = list(record.keys.texts)
         facts["key_token_ids"] = list(record.keys.ids)
+    facts["sink"] = {
+        "keys": [int(place) for place in np.flatnonzero(sink_of(record)[1])],
+        "resting_above": report.resting if report.sinks else None,
+        "heads_resting": sum(report.rests(each.layer, each.head) for each in report.heads),
+        "left_out": not report.sink,
+    }
     return facts
 
 
@@ -98,14 +109,49 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
         "layer": scores.layer,
         "head": scores.head,
         "kv_head": scores.head if group is None else group,
+        "sink_weight": report.sinks.get((scores.layer, scores.head)),
         "entropy": scores.scores.get("entropy"),
         **{name: value for name, value in scores.scores.items() if name != "entropy"},
-        "trait": {
-            "name": scores.label.name,
-            "score": json_number(scores.label.score),
-            "base_rate": json_number(scores.label.base_rate),
-        },
+        "trait": label_facts(scores.label),
     }
+
+
+def _asked(found: HeadsComparison, view: View) -> dict[str, Any]:
+    """What was asked of one word, or of two, a list with an entry a run where there are several."""
+    asked: dict[str, list[Any]] = {}
+    runs = zip(found.reports, view.words, strict=False)
+    if view.words:
+        asked["token"] = [_word_facts(report, word, view.sink) for report, word in runs]
+    if view.pairs:
+        asked["pair"] = [_pair_facts(pair) for pair in view.pairs]
+    several = len(found.reports) > 1
+    return {name: facts if several else facts[0] for name, facts in asked.items()}
+
+
+def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, Any]:
+    """Each head's strongest link from the word and to it, largest weight first."""
+    spans = {
+        name: None if place is None else list(place.span)
+        for name, place in zip(("queries", "keys"), word, strict=True)
+    }
+    links = [[each._asdict() for each in way] for way in word_links(report, word, sink)]
+    return {**spans, "sink_left_out": not sink, "from": links[0], "to": links[1]}
+
+
+def _pair_facts(pair: PairLinks) -> dict[str, Any]:
+    """Weights of the pair in the text and in the shuffled ones, largest first."""
+    directions = [
+        {"queries": list(each.queries), "keys": list(each.keys)} for each in pair.directions
+    ]
+    links = [
+        {
+            **each._asdict(),
+            **{name: json_number(getattr(each, name)) for name in ("weight", "chance", "reached")},
+        }
+        for each in pair.links
+    ]
+    shuffled = {"draws": pair.draws, "seed": SEED, "tokens_shuffled": pair.moved}
+    return {"directions": directions, **shuffled, "heads": links}
 
 
 def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
@@ -145,14 +191,17 @@ def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
             yield _encode(row)
 
 
-def write_heads_json(found: HeadsComparison, stream: SupportsWrite[str]) -> None:
+def write_heads_json(
+    found: HeadsComparison, stream: SupportsWrite[str], view: View | None = None
+) -> None:
     """Write everything as one JSON object, a row of weights at a time: all would not fit twice.
 
     ``heads`` holds an entry a kept head and run, in the order of the first report; weights have
     the fewest digits that give the same float32. A single run has a line for each row of weights,
     a comparison one for each entry.
     """
-    stream.write(_encode(_facts(found)).removesuffix("}") + ', "heads": [')
+    facts = {**_facts(found), **_asked(found, view or View())}
+    stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
     begin, between = ("\n", ",\n") if len(found.reports) == 1 else ("", ", ")
     for index, (entry, report, scores) in enumerate(_entries(found)):
         stream.write(f'{"," if index else ""}\n{_encode(entry).removesuffix("}")}, "weights": [')
@@ -166,28 +215,54 @@ def write_heads_json(found: HeadsComparison, stream: SupportsWrite[str]) -> None
 # A table -------------------------------------------------------------------------------------
 
 
-def heads_rows(found: HeadsComparison) -> Iterator[tuple[object, ...]]:
+def heads_rows(found: HeadsComparison, view: View | None = None) -> Iterator[tuple[object, ...]]:
     """The header, then a row for each head, query and key, of several runs for each run.
 
-    Cells that a causal query cannot see are left out.
+    Cells that a causal query cannot see are left out, and without the sink its cells. Where a word
+    was asked for, only its rows and columns stand; where two words were, a row for each head and
+    direction in their place.
     """
     several = len(found.reports) > 1
+    if view is not None and view.pairs:
+        yield ("variant",) * several + _LINKED
+        for index, pair in enumerate(view.pairs):
+            for link in pair.links:
+                words = pair.names[link.direction].split(" → ", 1)
+                place = (*[index] * several, link.layer, link.head)
+                yield (*place, *words, link.weight, link.chance, link.reached, pair.draws)
+        return
     yield ("variant", *_VARIED, *_COLUMNS) if several else _COLUMNS
     for entry, report, scores in _entries(found):
         record = report.record
         names = ("variant", *_VARIED, "layer", "head") if several else ("layer", "head")
         start = [entry[name] for name in names]
+        chosen = _cells(
+            report, view.words[entry.get("variant", 0)] if view and view.words else None
+        )
         rows = shortest(report.weights(scores.layer, scores.head)).tolist()
         for query, row in enumerate(rows):
             asking = record.queries.texts[query]
             for key, weight in enumerate(row[: query + 1] if record.causal else row):
-                yield (*start, query, asking, key, record.keys.texts[key], weight)
+                if chosen[query, key] and (report.sink or weight == weight):
+                    yield (*start, query, asking, key, record.keys.texts[key], weight)
 
 
-def write_heads_csv(found: HeadsComparison, stream: SupportsWrite[str]) -> None:
+def _cells(report: HeadsReport, word: WordPlaces | None) -> NDArray[np.bool_]:
+    """(query, key) which weights are listed: all, or those from a word and to it."""
+    chosen = np.full((len(report.record.queries), len(report.record.keys)), word is None)
+    for axis, place in enumerate(word or ()):
+        if place is not None:
+            np.moveaxis(chosen, axis, 0)[list(place.span)] = True
+    return chosen
+
+
+def write_heads_csv(
+    found: HeadsComparison, stream: SupportsWrite[str], view: View | None = None
+) -> None:
     """Write ``heads_rows``; of a single run with every token quoted, and in half the time."""
-    if len(found.reports) > 1:
-        CsvTable(stream).writerows(heads_rows(found))
+    asked = view is not None and (view.pairs or view.words)
+    if len(found.reports) > 1 or not found.first.sink or asked:
+        CsvTable(stream).writerows(heads_rows(found, view))
         return
     report, record = found.first, found.first.record
     queries, keys = _numbered(record.queries.texts), _numbered(record.keys.texts)
@@ -266,10 +341,10 @@ def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
     stream.write(save(tensors, metadata=metadata))
 
 
-def array_files(found: HeadsComparison) -> dict[str, Writer]:
+def array_files(found: HeadsComparison, view: View | None = None) -> dict[str, Writer]:
     """What writes weights to a file, by the ending of its name."""
     return {
-        ".csv": text_file(partial(write_heads_csv, found)),
+        ".csv": text_file(partial(write_heads_csv, found, view=view)),
         ".npz": partial(write_heads_npz, found),
         ".safetensors": partial(write_heads_safetensors, found),
     }

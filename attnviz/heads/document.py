@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.heatmap import values_fit
-from attnviz.draw.panels import legend, map_axes
-from attnviz.draw.provenance import label_text, model_words, share, size_words
+from attnviz.draw.provenance import (
+    advised,
+    label_text,
+    model_words,
+    notes_group,
+    share,
+    size_words,
+)
 from attnviz.draw.values import json_number
-from attnviz.heads.overview import overview
+from attnviz.heads.finding import finding, heading
+from attnviz.heads.first import distinctive, first_groups, label_grid
+from attnviz.heads.links import links_table, pairs_table, strongest_links, word_links, word_maps
+from attnviz.heads.pair import pair_table
 from attnviz.heads.report import HeadsComparison, View
-from attnviz.heads.token_pairs import pairs_table, token_maps
 from attnviz.heads.words import explanation, name_words, score_words, variant_names
 from attnviz.records import HeadScores, HeadsReport
 
-_SCALE = doc.WEIGHTS._replace(
-    after="colour: square root of the weight · a row is the token that looks (query), a column "
-    "the token looked at (key)"
-)
+_SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
 _LONGEST = 100
-_LEAST_HEIGHT = 45
-_CHROME = 7  # lines above and below the maps: provenance, what a cell is, labels, blanks
-_COMPARED_HEIGHT = 40  # of the overviews of all runs together
+_SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16
+_LINKS, _DISTINCTIVE = 20, 3
 _BETWEEN_HEADS = 8
-_LEAST_CELL = {False: 2, True: 4}
-"""The narrowest cells with which compared maps stay side by side: without and with values."""
-
 _CAPTION = 14  # letters below a small map of a picture
 
 
@@ -41,14 +44,13 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
     info = records[0].model
     groups = [
         doc.Group(_provenance(found, shared, names)),
-        doc.Group([doc.Note(note) for note in info.notes]),
+        notes_group(info.notes, records[0].keys),
     ]
-    if view.words or view.top is not None:
-        listed = [_listed(report, view, index) for index, report in enumerate(found.reports)]
-        groups += [_headed(name, part) for name, part in zip(names, listed, strict=True)]
-        groups += [doc.Group([_legend(found, view)])] if view.words else []
+    if view.words or view.pairs or view.top is not None:
+        for index, words in enumerate(names):
+            groups.append(_headed(words, _listed(found, view, index)))
     elif len(records) > 1:
-        groups += [*_compared(found, names, view), doc.Group([_legend(found, view)])]
+        groups += [*_compared(found, names, view), doc.Group([doc.Maps((), scale=_SCALE)])]
     else:
         groups += _single(found.first, view)
     groups.append(doc.Group([_scores(found, names)], full=True))
@@ -58,8 +60,29 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
         name[:1].upper() + name[1:],
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
-        [doc.Facts([(hint, False) for hint in view.hints], tone="faint")] if view.hints else (),
+        [doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
+        heading(found, [*shared, *_left_out(found.first)]),
+        found.first.text,
+        finding(found, view),
+        advised(partial(first_groups, found, view), records[0].keys),
     )
+
+
+def _hints(found: HeadsComparison, view: View) -> doc.Words:
+    """What to try next."""
+    report = found.first
+    place = distinctive(report)[0]
+    if view.pairs:
+        place = view.pairs[0].links[0][:2]
+    elif view.words:
+        links = [link for way in word_links(report, view.words[0], view.sink) for link in way]
+        place = links[0][:2] if links else place
+    words = [] if report.selected else [f"--head {report.name(*place)}"]
+    if not (view.words or view.pairs):
+        words += ["--token WORD", "--pair WORD WORD"]
+    words += [] if view.values else ["--values"]
+    words += [] if view.explain else ["--explain"]
+    return [(word, False) for word in words]
 
 
 def _provenance(
@@ -69,8 +92,8 @@ def _provenance(
     info = found.first.record.model
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
-    seed = "no seed used" if info.seed is None else f"seed {info.seed}"
-    words = [*shared, *sizes[:alike], *([] if info.is_array else [seed])]
+    seed = [] if info.seed is None else [f"seed {info.seed}"]
+    words = [*shared, *sizes[:alike], *seed, *_left_out(found.first)]
     parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
     if found.first.text or not info.is_array:
         parts.append(doc.Quote("text", found.first.text))
@@ -86,28 +109,36 @@ def _provenance(
     return parts
 
 
-def _headed(name: Sequence[str], part: doc.Part) -> doc.Group:
-    """A part under the words in which a run differs from the others."""
+def _left_out(report: HeadsReport) -> list[str]:
+    """That the sink was left out, and how many rows have nothing left without it."""
+    if report.sink:
+        return []
+    rows = [np.isnan(weights).all(-1) for _, _, weights in report.record]
+    blank = int(sum(each.sum() for each in rows))
+    left = f" ({blank:,} of {sum(map(len, rows)):,} rows: nothing left)" if blank else ""
+    return [f"sink left out, rows rescaled{left}"]
+
+
+def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
+    """Parts under the words in which a run differs from the others."""
     head = [doc.Facts([(word, True) for word in name])] if name else []
-    return doc.Group([*head, part], spaced=True)
+    return doc.Group([*head, *parts], spaced=True)
 
 
-def _listed(report: HeadsReport, view: View, index: int) -> doc.Part:
-    if view.words:
-        return token_maps(report, *view.words[index], view.values)
-    return pairs_table(report, view.top or 1)
-
-
-def _legend(found: HeadsComparison, view: View) -> doc.Maps:
-    """The scale of maps that stand in other parts."""
-    shown = _map(found.first, found.first.heads[0])
-    return doc.Maps(
-        (),
-        scale=doc.WEIGHTS if view.words else _SCALE,
-        screen=lambda theme, room: legend(
-            theme, room, view.values and values_fit(map_axes(shown, theme), room)
-        ),
-    )
+def _listed(found: HeadsComparison, view: View, index: int) -> list[doc.Part]:
+    """What a run has to say of one word, of two, or each head's strongest pairs."""
+    report = found.reports[index]
+    if view.pairs:
+        return [pair_table(report.name, view.pairs[index])]
+    if not view.words:
+        return [pairs_table(report, view.top or 1, view.sink)]
+    ways = zip(("from", "to"), word_links(report, view.words[index], view.sink), strict=True)
+    tables = [
+        links_table(report, links, f"strongest attention {way} the word, each head", view.sink)
+        for way, links in ways
+        if links
+    ]
+    return [*tables, word_maps(report, view.words[index], view.values)]
 
 
 # One run -------------------------------------------------------------------------------------
@@ -118,11 +149,14 @@ def _single(report: HeadsReport, view: View) -> Iterator[doc.Group]:
         drawn = [_map(report, scores) for scores in report.heads]
         yield doc.Group([_full(drawn, report, view)])
         return
-    yield doc.Group([_overview(report, None)])
+    yield from _overview(report)
+    links = strongest_links(report, _LINKS, view.sink)
+    if links:
+        yield doc.Group([links_table(report, links, "Strongest links", view.sink)])
     title = "The most distinctive heads"
     if report.sorted_by is not None:
-        title = f"The first {len(report.notable)} by {report.sorted_by.replace('_', ' ')}"
-    drawn = [_map(report, report.scores(*place)) for place in report.notable]
+        title = f"The first {_DISTINCTIVE} by {report.sorted_by.replace('_', ' ')}"
+    drawn = [_map(report, report.scores(*place)) for place in distinctive(report)[:_DISTINCTIVE]]
     yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
 
 
@@ -149,11 +183,8 @@ def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
     )
 
 
-def _overview(report: HeadsReport, height: int | None) -> doc.Maps:
-    """Every head small: rows are layers, columns are heads, or as they are sorted.
-
-    height: the lines that the maps may take on a terminal; None for those of the screen.
-    """
+def _overview(report: HeadsReport) -> Iterator[doc.Group]:
+    """Every head's label, and every head small: in a picture rows are layers."""
     maps = []
     for scores in report.heads:
         caption = label_text(scores.label, _CAPTION)
@@ -163,19 +194,13 @@ def _overview(report: HeadsReport, height: int | None) -> doc.Maps:
         tip = " · ".join(score_words(report, scores))
         shown = _map(report, scores)._replace(words=(), below=[(caption, False)], tip=tip)
         maps.append(shown)
-    title = "All heads"
-    if report.sorted_by is not None:
-        title = f"Heads by {report.sorted_by.replace('_', ' ')}"
-    return doc.Maps(
-        maps,
-        [(title, True)],
-        small=(8, 16),
-        across=report.record.model.heads if report.sorted_by is None else 0,
-        scale=None,
-        screen=lambda theme, room: overview(
-            report, theme, room, height or max(theme.lines, _LEAST_HEIGHT) - _CHROME
-        ),
-    )
+    if report.sorted_by is None:
+        title = "Label and score of each head"
+        yield doc.Group([label_grid(report)._replace(title=[(title, True)])])
+    order = "" if report.sorted_by is None else f" by {report.sorted_by.replace('_', ' ')}"
+    across = report.record.model.heads if report.sorted_by is None else 0
+    small = doc.Maps(maps, [(f"All heads{order}", True)], _SMALL, _SMALL_ROWS, across, scale=None)
+    yield doc.Group([small])
 
 
 # Several runs --------------------------------------------------------------------------------
@@ -184,9 +209,8 @@ def _overview(report: HeadsReport, height: int | None) -> doc.Maps:
 def _compared(found: HeadsComparison, names: list[list[str]], view: View) -> Iterator[doc.Group]:
     """Each head's maps side by side, where there are many heads below those of all."""
     if not _whole(found):
-        height = _COMPARED_HEIGHT // len(names)
         for report, name in zip(found.reports, names, strict=True):
-            yield _headed(name, _overview(report, height))
+            yield _headed(name, [*_overview(report)])
     heads = [_side_by_side(found, place, names, view) for place in shown_heads(found)]
     yield doc.Group(heads, beside=doc.Beside(0, _BETWEEN_HEADS))
 
@@ -225,9 +249,7 @@ def _side_by_side(
         )
     title = name_words(found.first, found.first.scores(*place))
     drawn = _full(maps, found.first, view)
-    return doc.Group(
-        [doc.Facts(title), drawn._replace(least_cell=_LEAST_CELL[view.values], scale=None)]
-    )
+    return doc.Group([doc.Facts(title), drawn._replace(scale=None)])
 
 
 # Scores --------------------------------------------------------------------------------------
@@ -251,12 +273,12 @@ def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
         for index in found.kept_by(*place):
             report, moved = found.reports[index], found.moved[index]
             scores, group = report.scores(*place), report.record.model.group(first.head)
-            trait = scores.label
-            numbers = [trait.score, trait.base_rate, *scores.scores.values()]
+            label = scores.label
+            numbers = [label.score, label.base_rate, *scores.scores.values()]
             numbers += [None if moved is None else moved[place]] if several else []
             cells = [report.name(*place)]
             cells += [] if group is None else [str(group + report.index_base)]
-            cells += [" · ".join(names[index])] * several + [trait.name]
+            cells += [" · ".join(names[index])] * several + [label.said]
             known = map(json_number, numbers)
             cells += ["–" if number is None else f"{number:.3f}" for number in known]
             rows.append(doc.Row(cells))

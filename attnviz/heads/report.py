@@ -5,18 +5,20 @@ And what is to be seen of it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
+from attnviz.heads.pair import PairLinks
+from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
-from attnviz.measures.words import joined, word_spans
-from attnviz.records import AttentionRecord, HeadScores, HeadsReport, Tokens
+from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
+from attnviz.measures.words import WordPlaces, joined
+from attnviz.records import AttentionRecord, HeadScores, HeadsReport
 
 _NOTABLE = 3
 
@@ -30,22 +32,57 @@ def heads_report(
     *,
     text: str = "",
     target: str | None = None,
+    sink: bool = True,
+    known: KnownLabels | None = None,
 ) -> HeadsReport:
     """The scores of the record's heads, by the measure ``sort`` or as they come.
 
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
     text, target: as they were given; a decoder's text that the model wrote is found by itself.
+    sink: False leaves the attention sink out of the weights that are kept; scores are always those
+        of the model's own.
+    known: labels of the model's heads that were measured before.
 
     Raises UsageError for an order that this text or model does not have.
     """
-    heads = head_scores(record)
+    heads = head_scores(record, known)
+    sinks = _sinks(record)
     if sort is not None:
         heads = _sorted(heads, sort, smallest_first)
     ranked = [(entry.layer, entry.head) for entry in heads[:_NOTABLE]]
     notable = tuple(ranked) if sort is not None else notable_heads(heads, _NOTABLE)
     if target is None and text and record.kind in ("decoder", "cross"):
         target = joined(record.queries)
-    return HeadsReport(record, heads, notable, selected, index_base, sort, text, target)
+    if not sink:
+        record = _without_sink(record)
+    found = HeadsReport(record, heads, notable, selected, index_base, sort, text, target)
+    return replace(found, sinks=sinks, resting=resting_weight(record), sink=sink)
+
+
+def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
+    """The weight of each head (layer, head) on the sink; empty where there is none."""
+    queries, keys = sink_of(record)
+    if not keys.any() or queries.all():
+        return {}
+    return {
+        (layer.layer, head): weight
+        for layer in record.layers
+        for head, weight in zip(
+            layer.heads, sink_weights(layer.weights, queries, keys).tolist(), strict=True
+        )
+    }
+
+
+def _without_sink(record: AttentionRecord) -> AttentionRecord:
+    """Raises UsageError where there is none."""
+    keys = sink_of(record)[1]
+    if not keys.any():
+        raise UsageError(
+            "--no-sink: there is no attention sink here, neither a special token nor a first one "
+            "of causal attention"
+        )
+    layers = [replace(each, weights=without_sink(each.weights, keys)) for each in record.layers]
+    return replace(record, layers=tuple(layers))
 
 
 def _sorted(
@@ -134,53 +171,22 @@ def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
 # What is to be seen --------------------------------------------------------------------------
 
 
-class Word(NamedTuple):
-    """A word of the text.
-
-    span: its tokens.
-    elsewhere: the first tokens of its other occurrences.
-    """
-
-    span: range
-    elsewhere: tuple[int, ...] = ()
-
-
-def find_word(record: AttentionRecord, wanted: str) -> tuple[Word | None, Word | None]:
-    """Where a word, or the token of an index, stands among the queries and among the keys.
-
-    Raises UsageError where it is in neither.
-    """
-    queries = _place(record.queries, wanted)
-    keys = queries if record.keys is record.queries else _place(record.keys, wanted)
-    if queries is None and keys is None:
-        last = max(len(record.queries), len(record.keys)) - 1
-        raise UsageError(
-            f"no token {wanted!r} in the text: give a word of it, or an index from 0 to {last}"
-        )
-    return queries, keys
-
-
-def _place(tokens: Tokens, wanted: str) -> Word | None:
-    """The token of an index, or the first occurrence of a word."""
-    if re.fullmatch(r"-?\d{1,18}", wanted):
-        place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
-        return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None
-    spans = word_spans(tokens, wanted)
-    return Word(spans[0], tuple(span.start for span in spans[1:])) if spans else None
-
-
 class View(NamedTuple):
     """What is to be seen of a report.
 
     values: write the weights into the cells.
     top: strongest pairs of each head, or None.
     words: for each run the chosen word among the queries and among the keys; none for no word.
+    pairs: for each run the heads that link two words; none where that was not asked.
+    sink: whether links with the attention sink are listed as well.
     explain: add a reading for newcomers.
-    hints: what to try next.
+    hints: say what to try next.
     """
 
     values: bool = False
     top: int | None = None
-    words: Sequence[tuple[Word | None, Word | None]] = ()
+    words: Sequence[WordPlaces] = ()
+    pairs: Sequence[PairLinks] = ()
+    sink: bool = False
     explain: bool = False
-    hints: Sequence[str] = ()
+    hints: bool = False

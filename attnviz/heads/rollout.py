@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import Floats, no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
+from attnviz.measures.sinks import sink_keys, without_sink
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind, ModelInfo, Tokens
 
@@ -46,6 +47,24 @@ class Rollout:
             raise ValueError(
                 f"expected matrices of shape {shape}, got {self.matrix.shape}, {self.raw.shape}"
             )
+
+    @property
+    def sink(self) -> NDArray[np.bool_]:
+        """(token,) the special tokens and, of causal attention, the first one."""
+        return sink_keys(self.tokens, self.causal)
+
+    @property
+    def last(self) -> int:
+        """The last token that is not of the sink, or the last one where all are."""
+        content = np.flatnonzero(~self.sink)
+        return int(content[-1]) if content.size else len(self.tokens) - 1
+
+    def without_sink(self) -> Matrix:
+        """The rollout (query, key) of which the sink's columns are left out, rows summing to one.
+
+        NaN in these columns, and in rows that come from the sink alone.
+        """
+        return without_sink(self.matrix, self.sink).astype(np.float64)
 
 
 def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.cli.options import Loading, Model, Output, OwnShape, Text, Truncation, load_options
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from attnviz.cli.outlet import Outlet
-    from attnviz.draw.document import Document, Part
+    from attnviz.draw.document import Document
     from attnviz.engine.capture import Choice
     from attnviz.heads.rollout import Rollout
+    from attnviz.heads.rollout_document import Shown
     from attnviz.models.resolve import LoadOptions
 
 SCHEMA = "attnviz.rollout/1"
@@ -39,7 +40,7 @@ class SelfAttention(Options):
     """Which self-attention of an encoder–decoder."""
 
     kind: Literal["self", "encoder", "decoder"] | None = option(
-        "KIND", "Of an encoder–decoder: encoder (default) or decoder."
+        "KIND", "Follow the encoder (default) or the decoder of an encoder–decoder."
     )
     target: str | None = option(
         "TEXT",
@@ -53,6 +54,12 @@ class View(Options, panel="View"):
     """What is to be seen."""
 
     values: bool = flag("Write the shares in the cells.")
+    sink: bool = option(
+        "",
+        "Keep the attention sink (first token, special tokens), raw; or leave it out and rescale.",
+        False,
+        name="--sink/--no-sink",
+    )
 
 
 @command(EXAMPLES)
@@ -70,13 +77,15 @@ def rollout(
     from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.engine.capture import Choice
+    from attnviz.heads.rollout_document import Shown
 
     options = load_options(model.model, loading, model.seed, own)
     choice = Choice(**vars(attention), **vars(truncation))
     outlet = open_outlet(output)
     content = read_text(text.text, text.file, "rollout")
     found, target = _followed(model.model, options, content, choice, outlet)
-    outlet.show(RolloutReport(found, content, target, view.values, output.explain))
+    shown = Shown(view.values, view.sink, output.explain, not output.quiet)
+    outlet.show(RolloutReport(found, content, target, shown))
 
 
 def _followed(
@@ -111,32 +120,17 @@ def _followed(
 
 # What is shown -------------------------------------------------------------------------------
 
-_EXPLANATION = (
-    "How to read this: a row is an output token, a column an input token, and the cell is the "
-    "share of the output that comes from there; a row sums to one.",
-    "rollout: in each layer half of a token is taken to come from where its heads look on "
-    "average, and half from itself, past them (the residual stream). The layers are multiplied, "
-    "so that what a token has from others counts on through all of them (Abnar & Zuidema 2020).",
-    "last layer: the same rows of the last layer alone, without what was mixed before: its keys "
-    "are places, no longer words, because every layer below has already moved words around.",
-    "limits: rollout knows where heads look, not what they move; it takes all heads for equal and "
-    "forgets the feed-forward layers. It is a picture of flow, not a proof of influence.",
-)
 
-
-@dataclass(frozen=True)
-class RolloutReport:
+class RolloutReport(NamedTuple):
     """A rollout for every outlet.
 
-    target: what the decoder read where it was followed. values: write the shares in the cells.
-    explain: add a reading for newcomers.
+    target: what the decoder read where it was followed. shown: how it is to be seen.
     """
 
     found: Rollout
     text: str
-    target: str | None = None
-    values: bool = False
-    explain: bool = False
+    target: str | None
+    shown: Shown
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         """Everything as one JSON object, ASCII only."""
@@ -155,6 +149,8 @@ class RolloutReport:
             "token_ids": list(found.tokens.ids),
             "rollout": weight_rows(found.matrix),
             "last_layer": weight_rows(found.raw),
+            "sink": found.sink.nonzero()[0].tolist(),
+            "rollout_without_sink": weight_rows(found.without_sink()),
         }
         stream.write(json.dumps(data, allow_nan=False) + "\n")
 
@@ -168,34 +164,6 @@ class RolloutReport:
                 yield query, key, texts[query], texts[key], row[key], last[key]
 
     def document(self) -> Document:
-        """Attention through all layers beside that of the last one."""
-        from attnviz.draw.document import Document, Facts, Group, Map, Maps, Note, Quote, Say
-        from attnviz.draw.provenance import counted, model_words
+        from attnviz.heads.rollout_document import rollout_document
 
-        found, info = self.found, self.found.model
-        words = [] if found.kind == "self" else [f"{found.kind} attention"]
-        words.append(f"{len(found.tokens)} tokens")
-        words += [] if info.seed is None else [f"seed {info.seed}"]
-        about: list[Part] = [
-            Facts([*model_words(info), *((word, False) for word in words)]),
-            Quote("text", self.text),
-            *([] if self.target is None else [Quote("target", self.target)]),
-        ]
-        matrices = {
-            f"rollout through {counted(found.layers, 'layer')}": found.matrix,
-            "last layer, mean of its heads": found.raw,
-        }
-        maps = [
-            Map(name, matrix, found.tokens, found.tokens, causal=found.causal)
-            for name, matrix in matrices.items()
-        ]
-        return Document(
-            f"rollout of {info.name}",
-            f"Attention of {info.name} followed through its layers",
-            [
-                Group(about),
-                Group([Note(note) for note in info.notes]),
-                Group([Maps(maps, values=self.values, least_cell=3, crowded=True)]),
-            ],
-            [Say(line, 100) for line in _EXPLANATION] if self.explain else (),
-        )
+        return rollout_document(self.found, self.text, self.target, self.shown)

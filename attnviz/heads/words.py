@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import Words
-from attnviz.draw.provenance import label_words, share, sinks
+from attnviz.draw.provenance import label_words, share
 from attnviz.heads.report import HeadsComparison
+from attnviz.measures.labels import SINK
 from attnviz.measures.registry import label_named
 from attnviz.records import (
     NO_LABEL,
@@ -29,7 +30,7 @@ _SOURCES: dict[Score, str] = {
     "scaled-dot": "the product of query and key over the root of the head's width "
     "(Vaswani et al. 2017), which keeps scores from growing with it",
     "dot": "the plain product of query and key (Luong et al. 2015): the wider the head, the larger "
-    "the scores and the more a row rests on one word",
+    "the scores and the more peaked the rows",
     "additive": "query and key are added, squashed, and weighted by a vector v of the head's own "
     "(Bahdanau et al. 2014)",
 }
@@ -108,8 +109,11 @@ def name_words(report: HeadsReport, scores: HeadScores) -> Words:
 
 
 def score_words(report: HeadsReport, scores: HeadScores) -> list[str]:
-    """A head's label, what it compares with, its entropy, and the measure it is sorted by."""
+    """A head's label and its source, its sink weight, entropy, and what it is sorted by."""
     words, measure = label_words(scores), report.sorted_by
+    sink = report.sinks.get((scores.layer, scores.head))
+    if sink is not None and scores.label.name != SINK and scores.label is not NO_LABEL:
+        words.insert(2, f"sink weight {share(sink)}")
     if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
         shown = "not measured" if value is None else f"{value:.2f}"
@@ -126,36 +130,52 @@ def explanation(found: HeadsComparison) -> list[str]:
     causal = [each.record.causal for each in reports]
     hidden = "a token sees no later token, so that half is blank"
     paragraphs = [
-        "How to read this: each map is one attention head. A row is a token as it reads (the "
-        "query), a column is a token it may look at (a key), and the cell is the share of its "
-        "attention that goes there. A row sums to one"
+        "How to read this: each map is one attention head. A row is a token (the query), a column "
+        "a token that it may attend to (a key), and the cell is the share of its attention that "
+        "goes there. A row sums to one"
         + (f"; {hidden}" if all(causal) else f"; under a mask {hidden}" if any(causal) else "")
         + ".",
         *kind_reading([each.record for each in reports]),
         "The shade grows with the square root of the weight, so that small weights can be seen.",
-        "The word or letter beside a map is its label: the pattern that stands out most against "
-        "attention spread evenly, with its score from 0 to 1. One sentence is a hint, not a proof.",
+        "label: what a head does, named only where there is evidence, with its score from 0 to 1 "
+        "on this text; “uniform” is the score of uniform attention. Words without a label only "
+        "describe this text: sink, diffuse (near-uniform), peaked.",
+        *_sink_reading(reports),
+        *_label_reading(reports),
     ]
-    entries = [(each, entry) for each in reports for entry in each.heads]
-    clearest: dict[str, tuple[HeadLabel, str]] = {}
-    for report, entry in entries:
-        known = clearest.get(entry.label.name)
-        if entry.label is not NO_LABEL and (known is None or entry.label.score > known[0].score):
-            clearest[entry.label.name] = entry.label, report.name(entry.layer, entry.head)
-    paragraphs += [
-        f"{trait.name} ({trait.letter}): {label_named(name).meaning}; clearest of those named so: "
-        f"{where}, {share(trait.score)}."
-        for name, (trait, where) in clearest.items()
-    ]
-    if any(sinks(entry) for _, entry in entries):
-        paragraphs.append(
-            "An induction head may look at the first token more than at anything else: there it "
-            "rests where nothing comes again. It has its name from what it does where something "
-            "does."
-        )
     if any(moved is not None for moved in found.moved):
         paragraphs.append(
             "moved: the share of its attention that a query has on other keys than in the first "
             "map, mean over queries (total variation distance)."
         )
     return paragraphs
+
+
+def _sink_reading(reports: Sequence[HeadsReport]) -> list[str]:
+    resting = [each.resting for each in reports if each.sinks]
+    if not resting:
+        return []
+    return [
+        "attention sink: the first token of a causal model and special tokens such as [CLS] and "
+        "[SEP], where heads put the weight that they have no use for. The sink weight is what a "
+        "head gives them, mean over the other queries; heads rest on the sink above "
+        f"{share(min(resting))} (Gu et al. 2024: .30, and twice that of uniform attention). Links "
+        "leave the sink out, their weights are the model's own; --no-sink leaves it out of the "
+        "maps and rescales each row, --sink lists its links as well."
+    ]
+
+
+def _label_reading(reports: Sequence[HeadsReport]) -> list[str]:
+    """What each label among the heads means, and the head it is clearest in."""
+    clearest: dict[str, tuple[HeadLabel, str]] = {}
+    for report in reports:
+        for entry in report.heads:
+            label, name = entry.label, report.name(entry.layer, entry.head)
+            known = clearest.get(label.name)
+            if label is not NO_LABEL and (known is None or label.score > known[0].score):
+                clearest[label.name] = label, name
+    return [
+        f"{label.said} ({label.short}): {label_named(name).meaning}; highest score "
+        f"{share(label.score)} ({where})."
+        for name, (label, where) in clearest.items()
+    ]

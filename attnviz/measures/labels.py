@@ -1,12 +1,19 @@
-"""From a head's scores and base rates to the label that names it, or none: the one place for it."""
+"""From a head's scores and base rates to the label that names it, or none: the one place for it.
+
+``patterns`` measures scores on thousands of tokens, and a score names a head from ``THRESHOLD`` on.
+Such labels are ``KnownLabels`` for ``heads`` and ``ablate``. Where a model has none, the text at
+hand names a head if ``evidence`` holds that chance did not do it; in either case the share of what
+a score could gain over its base rate must reach the same threshold.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
 
 from attnviz.measures.registry import LABELS, label_named
+from attnviz.records import Source
 
 THRESHOLD = 0.2
 """The share of what a score could gain over its base rate from which it names a head."""
@@ -15,7 +22,7 @@ _DEVIATIONS = 3.0
 """The least standard errors of the base rate's share that a relation must gain."""
 
 _FALSE_LABELS = 0.01
-"""How many labels of relations chance may give to all heads of a model together."""
+"""How many labels chance may give to all heads of a model together."""
 
 _PARTS = {"delimiter": ("first", "separator")}
 """Labels whose tokens contain those of a sharper one."""
@@ -23,30 +30,33 @@ _PARTS = {"delimiter": ("first", "separator")}
 _PART = 0.5
 """Of a label's score, from which a sharper label that it contains takes its place."""
 
-_SINK, _SEEKER = "first", "induction"
+SINK = "first"
+_SEEKER = "induction"
 """A head that looks for repetitions rests on the first token wherever there is none (null
 attention, Vig & Belinkov 2019), which in most texts is nearly everywhere: it is named for what it
 seeks. Not so of ``duplicate``: where the first token comes again, resting on it looks the same."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """When a score names a head.
+class KnownLabel(NamedTuple):
+    """The label that thousands of tokens gave to a head.
 
-    threshold: the strength from which it does.
-    seeking: the strength from which ``induction`` does so in the place of ``first``.
-    repeats: how often ``induction`` must have been measured for that.
-    deviations: standard errors that a relation must lie clear of chance.
+    name: of the label; None where none reached its threshold.
+    score: behind it, in [0, 1]; NaN without one.
     """
 
-    threshold: float = THRESHOLD
-    seeking: float = THRESHOLD
-    repeats: int = 0
-    deviations: float = _DEVIATIONS
+    name: str | None
+    score: float
 
 
-ONE_TEXT = Rule(threshold=0.1, repeats=2)
-"""For the few tokens of one text, of which a name is a hint and no proof."""
+class KnownLabels(NamedTuple):
+    """Labels of a model's heads that were measured before, on more than the text at hand.
+
+    source: the card of the bundled model, or ``patterns``.
+    heads: by (layer, head), both from 0.
+    """
+
+    source: Source
+    heads: Mapping[tuple[int, int], KnownLabel]
 
 
 def strength(score: float | None, *floors: float | None) -> float | None:
@@ -80,13 +90,23 @@ def strengths(
 
 
 def clear_deviations(trials: int) -> float:
-    """The standard errors that a relation must gain where ``trials`` heads and relations are tried.
+    """The standard errors that a score must gain where ``trials`` heads and names are tried.
 
     The more are tried, the further one of them strays by chance (Bonferroni's correction).
     """
-    from statistics import NormalDist  # brings fractions and decimals, which one text does not need
+    from statistics import NormalDist  # brings fractions and decimals, which a card does not need
 
     return max(NormalDist().inv_cdf(1 - _FALSE_LABELS / max(trials, 1)), _DEVIATIONS)
+
+
+def testable(name: str, base: float | None, pairs: int, deviations: float) -> bool:
+    """Whether any score of this many pairs could name a head, so high is the base rate.
+
+    Of what is no relation: where the threshold can be reached at all.
+    """
+    if base is None:
+        return False
+    return base < 1 - 1e-6 and _is_clear(name, 1.0, base, pairs, deviations)
 
 
 def best_label(
@@ -94,43 +114,46 @@ def best_label(
     scores: Mapping[str, float | None],
     base_rate: Mapping[str, float | None],
     measured: Mapping[str, int],
-    rule: Rule,
+    threshold: float = THRESHOLD,
+    deviations: float = _DEVIATIONS,
 ) -> str | None:
-    """The name of the largest strength that reaches the rule's threshold, or None.
+    """The name of the largest strength that reaches the threshold, or None.
 
-    A relation must also lie clear of chance, given how many pairs were looked at; a label gives way
-    to a sharper one that explains half of it; and ``first`` to a clear ``induction``.
+    A relation must also lie clear of chance by so many standard errors, given how many pairs were
+    looked at; a label gives way to a sharper one that explains half of it; and ``first`` to a clear
+    ``induction``.
     """
     reached = {
         name: value
         for name, value in found.items()
-        if value >= rule.threshold and _clear(name, scores, base_rate, measured, rule.deviations)
+        if value >= threshold
+        and _is_clear(
+            name, scores.get(name), base_rate.get(name), measured.get(name, 0), deviations
+        )
     }
     for whole, parts in _PARTS.items():
         bar = _PART * (scores.get(whole) or 0.0)
         if any(part in reached and (scores.get(part) or 0.0) >= bar for part in parts):
             reached.pop(whole, None)
+    label = strongest(reached)
+    return _SEEKER if label == SINK and _SEEKER in reached else label
+
+
+def strongest(reached: Mapping[str, float]) -> str | None:
+    """The name of the largest strength, of equal ones the first of the registry; None of none."""
     order = list(LABELS)
-    label = min(
+    return min(
         reached,
         key=lambda name: (-reached[name], order.index(name) if name in LABELS else len(order)),
         default=None,
     )
-    if label == _SINK and reached.get(_SEEKER, -math.inf) >= rule.seeking:
-        return _SEEKER if measured.get(_SEEKER, 0) >= rule.repeats else label
-    return label
 
 
-def _clear(
-    name: str,
-    scores: Mapping[str, float | None],
-    base_rate: Mapping[str, float | None],
-    measured: Mapping[str, int],
-    deviations: float,
+def _is_clear(
+    name: str, score: float | None, base: float | None, pairs: int, deviations: float
 ) -> bool:
     if label_named(name).family != "relation":
         return True
-    score, base, pairs = scores.get(name), base_rate.get(name), measured.get(name, 0)
     if score is None or base is None or not pairs:
         return False
-    return score - base >= deviations * math.sqrt(base * (1 - base) / pairs)
+    return score - base >= deviations * sqrt(base * (1 - base) / pairs)

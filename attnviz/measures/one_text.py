@@ -1,100 +1,179 @@
-"""Each head's scores over one text, and the label that names it."""
+"""Each head's scores over one text, and the label that names or describes it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from attnviz.measures.labels import ONE_TEXT, best_label, strength, strengths
-from attnviz.measures.registry import OF_ONE_TEXT, UNLABELLED, label_named, of_family
-from attnviz.measures.rows import Conditions, TextFacts, uniform_weights, whole_scores
-from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores
+from attnviz.measures.evidence import NAMES, Evidence, evidence
+from attnviz.measures.labels import (
+    SINK,
+    THRESHOLD,
+    KnownLabels,
+    clear_deviations,
+    strength,
+    strongest,
+)
+from attnviz.measures.registry import OF_ONE_TEXT, UNLABELLED, label_named
+from attnviz.measures.rows import (
+    Conditions,
+    TextFacts,
+    Weights,
+    row_counts,
+    uniform_weights,
+    whole_scores,
+)
+from attnviz.measures.sinks import resting_weight, sink_of, sink_weights
+from attnviz.records import (
+    NO_LABEL,
+    AttentionRecord,
+    HeadLabel,
+    HeadScores,
+    LayerWeights,
+    Source,
+)
 
 _EVEN = 0.6
-"""The normalised entropy from which a head without another label is called spread."""
+"""The normalised entropy from which a head without another label is called diffuse."""
+
+_ALSO = ("separator", "delimiter")
+"""Names that a head may have been given before, and that one text can show as well."""
 
 Scores = Mapping[str, float | None]
 
 
-def head_scores(record: AttentionRecord) -> tuple[HeadScores, ...]:
-    """The scores and the label of every kept head, in the order of the record."""
-    text = TextFacts(record.queries, record.keys, Conditions(record.kind, record.causal))
-    uniform = uniform_weights(len(record.queries), len(record.keys), record.causal)
-    even = whole_scores(text, uniform, OF_ONE_TEXT)
-    base = {name: _number(float(value)) for name, value in even.items()}
-    repeats = _repeats(record.queries.ids)
-    found = []
-    for layer in record.layers:
-        values = whole_scores(text, layer.weights, OF_ONE_TEXT)
-        for index, head in enumerate(layer.heads):
-            scores = {
-                name: _number(float(values[name][index])) if name in values else None
-                for name in OF_ONE_TEXT
-            }
-            found.append(HeadScores(layer.layer, head, scores, _label(scores, base, repeats)))
-    return tuple(found)
+def head_scores(
+    record: AttentionRecord, known: KnownLabels | None = None
+) -> tuple[HeadScores, ...]:
+    """The scores and the label of every kept head, in the order of the record.
 
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
-
-
-def _repeats(ids: Sequence[int]) -> int:
-    """The tokens that have an earlier copy whose next token they are not themselves."""
-    seen: set[int] = set()
-    found = 0
-    for earlier, token in zip(ids, ids[2:], strict=False):
-        seen.add(earlier)
-        found += token in seen
-    return found
-
-
-def _label(scores: Scores, base: Scores, repeats: int) -> HeadLabel:
-    """What names a head.
-
-    ``NO_LABEL`` where its weights are not all numbers. Where nothing else does: ``spread`` with its
-    normalised entropy if attention is nearly even, else ``peaked`` with its mean largest weight.
+    known: labels that were measured before; they go before what this text could say. Without them
+    the text names a head where ``evidence`` is clear, which random weights are never asked for.
+    All other heads are described: by the sink, or as diffuse or peaked.
     """
-    if scores["entropy"] is None:
-        return NO_LABEL
-    found = strengths(of_family("position", "identity"), scores, base)
-    name = best_label(found, scores, base, {"induction": repeats}, ONE_TEXT)
-    if name is not None:
-        return _named(name, scores[name], base[name])
-    peak, even = scores["confidence"], base["confidence"]
-    evenness = scores["normalised_entropy"] or 0.0
-    if peak is None or even is None or evenness >= _EVEN:
-        return _named("spread", evenness, 1.0)
-    return _named("peaked", peak, even)
+    text = _Text(record, known)
+    return tuple(entry for layer in record.layers for entry in text.heads(layer))
 
 
-def _named(name: str, score: float | None, base: float | None) -> HeadLabel:
-    known = math.nan if score is None else score, math.nan if base is None else base
-    return HeadLabel(name, label_named(name).letter, *known)
+class _Text:
+    """What is the same for all heads over a text."""
+
+    def __init__(self, record: AttentionRecord, known: KnownLabels | None) -> None:
+        self._known = known
+        self._facts = TextFacts(record.queries, record.keys, Conditions(record.kind, record.causal))
+        even = uniform_weights(len(record.queries), len(record.keys), record.causal)
+        self._uniform = _numbers(whole_scores(self._facts, even, (*OF_ONE_TEXT, *_ALSO)))
+        self._events = row_counts(self._facts, even, (*OF_ONE_TEXT, *_ALSO))
+        self._sink, self._resting = sink_of(record), resting_weight(record)
+        info = record.model
+        self._asked = known is None and info.weights != "random"
+        self._trials = info.layers * info.heads * NAMES
+
+    def heads(self, layer: LayerWeights) -> Iterator[HeadScores]:
+        """The scores of a layer's heads, with what names them."""
+        values = whole_scores(self._facts, layer.weights, (*OF_ONE_TEXT, *_ALSO))
+        found = evidence(self._facts, layer.weights) if self._asked else {}
+        sinks = sink_weights(layer.weights, *self._sink)
+        for place, head in enumerate(layer.heads):
+            scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, place)}
+            label = self._label(layer.layer, head, place, scores, found)
+            if label is None:
+                label = self._described(scores, float(sinks[place]))
+            told = {name: scores[name] for name in OF_ONE_TEXT}
+            yield HeadScores(layer.layer, head, told, label)
+
+    def _label(
+        self, layer: int, head: int, place: int, scores: Scores, found: Mapping[str, Evidence]
+    ) -> HeadLabel | None:
+        """What names a head, if anything; ``NO_LABEL`` where its weights are not all numbers."""
+        if scores["entropy"] is None:
+            return NO_LABEL
+        known = None if self._known is None else self._known.heads.get((layer, head))
+        if self._known is not None and known is not None and known.name is not None:
+            return self._named(known.name, scores, self._known.source, measured=known.score)
+        name = self._by_evidence(place, scores, found)
+        return None if name is None else self._named(name, scores, "text", found[name].events)
+
+    def _by_evidence(self, place: int, scores: Scores, found: Mapping[str, Evidence]) -> str | None:
+        reached = {}
+        for name, one in found.items():
+            gained = strength(scores[name], self._uniform[name], float(one.control[place]))
+            if gained is not None and gained >= THRESHOLD:
+                reached[name] = gained
+        if reached:
+            least = clear_deviations(self._trials)
+            clear = [name for name in reached if found[name].deviations[place] >= least]
+            return strongest({name: reached[name] for name in clear})
+        return None
+
+    def _described(self, scores: Scores, sink: float) -> HeadLabel:
+        """Of a head without a name: the sink that has most, or how its attention is spread."""
+        if sink > self._resting:
+            most = max((SINK, "separator"), key=lambda name: scores.get(name) or 0.0)
+            return self._named(most, scores, "none")
+        peak, even = scores["confidence"], self._uniform["confidence"]
+        evenness = scores["normalised_entropy"] or 0.0
+        if peak is None or even is None or evenness >= _EVEN:
+            return _label("spread", evenness, 1.0, events=self._events["normalised_entropy"])
+        return _label("peaked", peak, even, events=self._events["confidence"])
+
+    def _named(
+        self,
+        name: str,
+        scores: Scores,
+        source: Source,
+        events: int | None = None,
+        measured: float = math.nan,
+    ) -> HeadLabel:
+        places = self._events.get(name, 0) if events is None else events
+        return _label(name, scores.get(name), self._uniform.get(name), source, places, measured)
+
+
+def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | None]:
+    """The measures of one head; None where the text does not show them."""
+    found = {name: float(value[place]) for name, value in values.items()}
+    return {name: None if math.isnan(value) else value for name, value in found.items()}
+
+
+def _label(
+    name: str,
+    score: float | None,
+    base: float | None,
+    source: Source = "none",
+    events: int = 0,
+    measured: float = math.nan,
+) -> HeadLabel:
+    told = math.nan if score is None else score, math.nan if base is None else base
+    measure = label_named(name)
+    return HeadLabel(
+        name, measure.letter, *told, measure.short, measure.said, source, events, measured
+    )
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
-    """The ``count`` heads worth a full map: each label's strongest first, then the next ones.
+    """The ``count`` heads worth a full map: each name's strongest first, then the next ones.
 
-    Heads that look elsewhere come before those that look at their own token, and heads without a
-    label last, the most peaked first.
+    Heads that attend elsewhere come before those that attend to their own token; then the peaked
+    ones, the attention sinks, the most even ones last.
     """
-
-    def clarity(entry: HeadScores) -> float:
-        label = entry.label
-        if label is NO_LABEL:
-            return -math.inf
-        if label.name in UNLABELLED:
-            return label.score - 1 if label.name == "peaked" else -1 - label.score
-        return strength(label.score, label.base_rate) or 0.0
-
-    ranked = sorted(heads, key=clarity, reverse=True)
+    ranked = sorted(heads, key=_clarity, reverse=True)
     leaders: dict[str, HeadScores] = {}
     for entry in ranked:
         leaders.setdefault(entry.label.name, entry)
-    elsewhere = leaders.keys() - {"self", *UNLABELLED}
+    elsewhere = leaders.keys() - {"self", SINK, NO_LABEL.name, *UNLABELLED}
     first = [entry for name, entry in leaders.items() if name in elsewhere]
-    ordered = dict.fromkeys(
-        (entry.layer, entry.head) for entry in [*first, *leaders.values(), *ranked]
-    )
+    ordered = dict.fromkeys((entry.layer, entry.head) for entry in [*first, *ranked])
     return tuple(ordered)[:count]
+
+
+def _clarity(entry: HeadScores) -> float:
+    """How clearly a head is what its label says: names above 0, what only describes below."""
+    label = entry.label
+    if label is NO_LABEL:
+        return -math.inf
+    if label.name == "spread":
+        return -3 - label.score
+    score = label.measured if math.isnan(label.score) else label.score
+    base = 0.0 if math.isnan(label.base_rate) else label.base_rate
+    gained = strength(score, base) or 0.0
+    return gained - {"peaked": 1, SINK: 2}.get(label.name, 0)

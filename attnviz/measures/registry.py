@@ -13,29 +13,31 @@ from typing import Literal, NamedTuple
 Family = Literal["position", "identity", "content", "relation", "alignment", "statistic"]
 """What a measure depends on, which decides its base rate, see ``BASES``: where a key stands, that
 it equals another token, what it is, how a person annotated it, where it stands in another text.
-A statistic tells how a head looks, not at what."""
+A statistic tells how attention is spread, not what is attended to."""
 
 Need = Literal["one text", "two texts", "the future", "the first token", "ranks"]
 
 NEEDS: Mapping[Need, str] = {
     "one text": "queries and keys of cross attention are different texts",
     "two texts": "queries and keys are the same text",
-    "the future": "attention is causal: no query sees the next token",
-    "the first token": "the first token is taken out in this view",
+    "the future": "causal attention: no query sees the next token",
+    "the first token": "the first token is left out in this view",
     "ranks": "the order of the vocabulary does not tell how rare a token is",
 }
 """What a measure needs, with what is said where that is not there."""
 
-_UNIFORM = "what attention spread evenly over all that a token sees would give"
+_OWN_COLOUR = "d9d2ff"
+"""Of relations that a person's own probe file names."""
+
+_UNIFORM = "uniform attention over all visible tokens"
 
 BASES: Mapping[Family, str] = {
     "position": _UNIFORM,
     "content": _UNIFORM,
-    "identity": "what the same head gives where the tokens are shuffled, so that copies stand "
-    "where they mean nothing",
-    "relation": "what looking always the same number of words back or ahead would find, at the "
-    "best such number",
-    "alignment": "what attention spread evenly over the other text would give",
+    "identity": "the same head over the same tokens in shuffled order",
+    "relation": "the best fixed offset (the same number of words back or ahead), or uniform "
+    "attention if that finds more",
+    "alignment": "uniform attention over the other text",
 }
 """The base rate of a family's scores: what they would be without the pattern."""
 
@@ -46,10 +48,12 @@ class Measure(NamedTuple):
     name: of the score, and of the label.
     family: see ``Family``.
     text: what is measured, of each query; the score is the mean over queries.
-    meaning: of its label; goes on from the words "a head that".
+    meaning: what a head of this label does.
     letter: its label's sign where there is no room for the name; no two share one. Empty where no
         head is named after the measure.
-    colour: its label's, as RRGGBB.
+    colour: its label's, as RRGGBB; no two share one.
+    short: the name in three or four letters, for a cell of a grid.
+    said: the name as papers say it.
     needs: what must be there to measure it.
     absent: why a text may have no number all the same; ``{text}`` stands for the text's name.
     unit: ``share`` (in [0, 1]), ``nats`` or ``tokens``.
@@ -61,25 +65,21 @@ class Measure(NamedTuple):
     meaning: str = ""
     letter: str = ""
     colour: str = ""
+    short: str = ""
+    said: str = ""
     needs: tuple[Need, ...] = ()
     absent: str = ""
     unit: Literal["share", "nats", "tokens"] = "share"
 
 
-_RELATION_COLOUR = "b18cf2"
-"""Relations share a violet, their letters tell them apart."""
-
-_ANNOTATED = "looks most at the word that the annotation of your file names"
-
-
-def _relation(name: str, letter: str, meaning: str) -> Measure:
+def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
     """A relation between words has no formula by rows: see ``patterns.relations``."""
     text = f"whether the largest weight is on the word of its {name}"
-    return Measure(name, "relation", text, meaning, letter, _RELATION_COLOUR, ("one text",))
+    return Measure(name, "relation", text, meaning, letter, colour, short, name, ("one text",))
 
 
 def _between(dependent: str, head: str) -> str:
-    return f"of {head} and its {dependent}, one looks most at the other"
+    return f"{head} ↔ {dependent} (highest attention)"
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -89,45 +89,55 @@ MEASURES: Mapping[str, Measure] = {
             "previous",
             "position",
             "weight on the token before",
-            "looks at the token just before",
+            "attends to the token just before",
             "P",
             "56b4e9",
+            "prev",
+            "previous token",
             needs=("one text",),
         ),
         Measure(
             "first",
             "position",
             "weight on the first token",
-            "looks at the very first token: often an attention sink when nothing is to be found",
+            "attends to the very first token: an attention sink, often a no-op",
             "F",
             "a8adb5",
+            "sink",
+            "sink",
             needs=("the first token",),
         ),
         Measure(
             "self",
             "position",
             "weight on the token itself",
-            "looks at the token itself",
+            "attends to the token itself",
             "S",
             "f0e442",
+            "self",
+            "current token",
             needs=("one text",),
         ),
         Measure(
             "next",
             "position",
-            "weight on the token behind",
-            "looks at the token just after",
+            "weight on the token after",
+            "attends to the token just after",
             "N",
-            "1fc493",
+            "009e73",
+            "next",
+            "next token",
             needs=("one text", "the future"),
         ),
         Measure(
             "duplicate",
             "identity",
             "weight on earlier tokens equal to this one",
-            "looks at earlier copies of the same token",
+            "attends to earlier copies of the same token",
             "D",
             "e69f00",
+            "dup",
+            "duplicate token",
             needs=("one text",),
             absent="no token of {text} repeats",
         ),
@@ -135,9 +145,12 @@ MEASURES: Mapping[str, Measure] = {
             "induction",
             "identity",
             "weight on the tokens that followed earlier equals of this one",
-            "looks at what followed earlier copies of the same token, and so can repeat it",
+            "attends to the token after an earlier occurrence of the current one, and so can "
+            "repeat it",
             "I",
             "ff6a3d",
+            "ind",
+            "induction",
             needs=("one text",),
             absent="no token of {text} repeats far enough",
         ),
@@ -145,59 +158,67 @@ MEASURES: Mapping[str, Measure] = {
             "separator",
             "content",
             "weight on the special tokens but the first",
-            "looks at the special tokens that open, close or part a text: an attention sink, like "
-            "the first token",
+            "attends to the special tokens that open, close or part a text: an attention "
+            "sink, like the first token",
             "E",
-            "7f93b2",
-            absent="no special token stands in the text but its first one",
+            "6f7f99",
+            "sep",
+            "separator",
+            absent="the text has no separator token",
         ),
         Measure(
             "delimiter",
             "content",
             "weight on punctuation and special tokens",
-            "looks at punctuation, where a clause or a sentence ends",
+            "attends to punctuation, where a clause or a sentence ends",
             "L",
-            "b89f74",
+            "a0794a",
+            "punc",
+            "punctuation",
             absent="{text} has no punctuation and no special token",
         ),
         Measure(
             "rare",
             "content",
             "weight on the rarest tokens, less their share of what is seen",
-            "looks at the rarest words of the text, more than their number would give them",
+            "attends to the rarest words of the text, more than their share",
             "R",
-            "e58ac0",
+            "cc79a7",
+            "rare",
+            "rare token",
             needs=("one text", "ranks"),
             absent="{text} has too few different tokens to call some rare",
         ),
-        _relation("subject", "s", _between("subject", "a verb")),
-        _relation("object", "o", _between("object", "a verb")),
-        _relation("determiner", "d", _between("determiner", "a noun")),
-        _relation("adjective", "a", _between("adjective", "a noun")),
-        _relation("auxiliary", "x", _between("auxiliary", "a verb")),
-        _relation("coreference", "c", "from a pronoun looks most at the noun that it stands for"),
+        _relation("subject", "s", "b18cf2", "subj", _between("subject", "verb")),
+        _relation("object", "o", "6f6cf5", "obj", _between("object", "verb")),
+        _relation("determiner", "d", "9bd84a", "det", _between("determiner", "noun")),
+        _relation("adjective", "a", "f7b8d3", "adj", _between("adjective", "noun")),
+        _relation("auxiliary", "x", "2f86d6", "aux", _between("auxiliary", "verb")),
+        _relation("coreference", "c", "ff4f9a", "cor", "pronoun → its noun (highest attention)"),
         Measure(
             "alignment",
             "alignment",
             "nearness to the diagonal of two texts",
             "moves through the other text step by step as the output is written",
             "A",
-            "4fd1c5",
+            "4fe0d0",
+            "algn",
+            "alignment",
             needs=("two texts",),
         ),
         Measure(
             "monotone",
             "alignment",
-            "correlation of the place looked at with the query's, from −1 to 1",
+            "correlation of the attended place with the query's, from −1 to 1",
             needs=("two texts",),
-            absent="every head looks at one place, whatever the query",
+            absent="every head attends to one place, whatever the query",
         ),
         Measure("entropy", "statistic", "entropy of the weights", unit="nats"),
         Measure("normalised_entropy", "statistic", "entropy over that of uniform attention"),
         Measure(
             "distance",
             "statistic",
-            "mean distance to what is looked at",
+            "mean distance to what is attended to",
             needs=("one text",),
             unit="tokens",
         ),
@@ -223,15 +244,19 @@ UNLABELLED: Mapping[str, Measure] = {
         "spread",
         "statistic",
         MEASURES["normalised_entropy"].text,
-        "spreads its attention widely; the score is its entropy, 1 is uniform",
+        "diffuse: attends widely; the score is its normalised entropy (1 = uniform)",
         "-",
+        short="diff",
+        said="diffuse",
     ),
     "peaked": Measure(
         "peaked",
         "statistic",
         MEASURES["confidence"].text,
-        "rests on few tokens, but by none of these rules; the score is its largest weight",
+        "attends to few tokens, but by none of these rules; the score is its largest weight",
         "^",
+        short="peak",
+        said="peaked",
     ),
 }
 """What a head is called over one text where no measure stands out."""
@@ -261,5 +286,5 @@ def label_named(name: str) -> Measure:
     """The label of this name; a relation of a person's own probe file gets the letter ``r``."""
     known = LABELS.get(name) or UNLABELLED.get(name)
     return known or _relation(
-        name, "r", "looks most at the word that the annotation of your file names"
+        name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"
     )

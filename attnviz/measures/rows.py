@@ -341,6 +341,13 @@ def whole_scores(
     return {name: _mean(*formula(block)) for name, formula in formulas.items()}
 
 
+def row_counts(text: TextFacts, weights: Weights, names: Collection[str]) -> dict[str, int]:
+    """How many rows of a whole matrix (query, key) each measure is the mean of."""
+    block, formulas = RowBlock(text, weights), text.attention.formulas(names)
+    counts = {name: formula(block)[1] for name, formula in formulas.items()}
+    return {name: int((rows if rows.ndim == 1 else rows[0]).sum()) for name, rows in counts.items()}
+
+
 def _mean(values: Weights, counts: Bools) -> Weights:
     if counts.ndim == 2:  # of identity the text's own order
         values, counts = values[..., 0, :], counts[0]

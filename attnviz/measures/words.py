@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from attnviz.records import Tokens
+from attnviz.errors import UsageError
+from attnviz.records import AttentionRecord, Tokens
 
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 
@@ -76,3 +78,52 @@ def _joined(texts: Sequence[str]) -> str:
         return bytes.fromhex("".join(numbers)).decode("utf-8", "replace")
 
     return _BYTES.sub(decoded, "".join(pieces)).strip()
+
+
+# A word that was asked for -------------------------------------------------------------------
+
+
+class Word(NamedTuple):
+    """A word of the text.
+
+    span: its tokens.
+    elsewhere: the first tokens of its other occurrences.
+    """
+
+    span: range
+    elsewhere: tuple[int, ...] = ()
+
+
+WordPlaces = tuple[Word | None, Word | None]
+"""A word among the queries and among the keys; None where it does not stand there."""
+
+
+def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
+    """Where a word, or the token of an index, stands among the queries and among the keys.
+
+    ``WORD:2`` is the word's second occurrence. Raises UsageError where it is in neither.
+    """
+    queries = _place(record.queries, wanted)
+    keys = queries if record.keys is record.queries else _place(record.keys, wanted)
+    if queries is None and keys is None:
+        last = max(len(record.queries), len(record.keys)) - 1
+        raise UsageError(
+            f"no token {wanted!r} in the text: give a word of it, WORD:2 for its second place, or "
+            f"an index from 0 to {last}"
+        )
+    return queries, keys
+
+
+def _place(tokens: Tokens, wanted: str) -> Word | None:
+    """The token of an index, or the chosen or the first occurrence of a word."""
+    if re.fullmatch(r"-?\d{1,18}", wanted):
+        place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
+        return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None
+    spans, chosen = word_spans(tokens, wanted), 0
+    numbered = re.fullmatch(r"(.+):([1-9]\d{0,8})", wanted, re.DOTALL)
+    if not spans and numbered:
+        spans, chosen = word_spans(tokens, numbered[1]), int(numbered[2]) - 1
+    if chosen >= len(spans):
+        return None
+    others = tuple(span.start for place, span in enumerate(spans) if place != chosen)
+    return Word(spans[chosen], others)

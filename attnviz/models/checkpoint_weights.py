@@ -18,6 +18,7 @@ from torch import nn
 from attnviz.errors import LoadError
 from attnviz.models.checkpoint_files import Shapes
 from attnviz.models.third_party import third_party
+from attnviz.records import NO_PREDICTIONS
 
 _Mismatch = tuple[str, Sequence[int], Sequence[int]]
 """A tensor's name, its shape in the file, and the one that its config asks for."""
@@ -164,8 +165,8 @@ def _notes(model: Any, named: Any, head_missing: bool) -> tuple[str, ...]:
     if head_missing and type(model) is not named:
         return (
             f"the checkpoint lacks the weights of {named.__name__}'s head: "
-            f"opened as its bare {opened}, so predictions cannot be measured",
+            f"opened as its bare {opened}, so {NO_PREDICTIONS}",
         )
     if model.get_output_embeddings() is None:
-        return (f"{opened} has no language-model head: predictions cannot be measured",)
+        return (f"{opened} has no language-model head: {NO_PREDICTIONS}",)
     return ()

@@ -150,8 +150,8 @@ def load_shape(
     with third_party(f"the shape {name!r} cannot be built"), drawing(number_type, seed):
         model = model_class(config)
     notes = (
-        f"random weights in the shape of {name} ({parameters:,} parameters): "
-        f"this shows the mechanism, not what a trained model learnt",
+        f"untrained random weights in the shape of {name} ({parameters:,} parameters): "
+        "patterns are arbitrary",
         "no tokenizer belongs to random weights: the text is split into words at white space",
     )
     return prepared(name, model, None, place, seed=seed, notes=notes)

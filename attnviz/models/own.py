@@ -74,7 +74,7 @@ class OwnAttention:
             weights="random",
             seed=seed,
             score=score,
-            notes=("random weights: this shows the mechanism, not what a trained model learnt",),
+            notes=("untrained random weights: patterns are arbitrary",),
         )
 
     @property

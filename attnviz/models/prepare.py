@@ -42,12 +42,12 @@ def prepared(
     return replace(described, trained_tokens=trained_tokens)
 
 
-def handed_over(model: Any, tokenizer: Any) -> TransformersModel:
+def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:
     """A model that Python code has loaded, as it stands: nothing about it is changed.
 
-    tokenizer: the one that belongs to it.
+    tokenizer: the one that belongs to it. reads: whether it is to read a text.
 
-    Raises UsageError for what is no transformers model, and without a tokenizer.
+    Raises UsageError for what is no transformers model, and without a tokenizer where it reads.
     """
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
@@ -55,7 +55,7 @@ def handed_over(model: Any, tokenizer: Any) -> TransformersModel:
             f"{type(model).__name__}: hand the attention weights of other models to "
             "attnviz.heatmap"
         )
-    if tokenizer is None:
+    if tokenizer is None and reads:
         raise UsageError(
             "a loaded model needs its tokenizer to read a text: add --tokenizer, such as "
             "AutoTokenizer.from_pretrained(…) gives"

@@ -91,12 +91,25 @@ def resolve(name: str) -> Source:
     return Source("hub", name)
 
 
+class Loaded(str):
+    """The name of a model that Python code has loaded already: ``load`` gives that one back."""
+
+    model: Model
+
+    def __new__(cls, model: Model) -> Loaded:
+        named = super().__new__(cls, model.info.name)
+        named.model = model
+        return named
+
+
 def load(name: str, options: LoadOptions | None = None) -> Model:
     """Load the model that ``--model NAME`` stands for.
 
     Raises:
         LoadError, OfflineError, UnsupportedError, UsageError: as the loaders of each kind.
     """
+    if isinstance(name, Loaded):
+        return name.model
     options = options or LoadOptions()
     source = resolve(name)
     if source.kind == "bundled":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import nearest
 from attnviz.params.counting.cache import (
+    NO_OTHERS,
     CacheCount,
     Fit,
     Lengths,
@@ -20,7 +21,7 @@ from attnviz.params.counting.cache import (
     count_kept,
     longest_context,
 )
-from attnviz.params.counting.cost import DEFAULT_TOKENS, CostReport, count_cost
+from attnviz.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
 from attnviz.params.options import (
     RUNNING,
     SHAPE,
@@ -36,6 +37,7 @@ from attnviz.params.specs import ModelSpec
 
 if TYPE_CHECKING:  # a shape typed in needs no names
     from attnviz.params.find_spec import FoundSpec
+    from attnviz.params.stored import Stored
 
 Shape = Mapping[str, Any]
 """The options that describe a shape, those that were given."""
@@ -72,7 +74,7 @@ class BuiltCount(NamedTuple):
     architecture: the class that was built.
     total: its parameters, tied ones once. buffers: numbers stored beside them.
     parts: the direct children of the model, in order, with their parameters.
-    dtype, weight_bytes: what the parameters take.
+    dtype, weight_bytes: what the parameters take; others, stated: as of a ``CostReport``.
     cache: what its layers keep; None where transformers does not show it.
     """
 
@@ -86,6 +88,8 @@ class BuiltCount(NamedTuple):
     dtype: str
     weight_bytes: int
     cache: CacheCount | None = None
+    others: Mapping[str, int] = NO_OTHERS
+    stated: Stated = "option"
 
 
 class Counted(NamedTuple):
@@ -218,7 +222,7 @@ def _named_case(found: FoundSpec, running: Running) -> Case:
             f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
             f"be counted, and alone: attnviz params {found.name}"
         )
-    return _counted(found.spec, running)._replace(revision=found.revision)
+    return _counted(found.spec, running, found.stored)._replace(revision=found.revision)
 
 
 def _shape_case(shape: Shape, running: Running) -> Case:
@@ -227,15 +231,23 @@ def _shape_case(shape: Shape, running: Running) -> Case:
     return _counted(spec_from_options(**shape), running)
 
 
-def _counted(spec: ModelSpec, running: Running) -> Case:
-    dtype, cache_dtype = _dtypes(running, spec.dtype, spec.name)
+def _counted(spec: ModelSpec, running: Running, stored: Stored | None = None) -> Case:
+    types = _dtypes(running, spec.dtype, spec.name, stored)
+    if stored is not None and stored.quantised and types.stated != "option":
+        note = (
+            f"quantised, {stored.bytes:,} bytes in its files; counted as {types.dtype}, or give "
+            "--dtype int4"
+        )
+        spec = spec._replace(notes=(*spec.notes, note))
     cost = count_cost(
         spec,
         tokens=running.tokens,
         source_tokens=running.source_tokens,
         batch=running.batch,
-        dtype=dtype,
-        cache_dtype=cache_dtype,
+        dtype=types.dtype,
+        cache_dtype=types.cache,
+        others=types.others,
+        stated=types.stated,
     )
     fit = None
     if running.memory is not None:
@@ -243,26 +255,45 @@ def _counted(spec: ModelSpec, running: Running) -> Case:
             spec,
             parse_memory(running.memory),
             batch=running.batch,
-            dtype=dtype,
-            cache_dtype=cache_dtype,
+            dtype=types.dtype,
+            cache_dtype=types.cache,
             source_tokens=running.source_tokens,
+            others=types.others,
         )
     return Case(spec.name, cost=cost, fit=fit)
 
 
-def _dtypes(running: Running, stored: str, name: str) -> tuple[str, str]:
-    """The dtypes of weights and cache; LoadError where a config names one that is not known."""
+class _Dtypes(NamedTuple):
+    """Of weights and cache; ``others`` and ``stated`` as of a ``CostReport``."""
+
+    dtype: str
+    cache: str
+    others: Mapping[str, int]
+    stated: Stated
+
+
+def _dtypes(running: Running, named: str, name: str, stored: Stored | None) -> _Dtypes:
+    """What is asked for, else what the files hold, else what the config names, else the usual.
+
+    Raises LoadError where a config names a dtype that is not known.
+    """
     dtype: str = running.dtype
-    if dtype == "auto":
-        dtype = stored or _USUAL
+    stated: Stated = "option"
+    others: Mapping[str, int] = NO_OTHERS
+    if dtype == "auto" and stored is not None and stored.numbers and not stored.quantised:
+        dtype, *rest = stored.numbers
+        others = {kind: stored.numbers[kind] for kind in rest}
+        stated = "files"
+    elif dtype == "auto":
+        dtype, stated = (named, "config") if named else (_USUAL, "")
         try:
             bits(dtype)
         except UsageError as error:
             raise LoadError(f"the config of {name!r} has dtype = {dtype!r}: {error}") from error
-    cache_dtype: str = running.cache_dtype
-    if cache_dtype == "auto":
-        cache_dtype = _USUAL if dtype in _NARROW else dtype
-    return dtype, cache_dtype
+    cache: str = running.cache_dtype
+    if cache == "auto":
+        cache = _USUAL if dtype in _NARROW else dtype
+    return _Dtypes(dtype, cache, others, stated)
 
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
@@ -271,13 +302,13 @@ def _built(found: FoundSpec, running: Running) -> BuiltCount:
     from attnviz.params.meta_count import count_on_meta  # imports torch and transformers
 
     made = count_on_meta(found.config, name=found.name, architecture=found.architecture, run=True)
-    dtype, cache_dtype = _dtypes(running, stored_dtype(found.config), found.name)
+    types = _dtypes(running, stored_dtype(found.config), found.name, found.stored)
     tokens = running.tokens or DEFAULT_TOKENS
     cache = None
     if made.kept is not None:
         kept = Counter((kept, tokens) for kept in made.kept)
         length = Lengths(tokens, tokens)
-        cache = count_kept(kept, length, batch=running.batch, dtype=cache_dtype)
+        cache = count_kept(kept, length, batch=running.batch, dtype=types.cache)
     return BuiltCount(
         found.name,
         found.source,
@@ -286,7 +317,9 @@ def _built(found: FoundSpec, running: Running) -> BuiltCount:
         made.total,
         made.buffers,
         made.parts,
-        dtype,
-        byte_count(made.total, dtype),
+        types.dtype,
+        byte_count(made.total, types.dtype, types.others),
         cache,
+        types.others,
+        types.stated,
     )

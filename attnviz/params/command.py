@@ -63,8 +63,7 @@ def params(
         counted = compared_cases(view.compare, named, given, running, hub)
     else:
         counted = requested_cases(named, given, running, hub)
-    plain = not (output.quiet or view.formula or view.per_layer or output.explain)
-    hints = _hints(named) if plain and len(counted.cases) == 1 else ()
+    hints = [] if output.quiet or output.explain else list(_hints(named, running, view))
     outlet.show(_Report(counted, view, hints, output.explain))
 
 
@@ -92,18 +91,13 @@ class _Report(NamedTuple):
         return params_document(self.counted, self.view, self.hints, self.explain)
 
 
-def _hints(named: Named) -> Sequence[str]:
-    """What to try next."""
-    if named.each:
-        return (
-            "next: --formula shows the arithmetic",
-            "--memory 24GB says what fits",
-            "--compare tokens=1024,4096 what grows",
-            "--explain reads it for you",
-        )
-    return (
-        "next: --compare heads=8,16,32 shows the trade-off",
-        "--formula the arithmetic",
-        "--layers, --d-ff, --vocab make a whole model",
-        "--explain reads it for you",
-    )
+def _hints(named: Named, running: Running, view: View) -> Iterator[str]:
+    """What to try next: nothing that was given."""
+    given = {*running.given(), *view.given()}
+    if "--memory" not in given:
+        yield "--memory 24GB: does it fit"
+    if len(named.each) < 2 and "--compare" not in given:
+        yield "--compare dtype=float32,int8" if named.each else "--compare heads=8,16,32"
+        if "--formula" not in given:
+            yield "--formula: the arithmetic"
+    yield "--explain: how to read this"

@@ -10,7 +10,15 @@ from attnviz.params.cases import Case
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.parts import attention_only, main_attention, main_group
 from attnviz.params.specs import AttentionSpec, ExpertsSpec
-from attnviz.params.words import bytes_text, count, factor, run_words, share, short, times
+from attnviz.params.words import (
+    bytes_text,
+    count,
+    factor,
+    operations,
+    run_words,
+    share,
+    short,
+)
 
 MARK = "*"
 """Stands in the heading of a column whose numbers differ, for eyes without colour or bold."""
@@ -20,10 +28,12 @@ _SHARES = {
     "feed_forward": "feed-forward",
     "embedding": "embedding",
     "norm": "norms",
-    "head": "head",
+    "head": "LM head",
     "other": "other",
 }
 """The shares of the parameters, and how they are called."""
+
+_MOST_TOLD = 3
 
 
 class Metric(NamedTuple):
@@ -60,9 +70,11 @@ _METRICS = (
     Metric("weights", "weights", _of(lambda a: a.weight_bytes), bytes_text),
     Metric("cache_per_token", "cache/token", _of(lambda a: a.cache.bytes_per_token), bytes_text),
     Metric("cache", "cache", _of(lambda a: a.cache.bytes), bytes_text),
-    Metric("flops", "FLOPs", _of(lambda a: a.flops.total), short),
-    Metric("scores", "scores", _of(lambda a: a.flops.attention_scores), short),
-    Metric("maps", "maps", _of(lambda a: a.maps.bytes), bytes_text),
+    Metric("flops", "FLOPs", _of(lambda a: a.flops.total_visible), operations),
+    Metric(
+        "scores", "attention FLOPs", _of(lambda a: a.flops.attention_scores_visible), operations
+    ),
+    Metric("maps", "attention weights", _of(lambda a: a.maps.bytes), bytes_text),
     Metric("context", "fits tokens", lambda case: case.fit.tokens if case.fit else None, count),
 )
 """All of them, in the order of the columns."""
@@ -98,13 +110,17 @@ def _cell(metric: Metric, case: Case) -> str:
 
 
 def compared_table(
-    options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]
+    options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric], brief: bool = False
 ) -> Table:
-    """A row for each case, a column for each compared option and each metric."""
+    """A row for each case, a column for each compared option and each metric.
+
+    brief: columns are left out rather than broken into bands, and rows where lines are short.
+    """
     columns = [Column(option, tone="strong") for option in options]
     for metric in metrics:
         if changed(metric, cases):
-            columns.append(Column(f"{metric.title} {MARK}", tone="strong"))
+            keep = 8 - metrics.index(metric) % 8 if brief else 9
+            columns.append(Column(f"{metric.title} {MARK}", tone="strong", keep=keep))
         else:
             kept = metric.key in ("attention", "total")
             columns.append(Column(metric.title, tone="faint", keep=9 if kept else 4))
@@ -115,38 +131,48 @@ def compared_table(
         else Row([*case.values, *(_cell(metric, case) for metric in metrics)])
         for case in cases
     ]
-    return Table(columns, rows, lead=len(options))
+    return Table(columns, rows, lead=len(options), least=3 * brief)
 
 
-def change_sentences(
-    options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]
-) -> list[str]:
-    """For each option what changes along it, the others held at their first value, and why."""
-    sentences = []
+def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
+    """What changes most along each option, the others held at their first value."""
+    found = []
+    for option, place, along in _along(options, cases):
+        first, last = along[0], along[-1]
+        moved = {}
+        for metric in metrics:
+            before, after = metric.value(first), metric.value(last)
+            if before and after and before != after:
+                moved[metric.title] = (max(before, after) / min(before, after), before, after)
+        told: dict[str, str] = {}
+        for title in sorted(moved, key=lambda title: -moved[title][0]):
+            told.setdefault(factor(moved[title][2], moved[title][1]), title)
+        most = [f"{title} {by}" for by, title in told.items()][:_MOST_TOLD]
+        what = ", ".join(most) or "nothing of this changes"
+        found.append(f"{option} {first.values[place]} → {last.values[place]}: {what}")
+    return "; ".join(found) + "." if found else ""
+
+
+def _along(
+    options: Sequence[str], cases: Sequence[Case]
+) -> Iterator[tuple[str, int, Sequence[Case]]]:
+    """Each option with its place and the cases along it, the others held at their first value."""
     counted = [case for case in cases if case.cost is not None]
     start = counted[0].values
     for place, option in enumerate(options):
         others = [at for at in range(len(options)) if at != place]
         along = [case for case in counted if all(case.values[at] == start[at] for at in others)]
         if len(along) > 1:
-            sentences.append(_what(option, place, along, metrics))
-            sentences += _why(option, [case.cost for case in along if case.cost is not None])
-    return sentences
+            yield option, place, along
 
 
-def _what(option: str, place: int, along: Sequence[Case], metrics: Sequence[Metric]) -> str:
-    first, last = along[0], along[-1]
-    moved, stay = [], []
-    for metric in metrics:
-        before, after = metric.value(first), metric.value(last)
-        if not changed(metric, along):
-            stay.append(metric.title)
-            continue
-        change = f" ({factor(after, before)})" if before and after and before != after else ""
-        moved.append(f"{metric.title} {_cell(metric, first)} → {_cell(metric, last)}{change}")
-    head = f"{option} {first.values[place]} → {last.values[place]}: "
-    text = ", ".join(moved) if moved else "nothing of this changes"
-    return head + text + (f"; unchanged: {', '.join(stay)}." if moved and stay else ".")
+def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
+    """Why the numbers change as they do, where they bear it out."""
+    return [
+        reason
+        for option, _, along in _along(options, cases)
+        for reason in _why(option, [case.cost for case in along if case.cost is not None])
+    ]
 
 
 def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
@@ -160,10 +186,10 @@ def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
         rest = "query and output keep their size" if whole else "query and output stay"
         yield (
             f"Fewer key/value heads shrink key and value and the cache; {rest}, every query head "
-            "still looks for itself, so scores and maps stay."
+            "still attends on its own, so attention FLOPs and weights stay."
         )
     elif option == "tokens" and len({cost.tokens for cost in costs}) > 1:
-        yield "Longer texts: cache and projections grow with the length, scores and maps as n²."
+        yield "Longer texts: cache and projections grow as n, attention FLOPs and weights as n²."
 
 
 def _why_heads(specs: Sequence[AttentionSpec], grows: bool, whole: bool) -> Iterator[str]:
@@ -184,6 +210,30 @@ def _why_heads(specs: Sequence[AttentionSpec], grows: bool, whole: bool) -> Iter
             "The count changes with key and value alone: they have kv_heads × head_dim columns, "
             "and head_dim is d_model / heads."
         )
+
+
+def model_table(cases: Sequence[Case]) -> Table:
+    """A row for each model, with as many numbers as there is room for."""
+    rows, most = [], max(case.cost.parameters.total for case in cases if case.cost is not None)
+    for case in cases:
+        if case.cost is not None:
+            spec, total = main_attention(case.cost).spec, case.cost.parameters.total
+            cells = (
+                case.name,
+                count(sum(stack.depth for stack in case.cost.spec.stacks)),
+                count(spec.heads),
+                count(spec.d_model),
+                short(total),
+                bytes_text(case.cost.weight_bytes),
+                bytes_text(case.cost.cache.bytes_per_token) if case.cost.cache.lines else "–",
+                operations(case.cost.flops.per_token),
+            )
+            rows.append(Row(cells, (total, most)))
+    titles = ("layers", "heads", "d_model", "parameters", "weights", "cache/token", "FLOPs/token")
+    keeps = (5, 4, 4, 9, 8, 7, 3)
+    columns = [Column("", right=False)]
+    columns += [Column(title, keep=keep) for title, keep in zip(titles, keeps, strict=True)]
+    return Table(columns, rows, least=3)
 
 
 def side_by_side_table(cases: Sequence[Case]) -> Table:
@@ -242,10 +292,14 @@ def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
     if few.parameters.total == many.parameters.total:
         return
     text = (
-        f"{large.name} has {times(many.parameters.total, few.parameters.total)} the parameters "
+        f"{large.name} has {_times(many.parameters.total, few.parameters.total)} the parameters "
         f"of {small.name}"
     )
     before, after = few.cache.bytes_per_token, many.cache.bytes_per_token
     if before and after:
-        text += f" and keeps {times(after, before)} the cache of a token"
+        text += f" and keeps {_times(after, before)} the cache of a token"
     yield f"{text}."
+
+
+def _times(part: int, whole: int) -> str:
+    return f"{factor(part, whole).removeprefix('× ')} ×"

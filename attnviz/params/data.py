@@ -40,7 +40,7 @@ _CACHE = (
 )
 _FLOPS = (
     *("attention_projections", "attention_scores", "attention_scores_visible", "ffn", "head"),
-    *("other", "total", "per_token", "scores_per_token"),
+    *("other", "total", "total_visible", "per_token", "scores_per_token"),
 )
 _MAPS = ("bytes", "values", "maps")
 _FIT = (
@@ -88,7 +88,12 @@ def _built(built: BuiltCount) -> dict[str, Any]:
         "total": built.total,
         "parts": [{"name": name, "count": number} for name, number in built.parts],
         "buffer_total": built.buffers,
-        "weights": {"dtype": built.dtype, "bytes": built.weight_bytes},
+        "weights": {
+            "dtype": built.dtype,
+            "stated_by": built.stated or None,
+            "other_dtypes": dict(built.others),
+            "bytes": built.weight_bytes,
+        },
         "kv_cache": None if built.cache is None else _cache(built.cache),
     }
 
@@ -100,14 +105,17 @@ def _comparison(counted: Counted) -> dict[str, Any]:
     between rows. ``rows``: for each the ``values`` of the options and the object of its model, or
     ``error`` where the values do not go together. ``reading``: what changed, in words.
     """
-    from attnviz.params.compare import change_sentences, changed, telling_metrics
+    from attnviz.params.compare import change_finding, change_reasons, changed, telling_metrics
 
     metrics = telling_metrics(counted.cases)
     return {
         "compare": list(counted.options),
         "changed": [metric.key for metric in metrics if changed(metric, counted.cases)],
         "rows": [_row(counted.options, case) for case in counted.cases],
-        "reading": change_sentences(counted.options, counted.cases, metrics),
+        "reading": [
+            change_finding(counted.options, counted.cases, metrics),
+            *change_reasons(counted.options, counted.cases),
+        ],
     }
 
 
@@ -147,9 +155,12 @@ def _case(case: Case) -> dict[str, Any]:
         "buffers": [{"name": term.label, "count": term.number} for term in parameters.buffers],
         "weights": {
             "dtype": cost.dtype,
+            "stated_by": cost.stated or None,
+            "other_dtypes": dict(cost.others),
             "bytes": cost.weight_bytes,
             "buffer_bytes": cost.buffer_bytes,
         },
+        "needed_bytes": cost.needed_bytes,
         "kv_cache": _cache(cost.cache),
         "flops": {**length, **_named(cost.flops, _FLOPS)},
         "attention_maps": _named(cost.maps, _MAPS),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 from attnviz.draw.document import (
+    Beside,
     Column,
     Document,
     Facts,
+    First,
     Group,
     Note,
     Row,
@@ -17,10 +21,11 @@ from attnviz.draw.document import (
 from attnviz.params.cases import BuiltCount, Case, Counted
 from attnviz.params.compare import (
     MARK,
-    Metric,
-    change_sentences,
+    change_finding,
+    change_reasons,
     changed,
     compared_table,
+    model_table,
     side_by_side_table,
     size_sentences,
     telling_metrics,
@@ -28,26 +33,51 @@ from attnviz.params.compare import (
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.options import View
 from attnviz.params.parts import attention_only
-from attnviz.params.tables import (
+from attnviz.params.running import (
+    FEW_LENGTHS,
+    LENGTHS,
     cache_facts,
+    detail_table,
     fact,
     facts_table,
-    layer_table,
-    parameter_table,
-    running_table,
+    length_table,
+    overview_table,
 )
+from attnviz.params.tables import brief_parameter_table, layer_table, parameter_table
 from attnviz.params.words import (
     bytes_text,
-    comparison_explanation,
     count,
+    dtype_notes,
+    dtype_words,
     explanation,
-    fit_words,
+    finding,
+    heading_words,
     origin_lines,
     readings,
     run_words,
     share,
+    short,
     title_words,
 )
+
+_BESIDE = Beside(58)
+"""How the tables of a first screen stand where a terminal is wide."""
+
+
+class _Told(NamedTuple):
+    """What is to be said of what was counted.
+
+    title: a name and what stands behind it. heading, finding, first: as of a ``Document``.
+    """
+
+    title: Sequence[str]
+    notes: Sequence[str]
+    tables: Sequence[Table]
+    sentences: Sequence[str]
+    heading: Sequence[str]
+    finding: str
+    first: First
+    explanation: Sequence[str] = ()
 
 
 def params_document(
@@ -55,52 +85,86 @@ def params_document(
 ) -> Document:
     """Where the parameters are, what running costs, and what that means."""
     costs = [case.cost for case in counted.cases if case.cost is not None]
-    told: Sequence[str] = ()
     if counted.built is not None:
-        title, notes, tables, sentences = _built(counted.built)
+        told = _built(counted.built)
     elif counted.options:
-        title, notes, tables, sentences = _compared(counted, costs)
-        told = comparison_explanation()
+        told = _compared(counted, costs)
     elif len(costs) > 1:
-        title, notes, tables, sentences = _side_by_side(counted.cases, costs)
-        told = explanation(costs[0])
+        told = _side_by_side(counted.cases, costs)
     else:
-        title, notes, tables, sentences = _single(counted.cases[0], costs[0], view)
-        told = explanation(costs[0])
-    name, *words = title
+        told = _single(counted.cases[0], costs[0], view)
+    name, *words = told.title
     asked = f"what {name} cost{'s' * (len(costs) < 2 or bool(counted.options))}"
+    facts = Facts([(name, True), *((word, False) for word in words)])
     return Document(
         asked,
         f"W{asked[1:]}",
         [
-            Group([Facts([(name, True), *((word, False) for word in words)]), *map(Note, notes)]),
-            *(Group([table]) for table in tables),
-            Group([Say(text) for text in sentences]),
+            Group([facts, *map(Note, told.notes)]),
+            *(Group([table]) for table in told.tables),
+            Group([Say(text) for text in told.sentences]),
         ],
-        [Say(text) for text in told] if explain else (),
+        [Say(text) for text in told.explanation] if explain else (),
         [Facts([(hint, False) for hint in hints], tone="faint")] if hints else (),
+        heading=[(word, not place) for place, word in enumerate(told.heading)],
+        finding=told.finding,
+        first=told.first,
     )
 
 
-_Said = tuple[Sequence[str], Sequence[str], Sequence[Table], Sequence[str]]
-"""The name and what is to be said behind it, notes, tables, sentences."""
-
-
-def _single(case: Case, cost: CostReport, view: View) -> _Said:
-    tables = [parameter_table(cost, view.formula)]
-    if view.per_layer:
-        tables.append(layer_table(cost))
+def _single(case: Case, cost: CostReport, view: View) -> _Told:
+    layers = [layer_table(cost)] if view.per_layer else []
     revision = [f"revision: {case.revision}"] if case.revision else []
-    fits = [fit_words(case.fit, cost)] if case.fit is not None else []
-    return (
+    return _Told(
         title_words(cost),
         [*revision, *origin_lines(cost)],
-        [*tables, running_table(cost, view.formula)],
-        [*fits, *readings(cost)],
+        [
+            overview_table(case, cost),
+            parameter_table(cost, view.formula),
+            *layers,
+            detail_table(cost, view.formula),
+            *length_table(case, cost, LENGTHS),
+        ],
+        list(readings(cost)),
+        heading_words(cost),
+        finding(cost, case.fit),
+        partial(_first_groups, case, cost, view),
+        explanation(cost),
     )
 
 
-def _built(built: BuiltCount) -> _Said:
+def _first_groups(
+    case: Case, cost: CostReport, view: View, columns: int, lines: int
+) -> list[Group]:
+    """What ``lines`` of so many columns have room for; wide terminals show tables beside."""
+    overview = overview_table(case, cost)
+    parameters = parameter_table(cost, view.formula)._replace(least=3)
+    more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
+    if columns >= 2 * _BESIDE.columns + _BESIDE.gap:
+        lengths = length_table(case, cost, LENGTHS)
+        tables = [parameters, *lengths, *more]
+        return [Group([overview]), Group(tables, beside=_BESIDE._replace(most=len(tables)))]
+    if view.formula or view.per_layer:
+        shown = [*more, parameters if view.formula else brief_parameter_table(cost)]
+        taken = sum(len(row.below) + 1 for table in shown for row in table.rows)
+        shown += [overview] * (taken + 4 * len(shown) + len(overview.rows) <= lines)
+        return [Group([table]) for table in shown]
+    lengths = length_table(case, cost, FEW_LENGTHS, across=True)
+    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1
+    if rest < _height(parameters) and not attention_only(cost):
+        parameters = brief_parameter_table(cost)
+    if rest < _height(parameters):
+        overview = overview_table(case, cost, maps=False)
+    groups = [Group([overview]), Group([parameters])]
+    return groups + [Group([table], yields=1) for table in lengths]
+
+
+def _height(table: Table) -> int:
+    """Its lines, with those of its heading and its rules."""
+    return 1 + sum(1 + row.ruled for row in table.rows)
+
+
+def _built(built: BuiltCount) -> _Told:
     """A model that was built: its parts, which add up to the total, and what its weights take."""
     columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
     rows = [
@@ -112,53 +176,69 @@ def _built(built: BuiltCount) -> _Said:
         rows.append(Row(("outside these", count(rest), share(rest, built.total))))
     total = (count(built.total), share(built.total, built.total))
     rows.append(Row(("total", *total), tone="strong", ruled=True))
-    weights = [fact("all parameters", bytes_text(built.weight_bytes), built.dtype)]
+    memory = [fact("weights", bytes_text(built.weight_bytes), dtype_words(built))]
     if built.buffers:
-        weights.append(fact("buffers, apart", count(built.buffers), "numbers, not trained"))
+        memory.append(fact("buffers", count(built.buffers), "numbers, not trained"))
     kept = [] if built.cache is None else cache_facts(built.cache)
-    told = "operations and maps" if built.cache is not None else "cache, operations and maps"
-    sentence = (
-        f"Counted by building {built.architecture} without weights: the arithmetic does not know "
-        f"this class, so {told} are not told."
-    )
-    return (
+    unknown = "operations" if built.cache is not None else "cache and operations"
+    parts = Table(columns, rows)
+    running = facts_table({"Memory": memory, "KV cache and states": kept})
+    size = bytes_text(built.weight_bytes)
+    source = (f"source: {built.source}",) if built.source else ()
+    return _Told(
         (built.name, built.architecture, built.dtype),
-        (f"source: {built.source}",) if built.source else (),
-        (Table(columns, rows), facts_table({"Weights": weights, "KV cache and states": kept})),
-        (sentence,),
+        (*source, *dtype_notes(built)),
+        (parts, running),
+        (),
+        (built.name, built.architecture, dtype_words(built)),
+        f"{short(built.total)} parameters: {size} of weights. Counted by building "
+        f"{built.architecture}: the arithmetic does not know this class, nor its {unknown}.",
+        lambda columns, lines: [Group([running, parts._replace(least=3)], beside=_BESIDE)],
     )
 
 
-def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Said:
+def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
     """The table of all cases, of which at least one has been counted."""
-    metrics = telling_metrics(counted.cases)
-    titles = [title_words(cost) for cost in costs]
+    options, cases = counted.options, counted.cases
+    metrics = telling_metrics(cases)
+    brief = [metric for metric in metrics if changed(metric, cases)]
+    titles = [(*title_words(cost), run_words(cost)) for cost in costs]
     shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
-    return (
-        (titles[0][0], f"by {' and '.join(counted.options)}", *shared),
-        (*origin_lines(costs[0]), _caption(counted.cases, costs, metrics)),
-        (compared_table(counted.options, counted.cases, metrics),),
-        change_sentences(counted.options, counted.cases, metrics),
+    title = (titles[0][0], f"by {' and '.join(options)}", *shared)
+    notes = [f"{MARK} changes from row to row"] if brief else []
+    if not attention_only(costs[0]):
+        notes.append("attention and feed-forward: of one layer")
+    reasons = change_reasons(options, cases)
+    return _Told(
+        title,
+        (*origin_lines(costs[0]), *notes),
+        (compared_table(options, cases, metrics),),
+        reasons,
+        title,
+        change_finding(options, cases, metrics),
+        lambda columns, lines: [
+            Group([compared_table(options, cases, brief or metrics, True)]),
+            Group([Say(text) for text in reasons]),
+        ],
+        explanation(costs[0]),
     )
 
 
-def _caption(cases: Sequence[Case], costs: Sequence[CostReport], metrics: Sequence[Metric]) -> str:
-    """What the numbers of the columns are counted for."""
-    alone = attention_only(costs[0])
-    parts = ["parameters"] if alone else ["attention and feed-forward of one layer"]
-    runs = {run_words(cost) for cost in costs}
-    if len(runs) == 1:
-        parts.append(f"cache, FLOPs (scores are part of them), maps for {runs.pop()}")
-    if any(changed(metric, cases) for metric in metrics):
-        parts.insert(0, f"{MARK} changes from row to row")
-    return "; ".join(parts)
-
-
-def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Said:
+def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Told:
     pairs = zip(cases, costs, strict=True)
-    return (
-        (f"{len(cases)} models", *sorted({cost.dtype for cost in costs})),
-        [f"{case.name}: {cost.spec.source}" for case, cost in pairs if cost.spec.source],
-        (side_by_side_table(cases),),
-        list(size_sentences(cases)),
+    title = (f"{len(cases)} models", *sorted({cost.dtype for cost in costs}))
+    assumed = [case.name for case, cost in zip(cases, costs, strict=True) if not cost.stated]
+    note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
+    full = side_by_side_table(cases)
+    return _Told(
+        title,
+        [f"{case.name}: {cost.spec.source}" for case, cost in pairs if cost.spec.source] + note,
+        (full,),
+        (),
+        title,
+        " ".join(size_sentences(cases)),
+        lambda columns, lines: [
+            Group([full if len(full.rows) < lines else model_table(cases), *map(Note, note)])
+        ],
+        explanation(costs[0]),
     )

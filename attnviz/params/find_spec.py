@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.models.resolve import resolve
+from attnviz.models.resolve import Loaded, resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.params.config.read import spec_from_config
 from attnviz.params.shapes import spec_from_options, spec_from_shape
 from attnviz.params.specs import ModelSpec
+
+if TYPE_CHECKING:  # a shape has no files
+    from attnviz.params.stored import Stored
 
 _BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny"
 
@@ -25,6 +28,7 @@ class FoundSpec(NamedTuple):
     spec: its architecture, or None where the arithmetic does not claim its class; then
         ``meta_count.count_on_meta`` counts ``config``.
     architecture: the class to count where it is not the config's own.
+    stored: what the weights beside a config are stored in, where they are on this machine.
     """
 
     name: str
@@ -33,6 +37,7 @@ class FoundSpec(NamedTuple):
     config: Mapping[str, Any]
     spec: ModelSpec | None
     architecture: str | None = None
+    stored: Stored | None = None
 
 
 def spec_of_shape(name: str) -> FoundSpec:
@@ -56,6 +61,8 @@ def find_spec(
         OfflineError: not in the cache, and the network is not to be used or does not answer.
         UsageError: a revision of a directory.
     """
+    if isinstance(name, Loaded):
+        return _loaded(name.model)
     if shapes_first and name in shape_names():
         return spec_of_shape(name)
     source = resolve(name)
@@ -64,6 +71,7 @@ def find_spec(
     if source.kind == "own":
         return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
     from attnviz.models.checkpoint_files import local_directory, read_config  # not for shapes
+    from attnviz.params.stored import stored_weights
 
     bundled = source.kind == "bundled"
     where = str(_BUNDLED) if bundled else name
@@ -76,7 +84,17 @@ def find_spec(
     config = read_config(where, directory)
     origin = "" if bundled else str(directory / "config.json")
     spec = spec_from_config(config, name=name, source=origin)
-    return FoundSpec(name, origin, commit, config, spec)
+    return FoundSpec(name, origin, commit, config, spec, stored=stored_weights(directory))
+
+
+def _loaded(model: Any) -> FoundSpec:
+    """Of a model that Python code has loaded."""
+    info, whole = model.info, getattr(model, "model", None)
+    if whole is None:
+        return find_spec(str(info.name))
+    fields = {**whole.config.to_dict(), "architectures": [info.architecture], "dtype": info.dtype}
+    fields.pop("torch_dtype", None)
+    return FoundSpec(info.name, "", info.revision, fields, spec_from_config(fields, name=info.name))
 
 
 def _shape(shape: Shape, name: str) -> FoundSpec:

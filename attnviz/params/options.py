@@ -34,7 +34,7 @@ class Named(Options):
     )
     models: tuple[str, ...] = option(
         "NAME",
-        "As MODEL; a bare name that is a Hugging Face id as well means that.",
+        "Same as MODEL; a bare name means the Hugging Face id where there is one.",
         (),
         name="--model",
         short="-m",
@@ -52,35 +52,37 @@ class Named(Options):
 class Attention(Options, panel="Shape: attention"):
     """A shape's attention; here and below None where it is not said."""
 
-    d_model: int | None = option("D", "Width.")
-    heads: int | None = option("H", "Query heads.")
-    kv_heads: int | None = option("K", "Key/value heads that they share (H).")
-    head_dim: int | None = option("N", "Width of a head (D / H).")
-    v_head_dim: int | None = option("N", "Width of a head's value (head-dim).")
-    bias: bool | None = option("", "Biases (no).", name="--bias/--no-bias")
-    window: int | None = option("N", "Tokens that a query sees (all).")
-    linear: bool = flag("Linear attention: a state of fixed size.")
+    d_model: int | None = option("D", "Model width.")
+    heads: int | None = option("H", "Number of query heads.")
+    kv_heads: int | None = option("K", "Number of key/value heads (default: H).")
+    head_dim: int | None = option("N", "Width of a head (default: D / H).")
+    v_head_dim: int | None = option("N", "Width of a head's value (default: head-dim).")
+    bias: bool | None = option("", "Biases everywhere (default: none).", name="--bias/--no-bias")
+    window: int | None = option("N", "Sliding window, in tokens (default: all).")
+    linear: bool = flag("Linear attention, with a state of fixed size.")
 
 
 @dataclass(frozen=True)
 class Latent(Options, panel="Shape: latent attention"):
     """A shape's latent attention."""
 
-    kv_lora: int | None = option("N", "Width of the vector that keys and values are squeezed into.")
-    q_lora: int | None = option("N", "Width that queries are squeezed into (not squeezed).")
-    rope_dim: int | None = option("N", "Width of a head that carries positions.")
-    nope_dim: int | None = option("N", "Width that does not.")
+    kv_lora: int | None = option("N", "Key and value latent dim.")
+    q_lora: int | None = option("N", "Query latent dim (default: none).")
+    rope_dim: int | None = option("N", "Head width with rotary positions.")
+    nope_dim: int | None = option("N", "Head width without positions.")
 
 
 @dataclass(frozen=True)
 class FeedForward(Options, panel="Shape: feed-forward"):
     """A shape's feed-forward part."""
 
-    d_ff: int | None = option("F", "Inner width (no such part).")
-    ffn: str | None = option("KIND", "relu, gelu (default), swiglu, geglu.")
-    experts: int | None = option("N", "Experts in each layer.")
+    d_ff: int | None = option("F", "Inner width of the feed-forward part (default: none).")
+    ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
+    experts: int | None = option("N", "Number of experts in each layer.")
     active_experts: int | None = option("N", "Experts that a token passes through.")
-    shared_experts: int | None = option("N", "Experts that every token passes through (0).")
+    shared_experts: int | None = option(
+        "N", "Experts that every token passes through (default: 0)."
+    )
     d_expert: int | None = option("F", "Inner width of one expert.")
 
 
@@ -88,14 +90,14 @@ class FeedForward(Options, panel="Shape: feed-forward"):
 class Rest(Options, panel="Shape: the rest"):
     """What else a shape has."""
 
-    layers: int | None = option("L", "Layers (1).")
-    vocab: int | None = option("N", "Rows of the token table (none).")
+    layers: int | None = option("L", "Number of layers (default: 1).")
+    vocab: int | None = option("N", "Vocabulary size (default: none).")
     tied: bool | None = option(
-        "", "Whether the head is the token table (tied).", name="--tied/--untied"
+        "", "Tie the LM head to the embeddings (default: tied).", name="--tied/--untied"
     )
-    norm: str | None = option("KIND", "layernorm or rmsnorm (none).")
-    positions: str | None = option("KIND", "learned, rotary or none (none).")
-    max_positions: int | None = option("N", "Longest sequence.")
+    norm: str | None = option("KIND", "Kind of norms: layernorm or rmsnorm (default: none).")
+    positions: str | None = option("KIND", "Kind of positions: learned, rotary or none (default).")
+    max_positions: int | None = option("N", "Longest sequence that the positions allow.")
 
 
 @dataclass(frozen=True)
@@ -114,20 +116,24 @@ class ShapeOptions(Rest, FeedForward, Latent, Attention):
 class Running(Options, panel="Running it"):
     """On what, and in which numbers it runs."""
 
-    tokens: int | None = option("N", "Length of a sequence (2048, or what the positions allow).")
-    source_tokens: int | None = option("N", "Length of what an encoder reads (as --tokens).")
-    batch: int = option("B", "Sequences at once.", 1)
+    tokens: int | None = option(
+        "N", "Sequence length (default: 2048, or what the positions allow)."
+    )
+    source_tokens: int | None = option("N", "Length of an encoder's input (default: as --tokens).")
+    batch: int = option("B", "Number of sequences at once.", 1)
     dtype: Dtype = option(
         "DTYPE",
-        "Of the weights: auto (a config's own, else bfloat16), float32, float16, bfloat16, float8, "
-        "int8 or int4.",
+        "Dtype of the weights: auto (as stored or configured, else bfloat16), float32, float16, "
+        "bfloat16, float8, int8 or int4.",
         "auto",
     )
     cache_dtype: Dtype = option(
-        "DTYPE", "Of keys and values (as the weights; bfloat16 beside int8 and int4).", "auto"
+        "DTYPE",
+        "Dtype of keys and values: auto (as the weights; bfloat16 beside int8 and int4).",
+        "auto",
     )
     memory: str | None = option(
-        "SIZE", "What fits into 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory."
+        "SIZE", "Say whether it fits 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory."
     )
 
     def __post_init__(self) -> None:
@@ -148,12 +154,12 @@ class View(Options, panel="View"):
 
     compare: tuple[str, ...] = option(
         "OPTION=A,B,…",
-        "One row for each value of any option with a value, such as heads=1,2,4 or "
-        "tokens=1024,4096; of several, all combinations.",
+        "Compare values of an option, such as heads=1,2,4 or tokens=1024,4096; of several options, "
+        "all combinations.",
         (),
     )
-    formula: bool = flag("Each line's arithmetic.")
-    per_layer: bool = flag("Every kind of layer.")
+    formula: bool = flag("Show each line's arithmetic.")
+    per_layer: bool = flag("Show every kind of layer.")
 
 
 @dataclass(frozen=True)
@@ -161,7 +167,7 @@ class Hub(Options, panel="Loading"):
     """Where a config comes from."""
 
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
-    offline: bool = flag("Directories and the cache only.")
+    offline: bool = flag("Use directories and the cache only.")
 
 
 SHAPE = tuple(field.name for field in fields(ShapeOptions))

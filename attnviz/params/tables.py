@@ -1,28 +1,32 @@
-"""The tables of one architecture: where its parameters are, its layers, what running it costs."""
+"""Where the parameters of one architecture are: in full, by role, by kind of layer."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from attnviz.draw.document import Column, Row, Table, Tint
-from attnviz.params.counting.cache import CacheCount, CacheLine
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.parts import (
     PartLine,
     attention_only,
     layer_kind,
     main_attention,
+    main_group,
     main_stack,
     part_lines,
 )
-from attnviz.params.specs import AttentionSpec
-from attnviz.params.words import bytes_text, count, layer_span, run_words, share, short
+from attnviz.params.specs import ExpertsSpec, FeedForwardSpec
+from attnviz.params.words import count, layer_span, share, short
 
 _MANY = 3
+_PROJECTIONS = ("query", "key", "value", "output")
 _TOGETHER = {"embedding": "embeddings", "norm": "outer norms", "other": "other parts"}
 
-_TINTS = {
+LM_HEAD = "LM head"
+"""The matrix onto the vocabulary; a bare head is an attention head."""
+
+TINTS = {
     "attention": Tint(225),
     "feed_forward": Tint(135),
     "embedding": Tint(185),
@@ -32,69 +36,41 @@ _TINTS = {
 }
 """The colour of each role's bars; all bright enough for a dark ground."""
 
-_EXACT_BESIDE = 100_000
-_STATES = {"linear": "states", "convolution": "convolutions"}
-"""What does not grow, by its kind."""
-
 
 def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
     """Where the parameters are; lines that are not indented add up to the total.
 
+    Of a lone attention its projections, else the parts of every stack, in a layer and in all.
     formulas: each line's arithmetic with the numbers in place stands under it.
     """
-    made = _one_attention if attention_only(cost) else _whole_model
-    return made(cost, formulas)
-
-
-def _one_attention(cost: CostReport, formulas: bool) -> Table:
-    """The projections of a lone attention, with the shape of each matrix."""
-    whole = cost.parameters.total
-    columns = (
-        Column("part", right=False),
-        Column("shape", right=False, keep=5),
-        Column("one head", tone="faint", keep=3),
-        Column("parameters"),
-        Column("share", keep=6),
-    )
-    rows = [
-        Row(
-            _cells(line, whole, each=False),
-            bar=(line.number, whole),
-            tint=_TINTS["attention"],
-            below=_below(line) if formulas else (),
-        )
-        for line in part_lines(cost.parameters)
-        if line.detail
-    ]
-    below = (_sum(cost),) if formulas else ()
-    last = ("total", "", "", count(whole), share(whole, whole))
-    return Table(columns, [*rows, Row(last, tone="strong", ruled=True, below=below)])
-
-
-def _whole_model(cost: CostReport, formulas: bool) -> Table:
-    """The parts of every stack, in one layer and in the whole model."""
-    parameters = cost.parameters
+    parameters, alone = cost.parameters, attention_only(cost)
     several = len(parameters.stacks) > 1
     depth = main_stack(cost).spec.depth
+    held = (
+        "parameters" if alone else "in all" if several or depth == 1 else f"{count(depth)} layers"
+    )
     columns = (
         Column("part", right=False),
-        Column("shape", right=False, keep=2, tone="faint"),
-        Column("one head", keep=1, tone="faint"),
+        Column("shape", right=False, keep=5 if alone else 2, tone="faint"),
+        Column("one head", keep=3 if alone else 1, tone="faint"),
         Column("one layer", keep=5, tone="faint"),
-        Column("in all" if several or depth == 1 else f"{count(depth)} layers"),
+        Column(held),
         Column("share", keep=6),
     )
+    lines: Sequence[PartLine] = part_lines(parameters)
+    if alone:
+        lines = [line._replace(detail=False, layers=0) for line in lines if line.detail]
+    elif several and not formulas:
+        lines = _brief(lines)
     rows: list[Row] = []
     name = ""
-    lines = part_lines(parameters)
-    for line in _brief(lines) if several and not formulas else lines:
+    for line in lines:
         if several and line.stack not in ("", name):
             name = line.stack
             rows.append(Row([name, *[""] * 5], tone="strong"))
-        rows.append(_part_row(line, parameters.total, formulas, several))
-    below = (_sum(cost),) if formulas else ()
+        rows.append(_part_row(line, parameters.total, formulas, several, alone))
     last = ("total", "", "", "", count(parameters.total), share(1, 1))
-    rows.append(Row(last, tone="strong", ruled=True, below=below))
+    rows.append(Row(last, tone="strong", ruled=True, below=(_sum(cost),) if formulas else ()))
     if parameters.active != parameters.total:
         active = share(parameters.active, parameters.total)
         cells = ("active a token", "", "", "", count(parameters.active), active)
@@ -127,32 +103,31 @@ def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
     return brief
 
 
-def _part_row(line: PartLine, whole: int, formulas: bool, several: bool) -> Row:
-    inner = line.role in ("attention", "feed_forward") and not line.detail
+def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: bool) -> Row:
+    inner = line.role in ("attention", "feed_forward") and not line.detail and not alone
+    each = "differs" if line.each is None else count(line.each)  # where the layers do not agree
+    cells = (
+        LM_HEAD if line.label == "head" else line.label,
+        "" if inner else _shape(line),
+        "" if line.per_head is None else count(line.per_head),
+        each if line.layers else "",
+        count(line.number),
+        share(line.number, whole),
+    )
     return Row(
-        _cells(line, whole),
+        cells,
         bar=None if line.detail else (line.number, whole),
-        tint=_TINTS[line.role],
+        tint=TINTS[line.role],
         tone="faint" if line.detail else "plain",
         below=_below(line) if formulas and not inner else (),
         depth=line.detail + bool(several and line.stack),
     )
 
 
-def _cells(line: PartLine, whole: int, each: bool = True) -> list[str]:
-    """Label, shape, what one head holds and, if wanted, one layer, count and share."""
-    cells = [line.label, _shape(line), "" if line.per_head is None else count(line.per_head)]
-    if each:  # a word where the layers do not agree
-        one = "differs" if line.each is None else count(line.each)
-        cells.append(one if line.layers else "")
-    return [*cells, count(line.number), share(line.number, whole)]
-
-
 def _shape(line: PartLine) -> str:
     """The shape of a lone matrix or vector, such as ``4096 × 4096``; empty for several."""
-    inner = line.role in ("attention", "feed_forward") and not line.detail
     biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
-    if inner or not line.terms or (len(line.terms) > 1 and not biased):
+    if not line.terms or (len(line.terms) > 1 and not biased):
         return ""
     shape, equals, _ = line.terms[0].formula.partition(" = ")
     return shape if equals else str(line.terms[0].number)
@@ -208,150 +183,66 @@ def layer_table(cost: CostReport) -> Table:
     return Table(columns, rows, [("Layers", True)])
 
 
-def running_table(cost: CostReport, formulas: bool = False) -> Table:
-    """Memory of the weights, the cache, operations of a forward pass, the attention maps."""
-    sections = {
-        "Weights": _weights(cost),
-        "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
-        "Forward pass, floating-point operations": _flops(cost, formulas),
-        "Attention maps": [_maps(cost)] if cost.maps.values else [],
-    }
-    return facts_table(sections)
-
-
-def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
-    """What it is, how much, and how that comes about, under the headings that have something."""
+def brief_parameter_table(cost: CostReport) -> Table:
+    """A line for each role, under the total."""
+    parameters = cost.parameters
+    shares, total = parameters.shares, parameters.total
     columns = [
-        Column("", right=False),
-        Column("", tone="strong"),
+        Column("parameters", right=False),
+        Column(short(total)),
+        Column("", keep=6),
         Column("", right=False, tone="faint", wraps=True),
     ]
-    rows: list[Row] = []
-    for heading, facts in sections.items():
-        if facts:
-            rows += [Row([heading], tone="strong", spaced=True), *facts]
-    return Table(columns, rows)
-
-
-def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
-    """One line of such a table."""
-    return Row((label, value, note), depth=depth)
-
-
-def _size(bits: int) -> str:
-    """How much memory a number takes."""
-    return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
-
-
-def _weights(cost: CostReport) -> list[Row]:
-    made = f"{count(cost.parameters.total)} × {_size(cost.bits)} ({cost.dtype})"
-    facts = [fact("all parameters", bytes_text(cost.weight_bytes), made)]
-    if cost.buffer_bytes:
-        size, note = bytes_text(cost.buffer_bytes), "stored beside them, not trained"
-        facts.append(fact("buffers, apart", size, note))
-    return facts
-
-
-def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
-    """What a token, a state and the whole length take; none where nothing is kept.
-
-    spec: the attention that most layers have, to write its cache as a product.
-    """
-    if not cache.lines:
-        return []
-    facts = []
-    if cache.bytes_per_token:
-        growing = [line for line in cache.lines if line.kind not in ("cross", *_STATES)]
-        made = " + ".join(_kept(line, spec) for line in growing)
-        made = f"({made})" if len(growing) > 1 else made
-        made += f" × {_size(cache.bits)}"
-        facts.append(fact("one token", bytes_text(cache.bytes_per_token), made))
-    if cache.bytes_per_token_late != cache.bytes_per_token:
-        late = bytes_text(cache.bytes_per_token_late)
-        facts.append(fact("one token later on", late, "once all sliding windows are full"))
-    if cache.cross_bytes_per_token:
-        size = bytes_text(cache.cross_bytes_per_token)
-        facts.append(fact("one source token", size, "kept by the cross attention"))
-    if cache.constant_bytes:
-        size = bytes_text(cache.constant_bytes)
-        made = " + ".join(_state(line) for line in cache.lines if line.kind in _STATES)
-        facts.append(fact("constant", size, f"{made}, at any length"))
-    notes = [f"{count(cache.bytes)} bytes"] if cache.bytes >= _EXACT_BESIDE else []
-    if cache.cross_bytes:
-        source = f"{count(cache.source_tokens)} source tokens"
-        notes.append(f"{bytes_text(cache.cross_bytes)} of it for {source}")
-    facts.append(fact(run_words(cache), bytes_text(cache.bytes), ", ".join(notes)))
-    return facts
-
-
-def _state(line: CacheLine) -> str:
-    """What equal layers keep at any length."""
-    layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
-    return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
-
-
-def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
-    """What equal layers keep of a token, as a product."""
-    layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
-    inner = count(line.per_token)
-    if spec is None:
-        pass
-    elif line.kind == "latent" and spec.latent is not None:
-        inner = f"({count(spec.latent.kv_lora)} + {count(spec.latent.rope_dim)})"
-    elif line.per_token == spec.kv_heads * (spec.head_dim + spec.value_dim):
-        pair = f"({count(spec.head_dim)} + {count(spec.value_dim)})"
-        if spec.head_dim == spec.value_dim:
-            pair = f"2 × {count(spec.head_dim)}"
-        inner = f"{count(spec.kv_heads)} kv head{'s' * (spec.kv_heads > 1)} × {pair}"
-    window = f" (at most {count(line.window)} tokens)" if line.window is not None else ""
-    return f"{layers}{inner}{window}"
-
-
-def _flops(cost: CostReport, formulas: bool) -> list[Row]:
-    flops = cost.flops
-    facts = []
-    if flops.per_token:
-        scores = short(flops.scores_per_token)
-        note = f"+ {scores} of scores over {count(cost.tokens)} tokens"
-        facts.append(fact("one token", short(flops.per_token), note))
-    facts.append(fact(run_words(cost), short(flops.total), "a multiply-add is two"))
-    lines = [
-        ("projections", flops.attention_projections, ""),
-        ("scores", flops.attention_scores, _square(cost)),
-        ("feed-forward", flops.ffn, ""),
-        ("head", flops.head, ""),
-        ("other", flops.other, ""),
+    mlp = "experts" if isinstance(_forward(cost), ExpertsSpec) else "MLP"
+    roles = [
+        ("embedding", "embedding", shares.embedding, ""),
+        ("attention", "attention", shares.attention, _attention_note(cost)),
+        ("feed_forward", mlp, shares.feed_forward, _forward_note(cost)),
+        ("head", LM_HEAD, shares.head, ""),
+        ("other", "norms, other", shares.norm + shares.other, ""),
     ]
-    for label, number, note in lines:
-        if number:
-            note = share(number, flops.total) + note
-            if formulas:
-                written = [term.formula for term in flops.terms if term.role == label]
-                note = "; ".join([note, *written])
-            facts.append(fact(label, short(number), note, 2))
-    return facts
+    if any(stack.head is not None and stack.head.tied for stack in cost.spec.stacks):
+        roles[0] = (*roles[0][:3], f"also the {LM_HEAD} (tied)")
+    rows = [
+        Row((label, short(number), share(number, total), note), (number, total), TINTS[role])
+        for role, label, number, note in roles
+        if 1000 * number >= total  # what is less is left to --full
+    ]
+    if parameters.active != total:
+        cells = ("active a token", short(parameters.active), share(parameters.active, total), "")
+        rows.append(Row(cells, tone="strong"))
+    return Table(columns, [row._replace(depth=1) for row in rows])
 
 
-def _square(cost: CostReport) -> str:
-    """What is to be said of the part that grows with the square of the length."""
-    flops = cost.flops
-    if main_attention(cost).spec.linear:
+def _attention_note(cost: CostReport) -> str:
+    """What the projections take, or self and cross attention."""
+    latent = main_attention(cost).spec.latent
+    if latent is not None:
+        queries = f", of queries {count(latent.q_lora)}" if latent.q_lora else ""
+        return f"latent {count(latent.kv_lora)}{queries}"
+    lines = [line for line in part_lines(cost.parameters) if line.role == "attention"]
+    cross = sum(line.number for line in lines if line.label == "cross attention")
+    if cross:
+        return f"self {short(cost.parameters.shares.attention - cross)} · cross {short(cross)}"
+    together: dict[int, str] = {}
+    for line in lines:
+        if line.label in _PROJECTIONS:
+            known = together.get(line.number)
+            together[line.number] = ", ".join(filter(None, [known, line.label[0]]))
+    return " · ".join(
+        f"{names} {short(number)}" + " each" * ("," in names) for number, names in together.items()
+    )
+
+
+def _forward(cost: CostReport) -> FeedForwardSpec | ExpertsSpec | None:
+    return main_group(cost).layer.spec.feed_forward
+
+
+def _forward_note(cost: CostReport) -> str:
+    spec = _forward(cost)
+    if isinstance(spec, ExpertsSpec):
+        experts = f"{count(spec.experts)} experts of {count(spec.expert.d_ff)}"
+        return f"{experts}, {count(spec.active)} active"
+    if spec is None:
         return ""
-    if flops.attention_scores_visible == flops.attention_scores:
-        return ", the part that grows with n²"
-    seen = short(flops.attention_scores_visible)
-    skipped = "causal" if main_attention(cost).spec.window is None else "masks are used"
-    return f", grows with n²; {seen} if {skipped}"
-
-
-def _maps(cost: CostReport) -> Row:
-    maps, products = cost.maps, []
-    for layers, heads, queries, keys in maps.shapes:
-        size = f"{count(queries)}²" if queries == keys else f"{count(queries)} × {count(keys)}"
-        depth = f"{count(layers)} layers × " if layers > 1 else ""
-        products.append(f"{depth}{count(heads)} head{'s' * (heads > 1)} × {size}")
-    made = f"({' + '.join(products)})" if len(products) > 1 else products[0]
-    if cost.batch > 1:
-        made = f"{count(cost.batch)} × {made}"
-    label = f"{count(maps.maps)} map{'s' * (maps.maps > 1)}, if kept"
-    return fact(label, bytes_text(maps.bytes), f"{made} × {_size(maps.bits)}")
+    return f"d_ff {count(spec.d_ff)}" + ", gated" * spec.gated

@@ -8,20 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from attnviz.params.cases import BuiltCount
 from attnviz.params.counting.cache import CacheCount, Fit
 from attnviz.params.counting.cost import CostReport
 from attnviz.params.counting.parameters import GroupCount
-from attnviz.params.parts import attention_only, main_attention, main_group, main_stack
+from attnviz.params.parts import attention_only, main_attention, main_group
 from attnviz.params.specs import AttentionSpec, ExpertsSpec
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _SCALES = ("", "k", "M", "G", "T", "P", "E")
+_NUMBERS = ("", "k", "M", "B", "T")
+_OPERATIONS = tuple(f"{scale}FLOP" for scale in _SCALES)
 _EXACT_BYTES = 1_000_000
 
 
 def count(number: int) -> str:
     """An exact whole number: ``16,777,216``."""
     return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as ``1 layer`` or ``4,096 tokens``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _rounded(part: int, whole: int, decimals: int) -> str:
@@ -59,8 +67,13 @@ def _scaled(number: int, names: tuple[str, ...]) -> str:
 
 
 def short(number: int) -> str:
-    """A large number in three or four digits, in powers of a thousand: ``137.9 G``."""
-    return _scaled(number, _SCALES)
+    """A large number in three or four digits, in powers of a thousand: ``8.03 B``."""
+    return _scaled(number, _NUMBERS)
+
+
+def operations(number: int) -> str:
+    """Floating-point operations: ``137.9 GFLOP``."""
+    return _scaled(number, _OPERATIONS)
 
 
 def bytes_text(number: int) -> str:
@@ -77,11 +90,6 @@ def factor(part: int, whole: int) -> str:
     large, small, sign = (part, whole, "×") if part >= whole else (whole, part, "÷")
     exact = large % small == 0
     return f"{sign} {large // small:,}" if exact else f"{sign} {_rounded(large, small, 2)}"
-
-
-def times(part: int, whole: int) -> str:
-    """How many times ``whole`` goes into ``part``: ``54.15 ×``; a dash for nothing."""
-    return f"{_rounded(part, whole, 2 if part % whole else 0)} ×" if whole else "–"
 
 
 def layer_span(group: GroupCount) -> str:
@@ -106,21 +114,25 @@ def spans(indices: tuple[int, ...]) -> str:
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
+# Titles ----------------------------------------------------------------------------------------
+
+
+def dtype_words(cost: CostReport | BuiltCount) -> str:
+    """``bfloat16``, ``int4, cache bfloat16``, ``bfloat16 assumed``, ``float16 and float32``."""
+    words = " and ".join([cost.dtype, *cost.others]) + " assumed" * (not cost.stated)
+    cache = cost.dtype if cost.cache is None else cost.cache.dtype
+    return words if cache == cost.dtype else f"{words}, cache {cache}"
+
+
 def title_words(cost: CostReport) -> tuple[str, ...]:
-    """The name, then the shape and the dtype, one fact each."""
+    """The name, the shape in detail, and the dtype, one fact each."""
     attention = main_attention(cost).spec
-    name = cost.spec.name
-    if not name:
-        name = "attention of one layer" if attention_only(cost) else "transformer"
-    words = [] if attention_only(cost) else [_depths(cost)]
-    words.append(f"d_model {count(attention.d_model)}")
-    heads = f"{count(attention.heads)} head{'s' * (attention.heads > 1)}"
-    heads += f" of {count(attention.head_dim)}"
+    heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
         heads += f" (value {count(attention.value_dim)})"
-    if attention.kv_heads != attention.heads and attention.latent is None:
-        heads += f" on {count(attention.kv_heads)} key/value head{'s' * (attention.kv_heads > 1)}"
-    words.append(heads)
+    words = [f"d_model {count(attention.d_model)}", heads + _kv_words(attention)]
+    if not attention_only(cost):
+        words.insert(0, _depths(cost))
     if attention.latent is not None:
         words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
     forward = main_group(cost).layer.spec.feed_forward
@@ -128,81 +140,110 @@ def title_words(cost: CostReport) -> tuple[str, ...]:
         words.append(f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}")
     elif forward is not None:
         words.append(f"d_ff {count(forward.d_ff)}")
-    dtype = cost.dtype
-    if cost.cache_dtype != dtype:
-        dtype += f", cache {cost.cache_dtype}"
-    return (name, *words, dtype)
+    return (_name(cost), *words, dtype_words(cost))
 
 
-def _depths(cost: CostReport) -> str:
-    """How many layers there are, stack by stack."""
+def heading_words(cost: CostReport) -> tuple[str, ...]:
+    """The name, the shape and what was counted for, for one line."""
+    spec = main_attention(cost).spec
+    heads = counted(spec.heads, "head") + _kv_words(spec)
+    shape = f"{_depths(cost, brief=True)} × {heads}"
+    if attention_only(cost):
+        shape = f"d_model {count(spec.d_model)} · {heads}"
+    name = "/".join(_name(cost).rsplit("/", 2)[-2:])
+    return (name, shape, run_words(cost), dtype_words(cost))
+
+
+def _name(cost: CostReport) -> str:
+    return cost.spec.name or ("attention layer" if attention_only(cost) else "transformer")
+
+
+def _kv_words(spec: AttentionSpec) -> str:
+    """``, 8 KV heads`` where heads share them."""
+    shared = spec.kv_heads != spec.heads and spec.latent is None
+    return f", {counted(spec.kv_heads, 'KV head')}" if shared else ""
+
+
+def _depths(cost: CostReport, brief: bool = False) -> str:
+    """How many layers there are, stack by stack; brief without the names of the stacks."""
     stacks = cost.spec.stacks
     if len(stacks) == 1:
-        depth = stacks[0].depth
-        return f"{count(depth)} layer{'s' * (depth > 1)}"
-    return " + ".join(f"{count(stack.depth)} {stack.name}" for stack in stacks) + " layers"
+        return counted(stacks[0].depth, "layer")
+    each = [f"{count(stack.depth)} {'' if brief else stack.name}".strip() for stack in stacks]
+    return f"{' + '.join(each)} layers"
 
 
 def origin_lines(cost: CostReport) -> tuple[str, ...]:
     """Where the numbers come from, and what a person should read beside them."""
     spec = cost.spec
-    lines = []
-    if spec.source:
-        lines.append(f"source: {spec.source}")
-    if spec.architecture:
-        lines.append(f"counted as: {spec.architecture}")
-    return (*lines, *(f"note: {note}" for note in spec.notes))
+    origin = {"source": spec.source, "counted as": spec.architecture}
+    lines = [f"{what}: {where}" for what, where in origin.items() if where]
+    return (*lines, *dtype_notes(cost), *(f"note: {note}" for note in spec.notes))
 
 
-def run_words(counted: CostReport | CacheCount) -> str:
+def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
+    """That nobody states a dtype."""
+    if cost.stated:
+        return []
+    return [f"dtype not stated, counted as {cost.dtype}; --dtype takes another"]
+
+
+def run_words(counted_for: CostReport | CacheCount) -> str:
     """The length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
-    words = f"{count(counted.tokens)} token{'s' * (counted.tokens > 1)}"
-    return words if counted.batch == 1 else f"{count(counted.batch)} × {words}"
+    words = counted(counted_for.tokens, "token")
+    return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
 
 
-def fit_words(fit: Fit, cost: CostReport) -> str:
-    """The longest context that a memory holds beside the weights, and what ends it."""
-    memory, weights = bytes_text(fit.memory), bytes_text(fit.weights)
-    head = f"In {memory}: "
-    if fit.binds == "weights":
-        short_of = bytes_text(-fit.left)
-        return (
-            f"{head}the weights alone take {weights} in {cost.dtype}, {short_of} more than "
-            "there is; a smaller --dtype or more memory is needed."
-        )
-    many = "a context" if fit.batch == 1 else f"{count(fit.batch)} sequences"
-    room = f"beside {weights} of weights ({cost.dtype})"
-    if fit.tokens == 0:
-        return f"{head}the weights ({weights}) fit, but not one token of cache beside them."
-    if fit.binds == "nothing" or fit.tokens is None:
-        return f"{head}{many} of any length fits {room}: its cache does not grow."
-    tokens = f"{count(fit.tokens)} tokens"
-    if fit.batch > 1:
-        tokens += " each"
-    cache = f"{bytes_text(fit.cache)} of cache"
-    if cost.cache_dtype != cost.dtype:
-        cache += f" ({cost.cache_dtype})"
-    left = f"{bytes_text(fit.left)} stay free"
-    if fit.binds == "positions":
-        more = ""
-        if fit.by_memory is not None:
-            more = f" The cache alone would have room for {count(fit.by_memory)}."
-        return (
-            f"{head}{many} of {tokens}, as long as its positions reach, fits {room}, with {cache}; "
-            f"{left}.{more}"
-        )
-    beyond = ""
-    if fit.max_positions is not None:
-        times = factor(fit.tokens, fit.max_positions)
-        beyond = f" Its positions would reach {count(fit.max_positions)} ({times} of that fits)."
-    return f"{head}{many} of up to {tokens} fits {room}, with {cache}.{beyond}"
+# What a count answers --------------------------------------------------------------------------
+
+
+def finding(cost: CostReport, fit: Fit | None) -> str:
+    """What it needs, whether that fits, and whether the model is made for such a length."""
+    return _need(cost, fit) + _beyond(cost)
+
+
+def _need(cost: CostReport, fit: Fit | None) -> str:
+    needed = bytes_text(cost.needed_bytes)
+    if fit is not None:
+        memory, over = bytes_text(fit.memory), cost.needed_bytes - fit.memory
+        if over <= 0:
+            return f"Fits in {memory}: needs {needed}."
+        return f"Does not fit in {memory}: needs {needed}, {bytes_text(over)} too much."
+    if attention_only(cost):
+        return f"{count(cost.parameters.total)} parameters{_why_so_many(cost)}."
+    many = f"{short(cost.parameters.total)} parameters: "
+    weights = bytes_text(cost.weight_bytes + cost.buffer_bytes)
+    if not cost.cache.bytes:
+        return f"{many}{weights} of weights, and no KV cache."
+    return f"{many}{weights} of weights + {bytes_text(cost.cache.bytes)} of KV cache = {needed}."
+
+
+def _why_so_many(cost: CostReport) -> str:
+    spec = main_attention(cost).spec
+    product = f"{count(spec.heads)} × {count(spec.head_dim)}"
+    if spec.latent is not None or spec.linear:
+        return " in one attention layer"
+    if spec.heads * spec.head_dim != spec.d_model:
+        return f" at {product} = {count(spec.heads * spec.head_dim)} columns of heads"
+    if spec.kv_heads != spec.heads:
+        return f": {count(spec.heads // spec.kv_heads)} query heads share one key/value head"
+    return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
+
+
+def _beyond(cost: CostReport) -> str:
+    limit = cost.spec.main.max_positions
+    if limit is None or cost.tokens <= limit:
+        return ""
+    if cost.spec.source or cost.spec.architecture:
+        return f" ! The model was trained for {count(limit)} tokens only."
+    return f" ! Its positions end at {count(limit)} tokens."
 
 
 def readings(cost: CostReport) -> Iterator[str]:
     """What is worth knowing about this architecture, a sentence each."""
     spec = main_attention(cost).spec
     if spec.latent is None and not spec.linear:
-        yield _width_sentence(cost, spec)
+        yield _width_sentence(spec)
     if cost.cache.bytes_per_token:
         yield from _sharing(spec)
     if not attention_only(cost):
@@ -210,7 +251,7 @@ def readings(cost: CostReport) -> Iterator[str]:
         yield from _tied(cost)
 
 
-def _width_sentence(cost: CostReport, spec: AttentionSpec) -> str:
+def _width_sentence(spec: AttentionSpec) -> str:
     """Whether the count depends on the number of heads."""
     inner = spec.heads * spec.head_dim
     product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
@@ -230,12 +271,9 @@ def _width_sentence(cost: CostReport, spec: AttentionSpec) -> str:
     if spec.head_dim % 2 == 0:
         more, narrower = 2 * spec.heads, spec.head_dim // 2
         other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
-    layers = [group.layer for group in main_stack(cost).groups]
-    more_than_matrices = any(item.spec.parts for layer in layers for item in layer.attentions)
-    counted = "projections do" if more_than_matrices else "count does"
     return (
-        f"The {counted} not depend on the number of heads: heads × head_dim = {product} = "
-        f"d_model{other}. The width of a head and the number of maps do."
+        f"The projections do not depend on the number of heads: heads × head_dim = {product} = "
+        f"d_model{other}. The width of a head and the number of attention weights do."
     )
 
 
@@ -258,74 +296,56 @@ def _sharing(spec: AttentionSpec) -> Iterator[str]:
 
 
 def _experts(cost: CostReport) -> Iterator[str]:
-    parameters = cost.parameters
+    active, whole = cost.parameters.active, cost.parameters.total
     groups = [group for stack in cost.spec.stacks for group in stack.groups]
-    for experts in (group.layer.feed_forward for group in groups):
-        if isinstance(experts, ExpertsSpec):
-            shared = " and the shared one" if experts.shared is not None else ""
-            active = share(parameters.active, parameters.total)
-            yield (
-                f"A token passes through {count(experts.active)} of {count(experts.experts)} "
-                f"experts{shared} in a layer: {count(parameters.active)} of "
-                f"{count(parameters.total)} parameters ({active}) work on it, but all take up "
-                "memory."
-            )
-            return
+    mixtures = (group.layer.feed_forward for group in groups)
+    spec = next((spec for spec in mixtures if isinstance(spec, ExpertsSpec)), None)
+    if spec is not None:
+        shared = " and the shared one" if spec.shared is not None else ""
+        yield (
+            f"A token passes through {count(spec.active)} of {count(spec.experts)} experts{shared} "
+            f"in a layer: {count(active)} of {count(whole)} parameters ({share(active, whole)}) "
+            "work on it, but all take up memory."
+        )
 
 
 def _tied(cost: CostReport) -> Iterator[str]:
     heads = [stack.head for stack in cost.spec.stacks if stack.head is not None]
     tables = sum(head.inputs * head.outputs for head in heads if head.tied)
     if tables:
-        size = bytes_text(-(-tables * cost.bits // 8))
         yield (
-            "The head is the token table itself, counted once; untied it would add "
-            f"{count(tables)} parameters ({size} in {cost.dtype})."
+            "The LM head is tied to the token embedding, counted once; untied it would add "
+            f"{count(tables)} parameters."
         )
 
 
 _RUNNING = (
     "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so that "
     "they are not computed again. It grows with the length; fewer key/value heads make it smaller.",
-    "floating-point operations: additions and multiplications. Projections cost the same for every "
-    "token; scores compare each token with every other one, so twice the length costs four times "
-    "as much.",
-    "attention maps: the weights of every head, one number for each pair of tokens. Fast programs "
-    "never hold them all at once; to see them, as with attnviz heads, they are kept.",
-    "units: GB is 1,000,000,000 bytes, M a million, G (or billion) a thousand millions.",
+    "FLOP: a floating-point operation; a multiplication with its addition (1 MAC) is two. "
+    "Projections cost the same for every token; attention compares each token with every other "
+    "one, so twice the length costs four times as much. A causal model attends to earlier tokens "
+    "only, half of the n² pairs.",
+    "attention weights: one number for each head and pair of tokens. FlashAttention and its kin "
+    "never hold them; to see them, as with attnviz heads, they are materialised.",
+    "units: GB is 1,000,000,000 bytes, M a million, B (or G) a thousand millions.",
 )
 """What running costs."""
-
-
-def comparison_explanation() -> tuple[str, ...]:
-    """What a table of one architecture under several values of an option says, in plain words."""
-    return (
-        "How to read this: each row is the same design with another value of what is compared. A "
-        "column with a star changes from row to row; the sentence below the table goes from the "
-        "first value to the last, where × 2 is twice as much and ÷ 2 half.",
-        "attention, feed-forward: the learned numbers (parameters) of one layer; total: those of "
-        "all layers and of what stands around them.",
-        *_RUNNING,
-    )
 
 
 def explanation(cost: CostReport) -> tuple[str, ...]:
     """What each section counts, in plain words."""
     spec = main_attention(cost).spec
     width = count(spec.d_model)
-    texts = [
+    return (
         "How to read this: a parameter is one learned number. A share says how much of all "
-        "parameters a line holds; indented lines are parts of the line above.",
-        f"query, key, value: three matrices turn each token's {width} numbers into what it looks "
-        f"for, what it offers, and what it hands on. Each head owns {count(spec.head_dim)} "
+        "parameters a line holds; indented lines are parts of the line above. Of compared values a "
+        "column with a star changes from row to row; × 2 is twice as much and ÷ 2 half.",
+        f"query, key, value: three matrices turn each token's {width} numbers into what it asks "
+        f"for, what it is found by, and what it passes on. Each head owns {count(spec.head_dim)} "
         "columns of them.",
-        f"output: one matrix mixes what all heads found back into {width} numbers a token.",
+        f"output: one matrix mixes the results of all heads back into {width} numbers a token.",
+        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
+        "holds more parameters than attention.",
         *_RUNNING,
-    ]
-    if not attention_only(cost):
-        texts.insert(
-            3,
-            "feed-forward: the part of a layer that works on each token alone; in most models it "
-            "holds more parameters than attention.",
-        )
-    return tuple(texts)
+    )

@@ -1,1 +1,5 @@
 """Naming heads: what every head does, scored, held against a base rate, labelled."""
+
+from attnviz import _callable
+
+_callable(__name__)

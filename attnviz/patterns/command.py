@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING, Literal
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, command, flag, option
-from attnviz.errors import UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.measures.registry import LABELS
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+    from rich.console import Console
 
     from attnviz.draw.document import Document
     from attnviz.measures.rows import View
+    from attnviz.models.model import Model
     from attnviz.patterns.records import PatternReport
     from attnviz.records import Tokens
 
@@ -55,11 +58,9 @@ class Scoring(Options, panel="What is scored"):
         "Annotated sentences of your own, in place of the built-in English ones; may be repeated.",
         (),
     )
-    raw: bool = flag("The weights as they are (default).")
-    without_first: bool = flag(
-        "Leave out the weight on the first token, and let the rest sum to one."
-    )
-    norm_weighted: bool = flag("Each weight times the norm of what it moves.")
+    raw: bool = flag("Score the attention weights as they are (default).")
+    without_first: bool = flag("Leave out the weight on the first token and renormalise.")
+    norm_weighted: bool = flag("Score each weight times the norm of the value that it moves.")
     control: Literal["random-weights"] | None = option(
         "CONTROL", "random-weights: score the same architecture with random weights, too."
     )
@@ -90,10 +91,10 @@ class Shown(Options, panel="View"):
 
     watch: str | None = option(
         "LABEL",
-        "Only one label: every head, ranked by its score.",
+        "Rank every head by its score of one label.",
         autocompletion=shared.complete_label,
     )
-    stats: bool = flag("Entropy, distance, confidence and first-token share of every head.")
+    stats: bool = flag("Show entropy, distance, confidence and sink weight of every head.")
     top: int | None = option("N", "Heads listed for a label (4; with --watch 24).", min=1)
 
 
@@ -101,7 +102,7 @@ class Shown(Options, panel="View"):
 class ScoredModel(shared.Model):
     """The model that is scored."""
 
-    seed: int = option("N", "Of random weights, random tokens and the control.", 0, min=0)
+    seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)
 
 
 @command(EXAMPLES)
@@ -118,7 +119,7 @@ def patterns(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Score what every head does, label it, and hold it against a base rate."""
+    """Score what every head does and label it, each against what chance gives."""
     from attnviz.cli import progress
     from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
@@ -166,6 +167,8 @@ def patterns(
             progress=lambda done, total: scanned(done / max(total, 1)),
             index_base=counted.index_base,
         )
+    if not given and scoring == Scoring() and not (choice.layer or choice.head):
+        keep_labels(opened, report, outlet.notices)
     typed = [text.file] if text.file is not None else []
     target = kind.target if kind.target is not None else joined(targets[0]) if targets else None
     report = replace(
@@ -179,6 +182,33 @@ def patterns(
     outlet.show(_Report(report, shown, output.explain, hints))
     if report.seconds > _LONG:
         outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
+
+
+def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
+    """Keep the labels of these weights, for ``heads`` and ``ablate`` over single texts.
+
+    Where the user's cache cannot be written that is told, and nothing else happens.
+    """
+    from attnviz.draw.whole_file import whole_file
+    from attnviz.engine.known_labels import label_file, labels_json
+    from attnviz.measures.labels import KnownLabel, KnownLabels
+
+    place = label_file(model, report.kind)
+    if place is None or report.model.not_finite:
+        return
+    labels = {
+        (entry.layer, entry.head): KnownLabel(
+            entry.label, math.nan if entry.score is None else entry.score
+        )
+        for entry in report.heads
+    }
+    content = labels_json(place.stem.split("-")[0], report.kind, KnownLabels("patterns", labels))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(place) as stream:
+            stream.write(content)
+    except (OSError, LoadError) as error:
+        notices.print(f"labels are not kept for heads and ablate: {error}", markup=False)
 
 
 def _control_seed(scoring: Scoring, seed: int, drawn: int | None) -> int | None:
@@ -228,21 +258,19 @@ def _short(text: str) -> str:
 
 def _hints(report: PatternReport, shown: Shown, explain: bool, same: list[str]) -> Iterator[str]:
     """What to try next."""
-    hints = []
     named = [name for name in report.labels if report.labelled(name)]
     if shown.watch is None and named:
         known = "induction" if "induction" in named else named[0]
-        hints.append(f"--watch {known} ranks every head by one label")
+        yield f"--watch {known} ranks all heads by one label"
     elif shown.watch in named:
         best = report.labelled(shown.watch)[0]
         name = report.name(best.layer, best.head)
         command = shlex.join(["attnviz", "ablate", "--head", name, *same])
-        hints.append(f"{command} measures whether it matters")
-    if not shown.stats and shown.watch is None:
-        hints.append("--stats tells more of every head")
+        yield f"{command} measures whether it matters"
     if not explain:
-        hints.append("--explain reads it for you")
-    return (f"next: {hint}" if place == 0 else hint for place, hint in enumerate(hints))
+        yield "--explain: how to read this"
+    if not shown.stats and shown.watch is None:
+        yield "--stats: entropy and distance of every head"
 
 
 @dataclass(frozen=True)

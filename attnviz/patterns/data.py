@@ -32,8 +32,10 @@ def _head(entry: PatternScores) -> dict[str, Any]:
         "scores": _numbers(entry.scores),
         "base_rate": _numbers(entry.base_rate),
         "strength": _numbers(entry.strength),
+        "intervals": {name: [*map(json_number, ends)] for name, ends in entry.intervals.items()},
         "statistics": _numbers(entry.statistics),
         "measured": dict(entry.measured),
+        "events": entry.events,
     }
     if entry.control:
         found["control"] = _numbers(entry.control)
@@ -82,7 +84,9 @@ def patterns_data(report: PatternReport, watch: str | None) -> dict[str, Any]:
             }
             for name in report.labels
         },
+        "labels_from": None if report.labels_from == "none" else report.labels_from,
         "not_measured": dict(report.not_measured),
+        "untestable": _numbers(report.untestable),
         "control": control
         and {"weights": "random", "seed": control.seed, "labelled": dict(control.labelled)},
         "seconds": round(report.seconds, 3),

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.blocks import BOLD, Block, beside, stack, text_line
-from attnviz.draw.maps import small_map
-from attnviz.draw.panels import legend, maps_block
-from attnviz.draw.prose import paragraph, wrapped
-from attnviz.draw.provenance import counted, model_words
-from attnviz.draw.table import ranked_block
-from attnviz.draw.theme import Theme
+from attnviz.draw.provenance import counted, model_words, short_name
 from attnviz.measures.registry import MEASURES, STATISTICS, label_named
 from attnviz.patterns.data import patterns_rows
-from attnviz.patterns.grids import label_grid, label_heading, label_tint, score_grid
+from attnviz.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.patterns.records import Example, PatternReport, PatternScores
 from attnviz.patterns.words import (
     NOT_MEASURED,
+    behind,
+    finding,
+    found_labels,
     gaps,
+    interval,
     percent,
     plain,
     provenance_words,
     reading,
     score,
+    short,
     signed,
+    size_words,
 )
 
 _LEAD = 8
@@ -51,19 +52,21 @@ def patterns_document(
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
     groups = [doc.Group(_about(report)), doc.Group(notes)]
     if watch is None:
-        groups.append(doc.Group([label_grid(report)]))
-        named = [name for name in report.labels if report.labelled(name)]
-        best = [_specialists(report, name, top or _LISTED) for name in named]
-        groups.append(doc.Group(best, beside=doc.Beside(86, gap=4)))
+        named = found_labels(report)
+        best = [_best_heads(report, name, top or _LISTED) for name in named]
+        groups += [
+            doc.Group([label_grid(report)]),
+            doc.Group(best, beside=doc.Beside(86, gap=4)),
+        ]
         maps = _label_maps(report, named)
     else:
         groups += [doc.Group([part]) for part in _watched(report, watch, top or _RANKED)]
         maps = _watched_maps(report, watch)
-    groups += [doc.Group([maps])] if watch is not None and maps else []
     groups += [doc.Group([_statistics(report)])] if stats else []
-    groups += [doc.Group([maps])] if watch is None and maps else []
-    groups += [doc.Group([doc.Say(text) for text in gaps(report)])] if watch is None else []
+    groups += [doc.Group([doc.Maps(maps, title=_SHOWN)])] if maps else []
+    groups.append(doc.Group([doc.Say(text) for text in gaps(report, watch)]))
     groups.append(doc.Group([_every_number(report)], full=True))
+    told = size_words(report)
     return doc.Document(
         f"patterns of {model}",
         f"What the heads of {model} do" + (f": {watch}" if watch is not None else ""),
@@ -72,6 +75,10 @@ def patterns_document(
         if explain
         else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=[(short_name(model), True), *((words, False) for words in told)],
+        quoted=report.text or "",
+        finding=finding(report, watch),
+        first=partial(_first, report, watch, maps),
     )
 
 
@@ -89,13 +96,77 @@ def _about(report: PatternReport) -> list[doc.Part]:
     ]
 
 
+# The first screen ----------------------------------------------------------------------------
+
+_CELL, _NAMES = 9, 3
+"""Columns of a terminal that a cell of the grid takes with its score, and the layers' names."""
+
+_LEAST_TABLE = 70
+_LEAST_ROWS = 4
+_AROUND, _AROUND_MAP = 2, 4
+"""Lines that a grid or a table, and a map, take beside their rows."""
+
+_MAP_COLUMNS = 48
+
+
+def _first(
+    report: PatternReport, watch: str | None, maps: Sequence[doc.Map], room: int, lines: int
+) -> list[doc.Group]:
+    """The overview and the best head of each label, or all heads by the watched one.
+
+    They stand beside each other where there is room, and then a map below has some.
+    """
+    if watch is not None and not report.ranked(watch):
+        return []
+    grid = label_grid(report) if watch is None else score_grid(report, watch)
+    grid = grid._replace(title=(), key=(), scale=None)
+    table = _leaders(report) if watch is None else _ranked(report, watch, _RANKED)
+    told = [doc.Say(text) for text in gaps(report, watch, brief=True)]
+    if not table.rows:
+        return [doc.Group([grid]), doc.Group(told, yields=1)]
+    tall = len(grid.rows) + _AROUND
+    low = len(table.rows) + len(told) + _AROUND
+    rows = doc.Group([table, *told])
+    if room >= _NAMES + _CELL * len(grid.columns) + _LEAST_TABLE:
+        groups = [doc.Group([rows, grid], beside=doc.Beside(_LEAST_TABLE, yields=True))]
+        used = max(tall, low)
+    elif tall + _LEAST_ROWS + len(told) + _AROUND > lines:
+        groups, used = [rows], low
+    else:
+        groups, used = [doc.Group([grid]), rows], tall + low
+    across = max(room // _MAP_COLUMNS, 1)
+    high = max((len(each.queries) for each in maps), default=0) + _AROUND_MAP
+    drawn = maps[: across * max((lines - used) // high, 0)]
+    return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
+
+
+def _leaders(report: PatternReport) -> doc.Table:
+    """A row a label: its best head, against what chance gives, over how much."""
+    told = any(entry.intervals for entry in report.heads)
+    titles = ("score", "chance", *(["95 %"] if told else []), "n", "heads")
+    columns = [doc.Column("", right=False), doc.Column("best", right=False)]
+    columns += map(doc.Column, titles)
+    rows = []
+    for name in found_labels(report):
+        heads = report.labelled(name)
+        best = heads[0]
+        cells = (
+            label_named(name).said,
+            report.name(best.layer, best.head),
+            short(best.score),
+            short(best.base_rate.get(name)),
+            *([interval(best, name)] if told else []),
+            behind(best, name),
+            str(len(heads)),
+        )
+        rows.append(doc.Row(cells, (max(best.score or 0.0, 0.0), 1.0), label_tint(name, 1.0)))
+    return doc.Table(columns, rows, ranked=True, least=_LEAST_ROWS)
+
+
 # Tables --------------------------------------------------------------------------------------
 
-_BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching": "prefix"}}
+_BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching": "prefix match"}}
 """Of a label, further scores that tell of the same, with the titles of their columns."""
-
-_MAP_LINES, _MAP_COLUMNS, _MAP_GAP = 7, 16, 3
-_LEAST_TABLE = 34
 
 
 def _ranking(
@@ -107,21 +178,28 @@ def _ranking(
     """
     columns = {
         doc.Column("score"): [score(entry.scores.get(name)) for entry in heads],
-        doc.Column("base"): [score(entry.base_rate.get(name)) for entry in heads],
-        doc.Column("margin"): [signed(_margin(entry, name)) for entry in heads],
+        doc.Column("chance"): [score(entry.base_rate.get(name)) for entry in heads],
     }
+    if any(name in entry.intervals for entry in heads):
+        columns[doc.Column("95 %")] = [interval(entry, name) for entry in heads]
+    columns[doc.Column("n")] = [behind(entry, name) for entry in heads]
     if report.control is not None:
         columns[doc.Column("random")] = [score(entry.control.get(name)) for entry in heads]
     if everyone:
-        columns[doc.Column("label", right=False)] = [entry.label or "-" for entry in heads]
+        columns[doc.Column("label", right=False)] = [_said(entry) for entry in heads]
     elif any(entry.agreement is not None for entry in heads):  # of a single text there is none
-        columns[doc.Column("agree")] = [percent(entry.agreement) for entry in heads]
+        columns[doc.Column("in agreement")] = [percent(entry.agreement) for entry in heads]
+    columns[doc.Column("above chance")] = [signed(_margin(entry, name)) for entry in heads]
     for other, title in _BESIDE.get(name, {}).items():
         if any(entry.scores.get(other) is not None for entry in heads):
             columns[doc.Column(title)] = [score(entry.scores.get(other)) for entry in heads]
     columns |= _statistic_columns(heads)
     values = [max(entry.scores.get(name) or 0.0, 0.0) for entry in heads]
     return _head_table(report, heads, values, columns, label_tint(name, 1.0))
+
+
+def _said(entry: PatternScores) -> str:
+    return "–" if entry.label is None else label_named(entry.label).said
 
 
 def _margin(entry: PatternScores, name: str) -> float | None:
@@ -138,7 +216,7 @@ def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[
         written = score if MEASURES[name].unit == "share" else plain
         cells = [written(entry.statistics.get(name)) for entry in heads]
         if set(cells) != {NOT_MEASURED}:
-            columns[doc.Column(name)] = cells
+            columns[doc.Column(MEASURES[name].said or name)] = cells
     return columns
 
 
@@ -155,87 +233,49 @@ def _head_table(
     return doc.Table([doc.Column("", right=False), *columns], rows, ranked=True)
 
 
-def _specialists(report: PatternReport, name: str, top: int) -> doc.Table:
-    """The best heads of a label: how strong, against what base rate, and what the best looks like.
-
-    On a terminal its small map stands beside the rows.
-    """
+def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
+    """The best heads of a label: how strong, and against what base rate."""
     heads = report.labelled(name)
     listed = heads[:top]
     rest = len(heads) - len(listed)
-    words = counted(len(heads), "head"), label_named(name).meaning
-    title: doc.Words = [(name, True), *((text, False) for text in words)]
+    label = label_named(name)
+    title: doc.Words = [
+        (label.said, True),
+        (counted(len(heads), "head"), False),
+        (label.meaning, False),
+    ]
     rows = _ranking(report, name, listed, everyone=False)
-    rows = rows._replace(more=f"and {rest} more" if rest else "")
-
-    def drawn(theme: Theme, room: int) -> Block:
-        looks = _small_map(report, heads[0], theme)
-        aside = looks.lines and room >= _MAP_COLUMNS + _MAP_GAP + _LEAST_TABLE
-        left = _MAP_COLUMNS + _MAP_GAP if aside else 0
-        ranked = ranked_block(rows, theme, room - left)
-        body = beside([looks, ranked], _MAP_GAP) if aside else stack([ranked, looks], gap=0)
-        return Block((*label_heading(name, title, theme, room).lines, *body.lines), room)
-
-    return rows._replace(title=title, screen=drawn)
-
-
-def _small_map(report: PatternReport, entry: PatternScores, theme: Theme) -> Block:
-    """A head's small map between its name and the length of the text; empty without an example."""
-    example = entry.example
-    if example is None:
-        return Block((), 0)
-    drawn = small_map(
-        example.weights, _MAP_LINES, _MAP_COLUMNS, _hides_future(report, example), theme
-    )
-    queries, keys = example.weights.shape
-    size = f"{queries} tokens" if example.keys is example.tokens else f"{queries} by {keys} tokens"
-    name = text_line((report.name(entry.layer, entry.head), BOLD))
-    return Block((name, *drawn.lines, text_line((size, theme.tone("faint")))), _MAP_COLUMNS)
-
-
-def _hides_future(report: PatternReport, example: Example) -> bool:
-    return report.causal and example.keys is example.tokens
+    return rows._replace(title=title, more=f"and {rest} more" if rest else "")
 
 
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
-    """The grid of one score and the ranking of all heads, or why there is none."""
+    """The grid of one score and the ranking of all heads; nothing where there is none."""
     ranked = report.ranked(name)
     if not ranked:
-        yield _unmeasured(report, name)
         return
     yield score_grid(report, name)
-    listed, labelled = ranked[:top], len(report.labelled(name))
-    some = len(listed) < len(ranked)
-    shown = f"the first {len(listed)} of {len(ranked)}" if some else f"all {len(ranked)}"
+    table = _ranked(report, name, top)
+    listed, labelled = len(table.rows), len(report.labelled(name))
+    shown = f"the first {listed} of {len(ranked)}" if listed < len(ranked) else f"all {len(ranked)}"
     title = f"Ranking: {shown} heads; {counted(labelled, 'head')} labelled"
-    yield _ranking(report, name, listed, everyone=True)._replace(title=[(title, True)])
+    yield table._replace(title=[(title, True)], least=0)
 
 
-def _unmeasured(report: PatternReport, name: str) -> doc.Table:
-    reason = report.not_measured.get(name, "this attention has no such score")
-    told = f"not measured: {reason}"
-    title: doc.Words = [(name, True), (label_named(name).meaning, False)]
-
-    def drawn(theme: Theme, room: int) -> Block:
-        heading = label_heading(name, title, theme, room)
-        return stack([heading, paragraph(theme.spell(told), room, theme)], gap=0)
-
-    return doc.Table([doc.Column("", right=False)], [doc.Row([told])], title, screen=drawn)
+def _ranked(report: PatternReport, name: str, top: int) -> doc.Table:
+    table = _ranking(report, name, report.ranked(name)[:top], everyone=True)
+    return table._replace(least=_LEAST_ROWS)
 
 
-_STATISTICS = (
-    "Statistics of every head; the bar is how evenly it spreads its attention (entropy over that "
-    "of uniform attention)"
-)
+_STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = uniform attention)"
 
 
 def _statistics(report: PatternReport) -> doc.Table:
-    """A row a head: evenness, entropy (nats), distance (tokens), confidence, first share."""
+    """A row a head: evenness, entropy (nats), distance (tokens), confidence, sink weight."""
     heads = report.heads
     evenness = [entry.statistics.get("normalised_entropy") for entry in heads]
     columns = {
-        doc.Column("even"): [score(value) for value in evenness],
-        doc.Column("label", right=False): [entry.label or "-" for entry in heads],
+        doc.Column("of uniform"): [score(value) for value in evenness],
+        doc.Column("label", right=False): [_said(entry) for entry in heads],
         doc.Column("score"): [score(entry.score) if entry.label else "" for entry in heads],
         **_statistic_columns(heads),
     }
@@ -258,8 +298,7 @@ def _every_number(report: PatternReport) -> doc.Table:
 
 # Maps ----------------------------------------------------------------------------------------
 
-_SMALL_MAPS = "small maps: queries down, keys across, pooled where a text is longer"
-_LEAST_MAP = 58
+_SHOWN: doc.Words = [("What it looks like", True), ("a text on which the label shows", False)]
 _MAPPED = 2
 
 
@@ -268,35 +307,19 @@ def _map(report: PatternReport, entry: PatternScores, name: str, example: Exampl
     head = report.name(entry.layer, entry.head)
     words = [
         (head, True),
-        (f"{name} {score(entry.scores.get(name))}", False),
-        (f"base {score(entry.base_rate.get(name))}", False),
+        (f"{label_named(name).said} {score(entry.scores.get(name))}", False),
     ]
-    hides = _hides_future(report, example)
+    hides = report.causal and example.keys is example.tokens
     return doc.Map(head, example.weights, example.tokens, example.keys, words, causal=hides)
 
 
-def _label_maps(report: PatternReport, names: Sequence[str]) -> doc.Maps | None:
-    """The best head of each label; a terminal has them small beside the tables."""
+def _label_maps(report: PatternReport, names: Sequence[str]) -> list[doc.Map]:
+    """The best head of each label."""
     best = [(name, report.labelled(name)[0]) for name in names]
-    maps = [_map(report, head, name, head.example) for name, head in best if head.example]
-    title: doc.Words = [("What it looks like", True), ("the best of each label", False)]
-
-    def drawn(theme: Theme, room: int) -> Block:
-        words = Block(tuple(wrapped([(_SMALL_MAPS, False)], room, theme)), room)
-        return stack([words, legend(theme, room)], gap=0)
-
-    found = doc.Maps(maps, title, index_base=report.index_base, screen=drawn)
-    return found if maps else None
+    return [_map(report, head, name, head.example) for name, head in best if head.example]
 
 
-def _watched_maps(report: PatternReport, name: str) -> doc.Maps | None:
-    """The best heads of the label; on a terminal one or two side by side."""
-    heads = [entry for entry in report.labelled(name) if entry.example]
-    maps = [_map(report, head, name, head.example) for head in heads[:_MAPPED] if head.example]
-    found = doc.Maps(maps, least_cell=1, index_base=report.index_base)
-
-    def drawn(theme: Theme, room: int) -> Block:
-        most = _MAPPED if room >= _MAPPED * (_LEAST_MAP + _MAP_GAP) - _MAP_GAP else 1
-        return maps_block(found._replace(maps=maps[:most]), theme, room)
-
-    return found._replace(screen=drawn) if maps else None
+def _watched_maps(report: PatternReport, name: str) -> list[doc.Map]:
+    """The best heads of the label."""
+    heads = [entry for entry in report.labelled(name) if entry.example][:_MAPPED]
+    return [_map(report, head, name, head.example) for head in heads if head.example]

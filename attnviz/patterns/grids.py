@@ -1,25 +1,22 @@
 """The grid of all heads: what each one is called, or its score of one label.
 
-A label has its colour and its letter; the stronger it is, the brighter.
+A label has its colour and its short form; the stronger it is, the brighter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.draw.blocks import BOLD, Block, Line, stack, text_line
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint, Words
-from attnviz.draw.grid import grid_block
-from attnviz.draw.labels import at_blanks
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import counted
-from attnviz.draw.theme import Theme
 from attnviz.measures.registry import label_named
 from attnviz.patterns.records import PatternReport, PatternScores
 from attnviz.patterns.words import score, short
 
 _DARK = bytes((24, 28, 36))
 _FAINTEST = 0.3
+_NONE = "·"
 
 
 def label_tint(name: str, strength: float) -> Tint:
@@ -45,7 +42,7 @@ def _grid(
     cells: Sequence[Cell],
     title: Words,
     key: Sequence[Key],
-    scale: Scale,
+    scale: Scale | None,
 ) -> HeadGrid:
     """A cell for each of the report's heads."""
     base = report.index_base
@@ -68,23 +65,24 @@ def label_grid(report: PatternReport) -> HeadGrid:
     labelled, total = sum(counts.values()), len(report.heads)
     title = f"What each head does: {labelled} of {counted(total, 'head')} labelled"
     key = [
-        Key(label_tint(name, 1.0), f"{name} in {count}", label_named(name).letter)
+        Key(label_tint(name, 1.0), f"{label_named(name).said} in {count}", label_named(name).short)
         for name, count in counts.items()
         if count
     ]
-    key.append(Key(None, f"no label in {total - labelled}", "-"))
-    absent = ", ".join(name for name, count in counts.items() if not count)
+    key.append(Key(None, f"no label in {total - labelled}", _NONE))
+    absent = ", ".join(label_named(name).said for name, count in counts.items() if not count)
     key += [Key(None, f"in none: {absent}")] if absent else []
-    cells = []
-    for entry in report.heads:
-        tip = _tip(report, entry)
-        if entry.label is None:
-            cells.append(Cell(0.0, None, "   ", "-", tip))
-            continue
-        strength = entry.strength.get(entry.label, 0.0)
-        letter, tint = label_named(entry.label).letter, label_tint(entry.label, strength)
-        cells.append(Cell(strength, tint, short(entry.score), letter, tip))
+    cells = [_cell(report, entry) for entry in report.heads]
     return _grid(report, cells, [(title, True)], key, _scale("previous"))
+
+
+def _cell(report: PatternReport, entry: PatternScores) -> Cell:
+    tip = _tip(report, entry)
+    if entry.label is None:
+        return Cell(0.0, None, "", _NONE, tip)
+    strength = entry.strength.get(entry.label, 0.0)
+    tint = label_tint(entry.label, strength)
+    return Cell(strength, tint, short(entry.score), label_named(entry.label).short, tip)
 
 
 def score_grid(report: PatternReport, name: str) -> HeadGrid:
@@ -95,38 +93,17 @@ def score_grid(report: PatternReport, name: str) -> HeadGrid:
         tint = None if value is None else label_tint(name, strength)
         cells.append(Cell(strength, tint, short(value), tip=_tip(report, entry)))
     label = label_named(name)
-    title: Words = [(name, True), (label.meaning, False)]
-    key = [Key(label_tint(name, 1.0), name, label.letter)]
-    grid = _grid(report, cells, title, key, _scale(name))
-
-    def drawn(theme: Theme, room: int) -> Block:
-        heading = label_heading(name, title, theme, room)
-        return stack([heading, grid_block(grid._replace(title=()), theme, room)])
-
-    return grid._replace(screen=drawn)
+    title: Words = [(f"{label.said}: score of every head", True), (label.meaning, False)]
+    return _grid(report, cells, title, (), _scale(name))
 
 
 def _tip(report: PatternReport, entry: PatternScores) -> str:
     """Every score of a head with its base rate."""
-    lines = [f"{report.name(entry.layer, entry.head)}: {entry.label or 'no label'}"]
+    said = "no label" if entry.label is None else label_named(entry.label).said
+    lines = [f"{report.name(entry.layer, entry.head)}: {said}"]
     lines += [
-        f"{name} {score(value)}, base {score(entry.base_rate.get(name))}"
+        f"{name} {score(value)}, chance {score(entry.base_rate.get(name))}"
         for name, value in entry.scores.items()
         if value is not None
     ]
     return "\n".join(lines)
-
-
-def label_heading(name: str, title: Words, theme: Theme, room: int) -> Block:
-    """A label's sign, its name, and what is to be said of it."""
-    letter = label_named(name).letter
-    sign = f" {letter} " if theme.colour else f"{letter} "
-    shown = theme.spell(name)
-    said = theme.dot.join([shown, *(theme.spell(text) for text, _ in title[1:])])
-    pieces = at_blanks(said, room - 1 - len(sign), "", theme.ellipsis)
-    style = theme.ground(label_tint(name, 1.0)) if theme.colour else BOLD
-    lines: list[Line] = [
-        text_line((sign, style), (" " * theme.colour + shown, BOLD), pieces[0].removeprefix(shown))
-    ]
-    lines += [text_line(" " * len(sign), piece) for piece in pieces[1:]]
-    return Block(tuple(lines), room)

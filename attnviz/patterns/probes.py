@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from attnviz.cli.inputs import natural_texts
 from attnviz.engine.probing import Probing
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
@@ -164,11 +165,6 @@ _COLUMNS = ("text", "pairs", "words")
 _NEEDED = ("text", "pairs")
 _PAIR = re.compile(r"([a-z][a-z0-9_-]*):([0-9]{1,9})>([0-9]{1,9})")
 _TAKEN = (set(LABELS) | set(STATISTICS)) - set(RELATIONS)
-
-
-def natural_texts() -> tuple[str, ...]:
-    """The running text that ships with the package, passage by passage."""
-    return tuple((_DIRECTORY / "natural.txt").read_text(encoding="utf-8").strip().split("\n\n"))
 
 
 def shipped_sentences() -> tuple[AnnotatedSentence, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.rows import View
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import Kind, ModelInfo, Source, Tokens
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,9 @@ class PatternScores:
     statistics: the means of ``STATISTICS`` over the running texts, None where not measured.
     control: the scores of the same place in the randomly initialised twin; empty without one.
     example: a small map to look at; None for heads that are not among their label's best.
+    intervals: of the scores that have one, the ends of the 95 % interval: Student's over texts, and
+        of a relation Wilson's over pairs.
+    events: of a person's own text, how many of its places stand behind the label; else None.
     """
 
     layer: int
@@ -127,6 +130,8 @@ class PatternScores:
     statistics: Mapping[str, float | None] = field(default_factory=dict)
     control: Mapping[str, float | None] = field(default_factory=dict)
     example: Example | None = None
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    events: int | None = None
 
     def __post_init__(self) -> None:
         if self.label is not None and self.scores.get(self.label) is None:
@@ -163,6 +168,8 @@ class PatternReport:
     thresholds: of each of them, the strength from which it names a head.
     probes: what was measured, and over which texts.
     not_measured: for each score that has no value at all, the reason in words.
+    untestable: for each relation that no head could be named after, so often does the best fixed
+        offset find it, that base rate.
     control: of the randomly initialised twin; None without one.
     text: a person's own as given; None where the probes were scored.
     target: what a decoder read beside it; None where there is none.
@@ -170,6 +177,7 @@ class PatternReport:
     seconds: it took.
     notes: sentences a reader of the result must know.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
+    labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
     """
 
     model: ModelInfo
@@ -181,6 +189,7 @@ class PatternReport:
     thresholds: Mapping[str, float]
     probes: tuple[Probe, ...]
     not_measured: Mapping[str, str] = field(default_factory=dict)
+    untestable: Mapping[str, float] = field(default_factory=dict)
     control: Control | None = None
     text: str | None = None
     target: str | None = None
@@ -188,6 +197,7 @@ class PatternReport:
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     index_base: int = 0
+    labels_from: Source = "none"
 
     def __post_init__(self) -> None:
         if set(self.labels) != set(self.thresholds):

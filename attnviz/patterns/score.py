@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from attnviz.engine.capture import capture
+from attnviz.engine.known_labels import known_labels
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.measures.labels import THRESHOLD, Rule, best_label, clear_deviations, strengths
-from attnviz.measures.registry import LABELS, MEASURES, NEEDS
+from attnviz.measures.labels import (
+    SINK,
+    THRESHOLD,
+    best_label,
+    clear_deviations,
+    strengths,
+    testable,
+)
+from attnviz.measures.one_text import head_scores
+from attnviz.measures.registry import LABELS, MEASURES, NEEDS, label_named
 from attnviz.measures.rows import Conditions, View
 from attnviz.models.model import Model
 from attnviz.patterns.examples import examples_of
@@ -18,9 +30,12 @@ from attnviz.patterns.probes import SENTENCES, ProbeText, described, probe_texts
 from attnviz.patterns.records import AnnotatedSentence, Control, PatternReport, PatternScores, Probe
 from attnviz.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
 from attnviz.patterns.sums import cells_of, measure
-from attnviz.records import Kind, Tokens
+from attnviz.records import HeadLabel, Kind, Source, Tokens
 
 Place = tuple[int, int]
+
+_READ = 512
+"""Tokens of a person's own text that names are looked for in: no weights of more are held."""
 
 
 def score_patterns(
@@ -76,7 +91,9 @@ def score_patterns(
         twin = summaries(random, relations)
     names = _labels(found, relations)
     floors = _floors(twin)
-    rule = Rule(threshold, threshold, deviations=clear_deviations(len(found) * len(relations)))
+    least = clear_deviations(len(found) * len(relations))
+    said = None if texts is None else _said(probing, texts[0], targets, heads)
+    rule = _Rule(math.inf if model.info.weights == "random" else threshold, least, said)
     lost = {place for result in results for place in result.lost}
     scored = tuple(
         _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
@@ -101,12 +118,66 @@ def score_patterns(
         not_measured=_not_measured(
             attention, scored, own=texts is not None, relations=_lost(sentences, relations)
         ),
-        control=None if control is None else _control(control, twin, names, rule),
+        untestable=_untestable(found, relations, least),
+        control=None
+        if control is None
+        else _control(control, twin, names, _Rule(threshold, least)),
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
+        labels_from=_source(said),
     )
     return examples_of(probing, probes, report)
+
+
+class _Rule(NamedTuple):
+    """When a score names a head.
+
+    threshold, deviations: see ``best_label``; random weights reach none.
+    said: of a person's own text, what it says by the rule of ``one_text``: it is too short for the
+        threshold alone. Relations are annotated by hand and keep to the threshold.
+    """
+
+    threshold: float
+    deviations: float
+    said: Mapping[Place, HeadLabel] | None = None
+
+    def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
+        """The head's label. found: its strengths."""
+        if self.said is not None and self.threshold < 1:
+            said = self.said.get(place)
+            if said is not None and summary.scores.get(said.name) is not None:
+                return said.name
+            found = {
+                name: value
+                for name, value in found.items()
+                if label_named(name).family == "relation"
+            }
+        return best_label(
+            found,
+            summary.scores,
+            summary.base_rate,
+            summary.measured,
+            self.threshold,
+            self.deviations,
+        )
+
+
+def _said(
+    probing: Probing,
+    text: Tokens,
+    targets: Sequence[Tokens],
+    heads: Mapping[int, Container[int]] | None,
+) -> dict[Place, HeadLabel]:
+    """By head, what ``heads`` would call it over the beginning of the text, sinks among them."""
+    target = targets[0].cut(_READ) if targets else None
+    record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
+    found = head_scores(record, known_labels(probing.model, probing.kind))
+    return {
+        (entry.layer, entry.head): entry.label
+        for entry in found
+        if entry.label.is_finding or entry.label.name == SINK
+    }
 
 
 class _Work:
@@ -127,7 +198,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = probing.notes_for([text.passage for text in probes])
     if relations and probing.causal:
-        notes += ("annotated pairs are read from the later word back: a query sees no later word",)
+        notes += ("causal model: pairs are scored from the later word to the earlier",)
     if lost:
         info = probing.model.info
         notes += (f"some weights are not numbers: those heads have no label{info.overflow_advice}",)
@@ -152,6 +223,28 @@ def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple
     return tuple(dict.fromkeys(name for name in annotated if name not in found))
 
 
+def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
+    """Where the names of a person's own text come from; ``none`` for those of the probes."""
+    if said is None:
+        return "none"
+    known = (label.source for label in said.values() if label.source in ("card", "patterns"))
+    return next(known, "text")
+
+
+def _untestable(
+    found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
+) -> dict[str, float]:
+    """The relations that even a head without a miss could not be named after, with base rates."""
+    rates = {}
+    for name in relations:
+        bases = {
+            summary.base_rate.get(name): summary.measured.get(name, 0) for summary in found.values()
+        }
+        if not any(testable(name, base, pairs, deviations) for base, pairs in bases.items()):
+            rates[name] = max((base for base in bases if base is not None), default=0.0)
+    return rates
+
+
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
     """The names that some head has both a score and a base rate of."""
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
@@ -169,12 +262,13 @@ def _head(
     place: Place,
     summary: HeadSummary,
     names: Sequence[str],
-    rule: Rule,
+    rule: _Rule,
     floors: Mapping[str, float],
     twin: HeadSummary | None = None,
 ) -> PatternScores:
+    said = None if rule.said is None else rule.said.get(place)
     found = strengths(names, summary.scores, summary.base_rate, floors)
-    label = best_label(found, summary.scores, summary.base_rate, summary.measured, rule)
+    label = rule.label(place, summary, found)
     margin = None
     if label is not None:
         margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
@@ -190,6 +284,8 @@ def _head(
         measured=summary.measured,
         statistics=summary.statistics,
         control={} if twin is None else twin.scores,
+        intervals=summary.intervals,
+        events=None if said is None or said.name != label else said.events,
     )
 
 
@@ -208,7 +304,7 @@ def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
 
 
 def _control(
-    seed: int, twin: Mapping[Place, HeadSummary], names: Sequence[str], rule: Rule
+    seed: int, twin: Mapping[Place, HeadSummary], names: Sequence[str], rule: _Rule
 ) -> Control:
     labelled = Counter(
         entry.label

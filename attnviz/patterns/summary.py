@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from attnviz.measures.intervals import mean_interval, share_interval
 from attnviz.measures.labels import strength
 from attnviz.measures.registry import DESCRIBED, of_family
 from attnviz.patterns.probes import COPIES, NATURAL, OWN, PREFIX
@@ -38,6 +39,7 @@ class HeadSummary:
 
     scores: dict[str, float | None] = field(default_factory=dict)
     base_rate: dict[str, float | None] = field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     measured: dict[str, int] = field(default_factory=dict)
     statistics: dict[str, float | None] = field(default_factory=dict)
     single: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -111,6 +113,9 @@ def _enter(summary: HeadSummary, name: str, values: Sequence[tuple[float, float]
     summary.scores[name] = _mean([score for score, _ in values])
     summary.base_rate[name] = _mean([base for _, base in values if not math.isnan(base)])
     summary.measured[name] = len(values)
+    interval = mean_interval([score for score, _ in values])
+    if interval is not None:
+        summary.intervals[name] = interval
 
 
 def _enter_relation(
@@ -133,6 +138,9 @@ def _enter_relation(
     summary.scores[relation] = _mean(hits)
     summary.base_rate[relation] = base if pairs else None
     summary.measured[relation] = len(pairs)
+    interval = share_interval(_mean(hits) or 0.0, len(pairs))
+    if interval is not None:
+        summary.intervals[relation] = interval
     summary.single[relation] = [(sum(fold) / len(fold), base) for fold in by_fold.values()]
 
 

@@ -5,12 +5,13 @@ What was not measured says so, it is never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attnviz.draw.provenance import counted
 from attnviz.measures.registry import BASES, label_named
 from attnviz.measures.rows import View
-from attnviz.patterns.records import PatternReport, Probe
+from attnviz.patterns.records import PatternReport, PatternScores, Probe
+from attnviz.records import Source
 
 NOT_MEASURED = "n/m"
 """Stands where there is no number."""
@@ -48,6 +49,20 @@ def percent(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:.0%}"
 
 
+def interval(entry: PatternScores, name: str) -> str:
+    """The ends of the 95 % interval of a head's score, such as ``.79–.90``."""
+    ends = entry.intervals.get(name)
+    return "" if ends is None else "–".join(map(short, ends))
+
+
+def behind(entry: PatternScores, name: str) -> str:
+    """What stands behind a head's score, such as ``81 pairs``."""
+    if entry.events is not None and name == entry.label:
+        return counted(entry.events, "place")
+    relation = label_named(name).family == "relation"
+    return counted(entry.measured.get(name, 0), "pair" if relation else "text")
+
+
 def plain(value: float | None) -> str:
     """A number of nats or tokens, such as ``1.23`` or ``104.1``."""
     if value is None:
@@ -58,11 +73,18 @@ def plain(value: float | None) -> str:
 # Provenance ----------------------------------------------------------------------------------
 
 _VIEWS: dict[View, str] = {
-    "raw": "raw: the weights as they are",
-    "without-first": "without first: the weight on the first token is left out, the rest of each "
-    "row scaled to one",
-    "norm-weighted": "norm-weighted: each weight times the norm of what it moves, each row scaled "
-    "to one",
+    "raw": "raw: the attention weights as they are",
+    "without-first": "without sink: the weight on the first token is left out, the rest of each "
+    "row renormalised",
+    "norm-weighted": "norm-weighted: each weight times the norm of the value that it moves, rows "
+    "renormalised",
+}
+
+
+_LABELS_FROM: dict[Source, str] = {
+    "card": "from the model card, measured on the probes; the scores are of this text",
+    "patterns": "kept from an earlier run on the probes; the scores are of this text",
+    "text": "from this text, where at least 8 places show them, clear of chance",
 }
 
 
@@ -75,13 +97,19 @@ def provenance_words(report: PatternReport) -> Iterator[tuple[str, str]]:
     if report.source:
         yield "from", report.source
     yield "view", _VIEWS[report.view]
+    if report.labels_from != "none":
+        yield "labels", _LABELS_FROM[report.labels_from]
     control = report.control
     if control is not None:
-        labelled = [f"{name} {number}" for name, number in control.labelled.items() if number]
+        labelled = [
+            f"{label_named(name).said} {number}"
+            for name, number in control.labelled.items()
+            if number
+        ]
         yield (
             "control",
-            f"the same architecture with random weights, seed {control.seed}; its heads that base "
-            f"rates alone would label: {', '.join(labelled) or 'none'}",
+            f"the same architecture with random weights, seed {control.seed}; its heads that would "
+            f"get a label: {', '.join(labelled) or 'none'}",
         )
 
 
@@ -100,66 +128,172 @@ def _probe_words(probe: Probe) -> str:
     return ", ".join(parts)
 
 
+# The answer ----------------------------------------------------------------------------------
+
+_SINKS = ("first", "separator")
+"""Which most heads are: told behind what heads do."""
+
+_TOLD = 5
+"""Labels that the answer in a sentence counts."""
+
+_PROBES = {
+    "natural text": "English",
+    "random repeats": "random",
+    "random copies": "random",
+    "annotated sentences": "annotated",
+    "text": "",
+}
+
+
+def size_words(report: PatternReport) -> list[str]:
+    """How many heads were scored on how much."""
+    found = [counted(len(report.heads), "head")]
+    found += [] if report.kind == "self" else [f"{report.kind} attention"]
+    if report.text is not None:
+        return [*found, counted(report.probes[0].longest, "token")]
+    texts = sum(probe.texts for probe in report.probes)
+    kinds = dict.fromkeys(_PROBES.get(probe.name, probe.name) for probe in report.probes)
+    return [*found, f"{counted(texts, 'text')} ({', '.join(kinds)})"]
+
+
+def finding(report: PatternReport, watch: str | None) -> str:
+    """The answer in a sentence: how many heads have each label, or who has the watched one."""
+    if watch is not None:
+        return _watched_finding(report, watch)
+    if report.model.weights == "random":
+        return "Random weights: no head gets a label, whatever its scores."
+    total = len(report.heads)
+    counts = {name: len(report.labelled(name)) for name in report.labels}
+    found = found_labels(report)
+    if not found:
+        return f"None of {counted(total, 'head')} reaches the threshold of a label."
+    named = [name for name in found if name not in _SINKS]
+    told = [f"{counts[name]} {label_named(name).said}" for name in named[:_TOLD]]
+    others = sum(counts[name] for name in named[_TOLD:])
+    told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
+    told += [f"{counts[name]} {label_named(name).said}" for name in found if name in _SINKS]
+    lack = "; no induction head" if counts.get("induction") == 0 else ""
+    return (
+        f"{sum(counts.values())} of {counted(total, 'head')} have a label: {', '.join(told)}{lack}."
+    )
+
+
+def found_labels(report: PatternReport) -> list[str]:
+    """The labels that some head has, those of most heads first, attention sinks last."""
+    found = [name for name in report.labels if report.labelled(name)]
+    return sorted(found, key=lambda name: (name in _SINKS, -len(report.labelled(name))))
+
+
+def _watched_finding(report: PatternReport, watch: str) -> str:
+    said, ranked = label_named(watch).said, report.ranked(watch)
+    if not ranked:
+        return f"{said} was not measured: {_reason(report, watch)}."
+    if watch in report.untestable:
+        pairs = behind(ranked[0], watch)
+        return (
+            f"{said} cannot be tested: a fixed offset explains "
+            f"{percent(report.untestable[watch])} of {pairs}."
+        )
+    best, labelled = ranked[0], len(report.labelled(watch))
+    ends = interval(best, watch)
+    support = [f"chance {score(best.base_rate.get(watch))}"]
+    support += [f"95 % {ends}"] if ends else []
+    support += [behind(best, watch)]
+    return (
+        f"{labelled} of {counted(len(report.heads), 'head')} {'has' if labelled == 1 else 'have'} "
+        f"the label {said}; best {report.name(best.layer, best.head)} "
+        f"{score(best.scores.get(watch))} ({', '.join(support)})."
+    )
+
+
+def _reason(report: PatternReport, name: str) -> str:
+    return report.not_measured.get(name, "this attention has no such score")
+
+
 # Gaps ----------------------------------------------------------------------------------------
 
 
-def gaps(report: PatternReport) -> list[str]:
-    """Sentences on what has no number, and why."""
+def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
+    """Sentences on what cannot be tested or has no number, and why.
+
+    brief: without what a first screen need not say.
+    """
+    if watch is not None:
+        if not report.ranked(watch):
+            return [f"not measured: {label_named(watch).said}: {_reason(report, watch)}"]
+        return []
+    names = ", ".join(label_named(name).said for name in report.untestable)
+    if brief:
+        return [f"cannot be tested: {names} (a fixed offset explains them)"] if names else []
+    found = [_untestable(report.untestable)] if names else []
     reasons: dict[str, list[str]] = {}
     for name, reason in report.not_measured.items():
-        reasons.setdefault(reason, []).append(name)
-    return [f"not measured: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+        reasons.setdefault(reason, []).append(label_named(name).said)
+    return found + [f"not measured: {', '.join(said)}: {why}" for why, said in reasons.items()]
+
+
+def _untestable(rates: Mapping[str, float]) -> str:
+    told = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
+    return f"cannot be tested: a fixed offset explains the pairs ({told})"
 
 
 # A reading -----------------------------------------------------------------------------------
 
 _HOW = (
-    "How to read this: each cell of the grid is one attention head, rows are layers. Its letter is "
-    "its label: what the head does most clearly; its colour or glyph says how strongly. The "
-    "numbers go from 0 (never) to 1 (always).",
-    "base: a label means something only against a base rate: what the score would be without "
-    "the pattern. margin is the score minus its base rate, strength the share of what could "
-    "be gained over it; a head whose best strength stays below the threshold gets no label.",
-    "agree: the share of the texts (of random ones of the seeds, of annotated ones of ten "
-    "equal parts) that show this label on their own.",
+    "How to read this: each cell of the grid is one attention head, rows are layers. Its word is "
+    "its label: what the head does most clearly; the brighter, the stronger. Scores go from 0 "
+    "(never) to 1 (always).",
+    "chance: what the score would be without the pattern. Strength is the share of what could be "
+    "gained over it; a head whose best strength stays below the threshold gets no label.",
+    "95 %: the interval of the mean over texts (Student's t), or of the share of annotated pairs "
+    "(Wilson). n: how many there are.",
+    "in agreement: the share of the texts (of annotated ones of ten equal parts) that show this "
+    "label on their own.",
+)
+_OWN = (
+    "your text: too short for the threshold alone. A head keeps the label that the card or an "
+    "earlier run on the probes gave it, else it gets one where at least 8 places of the text show "
+    "the pattern, clear of chance over all heads."
 )
 _CONTROL = (
-    "random: the score of the same place in a model of this shape with random weights; what it "
-    "does as well no training explains, so strength is counted from the highest such score of the "
+    "random: the score of the same head in a model of this shape with random weights. What that "
+    "does as well no training explains: strength is counted from the highest such score of the "
     "layer."
 )
 _DIRECTIONS = {
-    True: "the later word is asked where it looks, because no token sees the future",
-    False: "the dependent (a subject, a pronoun and so on) is asked whether it looks at its head",
+    True: "scored from the later word to the earlier, for no token sees the future",
+    False: "scored from the dependent (a subject, a pronoun and so on) to its head",
 }
 """How annotated pairs are read, by whether attention is causal."""
 
 _FURTHER = {
-    "induction": "prefix: the same over random tokens that come several times, all copies counted "
-    "(prefix matching, Olsson et al. 2022).",
-    "alignment": "monotone: how steadily the place looked at moves on as the output is written, "
+    "induction": "prefix match: the prefix-matching score, the same over random tokens repeated "
+    "several times, all copies counted (Olsson et al. 2022).",
+    "alignment": "monotone: how steadily the attended place moves on as the output is written, "
     "from -1 (backwards) to 1.",
 }
 """Scores that stand beside a label's own."""
 
 _SINK = (
-    "first or induction: a head that reaches both thresholds is called induction. It rests on the "
-    "first token where nothing comes again, which is nearly everywhere."
+    "sink or induction: a head that reaches both thresholds is called induction. Where nothing "
+    "repeats, which is nearly everywhere, it attends to the first token."
 )
-_END = "A label says where a head looks, not that it matters: attnviz ablate measures that."
+_END = "A label says what a head attends to, not that it matters: attnviz ablate measures that."
 
 
 def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
     """How to read the grid and its numbers, then what each label means and who has it."""
     yield from _HOW
+    if report.text is not None:
+        yield _OWN
     if report.control is not None:
         yield _CONTROL
     families = {name: label_named(name).family for name in names}
     for words in dict.fromkeys(BASES[family] for family in families.values()):
-        named = [name for name, family in families.items() if BASES[family] == words]
-        yield f"base of {', '.join(named)}: {words}."
+        named = [label_named(name).said for name in families if BASES[families[name]] == words]
+        yield f"chance of {', '.join(named)}: {words}."
     if "relation" in families.values():
-        yield f"pairs of words: {_DIRECTIONS[report.causal]}."
+        yield f"annotated pairs: {_DIRECTIONS[report.causal]}."
     for name in names:
         yield _about(report, name)
     yield from (_FURTHER[name] for name in names if name in _FURTHER)
@@ -171,11 +305,12 @@ def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
 def _about(report: PatternReport, name: str) -> str:
     """What a label means, from which strength it is given, and which head has it most."""
     threshold = report.thresholds.get(name)
-    given = "" if threshold is None else f"; given from strength {threshold:.2f}"
+    given = "" if threshold is None else f"; from strength {threshold:.2f}"
     heads = report.labelled(name)
     where = "no head here"
     if heads:
         best = heads[0]
-        where = f"here most of all {report.name(best.layer, best.head)}, {score(best.score)}"
+        where = f"best {report.name(best.layer, best.head)} {score(best.score)}"
     label = label_named(name)
-    return f"{name} ({label.letter}): {label.meaning}{given}; {where}."
+    short_form = "" if label.short == label.said else f" ({label.short})"
+    return f"{label.said}{short_form}: {label.meaning}{given}; {where}."

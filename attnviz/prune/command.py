@@ -43,7 +43,7 @@ def prune(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Remove the least important heads for good, beside as many at random."""
+    """Remove the least important heads, beside as many at random."""
     from attnviz.cli.inputs import read_texts
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
@@ -70,7 +70,7 @@ def prune(
         report = prune_model(
             loaded, read, removal, measure, advance, counted.index_base, truncation.truncate
         )
-    hints = () if output.quiet else _hints(report, removal, measure.rerank)
+    hints = () if output.quiet else _hints(report)
     outlet.show(_Pruned(report, output.explain, hints))
 
 
@@ -98,14 +98,16 @@ class _Pruned:
         return prune_document(self.report, self.hints, self.explain)
 
 
-def _hints(report: PruneReport, removal: Removal, rerank: bool) -> Sequence[str]:
+def _hints(report: PruneReport) -> Sequence[str]:
     """What to try next."""
-    hints = []
+    hints, removal = [], report.removal
     if report.steps and removal.out is None:
-        hints.append("--out DIR writes the pruned model")
+        hints.append("--out DIR: write the pruned model")
     masked = report.pruned.form == "masked" and report.pruned.shrinks
     if masked and not removal.uniform and not removal.heads:
-        hints.append("--uniform takes equally many from every layer, so that they can be cut")
-    if not rerank:
-        hints.append("--rerank ranks again after each removal")
-    return (f"next: {hints[0]}", *hints[1:]) if hints else ()
+        hints.append("--uniform: equally many from every layer, to be cut")
+    if not report.measure.rerank:
+        hints.append("--rerank: rank again after each removal")
+    if report.texts == 1:
+        hints.append("--texts FILE: your texts")
+    return hints

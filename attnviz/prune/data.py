@@ -16,8 +16,12 @@ SCHEMA = "attnviz.prune/1"
 
 
 def prune_data(report: PruneReport) -> dict[str, Any]:
-    """The report as JSON values; layers and heads count from 0, losses are nats per token."""
-    pruned = report.pruned
+    """The report as JSON values; layers and heads count from 0, losses are nats per token.
+
+    All losses are held-out ones but those below ``ranking``.
+    """
+    pruned, ranking = report.pruned, report.ranking
+    removal, measure = report.removal, report.measure
     return {
         "schema": SCHEMA,
         "model": model_facts(report.model),
@@ -25,12 +29,23 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
         "source": report.source,
         "texts": report.texts,
         "tokens": report.tokens,
+        "split": "tokens" if report.texts == 1 else "texts",
+        "held_out": {"texts": report.held_out.texts, "tokens": report.held_out.tokens},
+        "ranking": {
+            "texts": ranking.texts,
+            "tokens": ranking.tokens,
+            "baseline": {"loss": json_number(ranking.baseline)},
+            "steps": [
+                {"heads_left": step.heads_left, "loss": json_number(step.ranking_loss)}
+                for step in report.steps
+            ],
+        },
         "metric": report.loss_name,
-        "goal": report.asked,
-        "method": report.method,
-        "rerank": report.rerank,
-        "uniform": report.uniform,
-        "empty_layers": report.empty_layers,
+        "goal": removal.words(report.index_base),
+        "method": measure.method,
+        "rerank": measure.rerank,
+        "uniform": removal.uniform,
+        "empty_layers": removal.empty_layers,
         "baseline": {"loss": json_number(report.baseline)},
         "limit": json_number(report.limit),
         "parameters_before": report.parameters_before,
@@ -45,7 +60,7 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
                 "score": json_number(step.score),
                 "heads_left": step.heads_left,
                 "loss": json_number(step.loss),
-                "loss_ratio": json_number(step.loss / report.baseline if report.baseline else None),
+                "loss_ratio": json_number(report.ratio(step.loss)),
             }
             for step in report.steps
         ],
@@ -58,8 +73,8 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
             }
             for point in report.random
         ],
-        "draws": report.draws,
-        "seed": report.seed,
+        "draws": measure.draws,
+        "seed": measure.seed,
         "pruned": {
             "form": pruned.form,
             "heads": pruned.heads,
@@ -88,13 +103,16 @@ def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:
 def prune_rows(report: PruneReport) -> Iterator[tuple[object, ...]]:
     """A row for each number of heads left; indices start at 0, losses are nats per token.
 
-    The whole model comes first. What was not measured is empty.
+    The whole model comes first. What was not measured is empty. All losses are held-out ones but
+    the last column's.
     """
     order = ("heads_left", "layer", "head", "score", "loss")
-    yield (*order, "random_loss", "random_low", "random_high")
-    yield report.total, "", "", "", report.baseline, "", "", ""
+    yield (*order, "random_loss", "random_low", "random_high", "held_out_ratio", "ranking_loss")
+    whole = report.baseline, "", "", "", report.ratio(report.baseline), report.ranking.baseline
+    yield report.total, "", "", "", *whole
     random = {point.heads_left: point for point in report.random}
     for step in report.steps:
         point = random.get(step.heads_left)
         beside = (point.mean, point.low, point.high) if point else ("", "", "")
-        yield (step.heads_left, step.layer, step.head, step.score, step.loss, *beside)
+        losses = (step.score, step.loss, *beside, report.ratio(step.loss), step.ranking_loss)
+        yield (step.heads_left, step.layer, step.head, *losses)

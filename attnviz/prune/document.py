@@ -5,23 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rich.segment import Segment
-
 from attnviz.draw import document as doc
-from attnviz.draw.blocks import DIM, Block, Line
-from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import counted, model_words
-from attnviz.draw.theme import Theme
-from attnviz.prune.records import PruneReport, PruneStep
+from attnviz.prune.records import PruneReport
 
-_METHODS = {"exact": "exact loss", "gradient": "gradient, a first-order hint"}
+_METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a first-order estimate"}
 _ROWS = 12
+_CURVE_ROWS, _CURVE_COLUMNS = 8, 25
+_AROUND_CURVE = 9
+"""Lines of a first screen that are no curve: title, axis, legend, and what stands below."""
+_GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
+"""Columns from which the grid stands beside the curve, the steps below the grid, and the curve has
+all the room that it takes."""
 
 _EXPLANATION = (
-    "How to read this: heads are taken out for good, one after another, and the loss (how badly "
-    "the text is predicted, in nats per token) is measured after each.",
-    "The curve: where it stays low, the heads that went were not needed for this text. The random "
-    "order beside it says how much of that is due to the choice.",
+    "How to read this: heads are removed for good, one after another, and the loss (nats per "
+    "token: how badly the text is predicted) is measured after each removal.",
+    "Held out: the order is chosen on one half of the texts and every loss is that of the other "
+    "half, because a head that looks useless on the text it was ranked on often is not elsewhere. "
+    "A limit (--until-loss) is held against the held-out loss as well.",
+    "The curve: where it stays low, the removed heads were not needed. Random orders of as many "
+    "heads, on the same held-out half, say how much of that is due to the ranking.",
     "Cut or masked: an architecture has one head count for all layers. Where every layer can "
     "spare equally many heads, they are cut out of the tensors; else zeros switch them off.",
 )
@@ -30,24 +34,68 @@ _EXPLANATION = (
 def prune_document(
     report: PruneReport, hints: Sequence[str] = (), explain: bool = False
 ) -> doc.Document:
-    """The losses as heads went, which ones, step by step, and what that comes to."""
-    about, title = _about(report), f"{report.model.name} without {len(report.steps)} heads"
+    """The held-out losses as heads went, which ones, step by step, and what that comes to."""
+    title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
     groups = [
-        doc.Group(about),
+        doc.Group(_about(report)),
         doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
     ]
     if report.steps:
-        groups += [
-            doc.Group([part]) for part in (_curve(report), _heads_left(report), _steps(report))
-        ]
-    groups.append(doc.Group([doc.Say(text) for text in (*_price(report), *_result(report))]))
+        groups += [doc.Group([part]) for part in (_curve(report), _grid(report), _steps(report))]
+    groups.append(doc.Group([doc.Say(text) for text in (*_losses(report), *_result(report))]))
+    model = report.model
     return doc.Document(
-        f"pruned heads of {report.model.name}",
-        title.removesuffix("s") if len(report.steps) == 1 else title,
+        f"pruned heads of {model.name}",
+        title,
         groups,
         [doc.Say(text) for text in _EXPLANATION] if explain else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=[
+            model_words(model)[0],
+            *[("random weights", False)] * (model.weights == "random"),
+            model_words(model)[-1],
+            (_halves(report), False),
+        ],
+        quoted=report.text if report.texts == 1 else "",
+        finding=_finding(report),
+        first=lambda columns, lines: _first(report, columns, lines),
     )
+
+
+def _halves(report: PruneReport) -> str:
+    """What heads were ranked on, and what is held out."""
+    tokens = counted(report.held_out.tokens, "token")
+    if report.texts == 1:
+        return f"ranked on the first half, held out the second ({tokens})"
+    ranked = counted(report.ranking.texts, "text")
+    return f"ranked on {ranked}, held out {report.held_out.texts} ({tokens})"
+
+
+def _finding(report: PruneReport) -> str:
+    """How the held-out loss rose, and whether less than by chance."""
+    if not report.steps:
+        return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
+    gone, last = len(report.steps), report.steps[-1].loss
+    heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
+    found = f"{heads} removed: {loss} {_times(report, last)}"
+    chance = report.last_random
+    if chance is None:
+        return f"{found}."
+    found += f", random {_times(report, chance.mean)}"
+    if report.measure.draws == 1:
+        return f"{found} (1 draw)."
+    low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
+    found += f" ({low}–{high}, {report.measure.draws} draws)."
+    as_well = sum(loss <= last for loss in chance.losses)
+    does = f"do{'es' * (as_well == 1)}"
+    told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
+    return found + told * bool(as_well)
+
+
+def _times(report: PruneReport, loss: float) -> str:
+    """A held-out loss as a multiple of the full model's."""
+    ratio = report.ratio(loss)
+    return f"×{ratio:.2f}" if math.isfinite(ratio) else "not finite"
 
 
 def _about(report: PruneReport) -> list[doc.Part]:
@@ -55,50 +103,70 @@ def _about(report: PruneReport) -> list[doc.Part]:
     many = report.texts != 1
     size = counted(report.tokens, "token")
     size = f"{counted(report.texts, 'text')}, {size}" if many else size
+    seed = [(f"seed {report.measure.seed}", False)] if report.random else []
     parts: list[doc.Part] = [
-        doc.Facts([*model_words(report.model), (size, False), (f"seed {report.seed}", False)]),
+        doc.Facts([*model_words(report.model), (size, False), *seed]),
         doc.Quote(
             "texts" if many else "text", f"the first: {report.text}" if many else report.text
         ),
     ]
     if report.source:
-        lead = f"{counted(report.texts, 'text')} from " if many else ""
-        parts.append(doc.Facts([(lead + report.source, False)], lead=7))
+        parts.append(doc.Facts([(report.source, False)], lead=7))
     rules = [
-        report.asked,
-        f"order by {_METHODS[report.method]}",
-        *["ranked again after each removal"] * report.rerank,
-        *["equally many from every layer"] * report.uniform,
-        "a layer may lose all" if report.empty_layers else "each layer keeps a head",
+        report.removal.words(report.index_base),
+        _halves(report),
+        f"ranked by {_METHODS[report.measure.method]}",
+        *["again after each removal"] * report.measure.rerank,
+        *["equally many from every layer"] * report.removal.uniform,
+        "a layer may lose all" if report.removal.empty_layers else "each layer keeps a head",
     ]
     return [*parts, doc.Facts([(rule, False) for rule in rules])]
 
 
-def _curve(report: PruneReport) -> doc.Plot:
-    """The loss after each removal beside that of random orders."""
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
+    """Curve and grid, beside each other where there is room, the steps where there is more."""
+    result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
+    if not report.steps:
+        return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1), result]
+    wide = columns >= _WIDE
+    rows = max(lines - _AROUND_CURVE, 3)
+    curve = _curve(report, min(rows, lines // 2 if wide else _CURVE_ROWS))
+    grid = _grid(report, lines - 4, columns - _CURVE_COLUMNS - 3)
+    if columns < _GRID_ONLY:
+        return [doc.Group([curve]), doc.Group([grid], yields=3), result]
+    title = [("Step by step", True), ("ratio: to the full model", False)]
+    steps = [_steps(report)._replace(title=title, least=3)] if wide else []
+    right = doc.Group([grid, *steps], spaced=True)
+    beside = doc.Beside(0) if columns >= _WIDEST else doc.Beside(_CURVE_COLUMNS, yields=True)
+    return [doc.Group([curve, right], beside=beside), result]
+
+
+# Parts ---------------------------------------------------------------------------------------
+
+
+def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
+    """The held-out loss after each removal beside that of random orders."""
     total = report.total
     start = (float(total), report.baseline)
     order = [start, *((float(step.heads_left), step.loss) for step in report.steps)]
     chance = [start, *((float(point.heads_left), point.mean) for point in report.random)]
-    how = "gradient" if report.method == "gradient" else "exact loss"
-    again = "again after each removal" if report.rerank else "once"
-    curves = [doc.Curve(f"least important first, ranked {again} by {how}", _finite(order, total))]
+    again = ", ranked again each time" if report.measure.rerank else ""
+    curves = [doc.Curve(f"least important first{again}", _finite(order, total))]
     if report.random:
-        drawn = f"mean of {report.draws} draws" if report.draws > 1 else "one draw"
-        words = f"random order, {drawn}, seed {report.seed}"
-        curves.append(doc.Curve(words, _finite(chance, total), marked=True))
+        drawn = f"mean of {report.measure.draws}" if report.measure.draws > 1 else "1"
+        curves.append(doc.Curve(f"random order ({drawn})", _finite(chance, total), marked=True))
     limit = report.limit
     levels = [doc.Level(limit, f"limit {limit:.4f}")] if limit is not None else []
     return doc.Plot(
-        [
-            (f"{report.loss_name.capitalize()} against heads left", True),
-            ("nats per token", False),
-            (f"{total} heads at the left, fewer to the right", False),
-        ],
+        [(f"Held-out {report.loss_name}", True), ("nats per token, against heads left", False)],
         curves,
         "heads left",
         ends=(float(total), min(left for left, _ in (*order, *chance))),
         levels=levels,
+        rows=rows,
     )
 
 
@@ -107,117 +175,88 @@ def _finite(points: list[tuple[float, float]], total: int) -> list[tuple[float, 
     return [(left, loss) for left, loss in points if math.isfinite(loss)] or [(float(total), 0.0)]
 
 
-# Heads left ----------------------------------------------------------------------------------
-
-_KEPT = doc.Tint(110)
-_TURN = "the number says when a head went"
+_REMOVED = doc.Tint(150)
+_TEN = 10
 
 
-def _heads_left(report: PruneReport) -> doc.HeadGrid:
-    """A row a layer, a cell a head: coloured where it stays, its turn where it went."""
+def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid:
+    """A row a layer, a cell a head: the step at which it was removed, or a dot.
+
+    lines, columns: that there are for it, 0 for any; where they are too few, a cell a layer.
+    """
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     base, heads = report.index_base, range(report.model.heads)
+    digits = len(str(len(report.steps)))
+    across = 4 + len(heads) * (max(digits, len(str(len(heads)))) + 2)
+    if lines and (len(report.layers) > lines or across > columns):
+        return _layer_grid(report)
     cells = {}
     for row, layer in enumerate(report.layers):
         for head in heads:
             turn, name = turns.get((layer, head)), report.name(layer, head)
             if turn is None:
-                cells[row, head] = doc.Cell(1.0, _KEPT, tip=f"{name} stays")
+                cells[row, head] = doc.Cell(0.0, letter=".", tip=f"{name} stays")
             else:
-                cells[row, head] = doc.Cell(
-                    0.0, text=str(turn), tip=f"{name} went as number {turn}"
-                )
+                tip = f"{name} removed at step {turn}"
+                cells[row, head] = doc.Cell(1.0, _REMOVED, letter=str(turn), tip=tip)
     return doc.HeadGrid(
         [f"L{layer + base}" for layer in report.layers],
         [f"H{head + base}" for head in heads],
         cells,
-        [("Heads left", True), (_TURN, False)],
-        [doc.Key(_KEPT, "stays")],
-        screen=lambda theme, room: _left_block(report, turns, theme, room),
+        [("Removed heads", True), ("by step", False)],
     )
 
 
-def _left_block(
-    report: PruneReport, turns: dict[tuple[int, int], int], theme: Theme, room: int
-) -> Block:
-    """Cells as narrow as the numbers are; a glyph in place of a number where there is no room."""
-    names = [f"L{layer + report.index_base}" for layer in report.layers]
-    gutter = max(map(len, names)) + 1
-    digits = len(str(len(turns)))
-    numbered = (digits + 1) * report.model.heads <= room - gutter
-    cell = digits + 1 if numbered else 1
-    if numbered and 3 * report.model.heads <= room - gutter:
-        cell = max(cell, 3)
-    across = max(min((room - gutter) // cell, report.model.heads), 1)
-    gone = "." if theme.ascii else "·"
-    lines: list[Line] = []
-    for first in range(0, report.model.heads, across):
-        heads = range(first, min(first + across, report.model.heads))
-        lines.append([Segment(_ruler(heads, report.index_base, cell, gutter), DIM)])
-        for name, layer in zip(names, report.layers, strict=True):
-            line: Line = [Segment(name.ljust(gutter), DIM)]
-            for head in heads:
-                turn = turns.get((layer, head))
-                if turn is None:
-                    line += _kept(cell, theme)
-                else:
-                    line.append(Segment((str(turn) if numbered else gone).rjust(cell)))
-            lines.append(line)
-    meaning = _TURN if numbered else f"{gone} went"
-    title = wrapped([("Heads left", True), (meaning, False)], room, theme)
-    return Block((*title, *lines, [*_kept(1, theme), Segment(" stays")]), room)
-
-
-def _kept(cell: int, theme: Theme) -> Line:
-    """A filled cell, with a blank before it where there is room."""
-    filled = max(cell - 1, 1)
-    glyph = "#" if theme.ascii else "█"
-    mark = theme.cells(_KEPT.step, filled) if theme.colour else Segment(glyph * filled)
-    return [mark] if cell == 1 else [Segment(" "), mark]
-
-
-def _ruler(heads: range, base: int, cell: int, gutter: int) -> str:
-    """Head numbers above the columns, as many as do not touch."""
-    text = [" "] * (gutter + cell * len(heads))
-    free = 0
-    for place, head in enumerate(heads):
-        label = str(head + base)
-        start = gutter + (place + 1) * cell - len(label)
-        if start >= max(free, gutter - 1):
-            text[start : start + len(label)] = label
-            free = start + len(label) + 1
-    return "".join(text).rstrip()
-
-
-# Steps and sentences -------------------------------------------------------------------------
+def _layer_grid(report: PruneReport) -> doc.HeadGrid:
+    """Ten layers a row, a cell a layer: how many of its heads were removed."""
+    gone = [sum(layer == at for at, _ in report.removed) for layer in report.layers]
+    cells = {}
+    for place, (layer, count) in enumerate(zip(report.layers, gone, strict=True)):
+        share = count / report.model.heads
+        tip = f"L{layer + report.index_base}: {count} of {report.model.heads} removed"
+        tint = doc.Tint(round(60 + 170 * share)) if count else None
+        cells[divmod(place, _TEN)] = doc.Cell(share, tint, letter=str(count), tip=tip)
+    starts = range(0, len(gone), _TEN)
+    return doc.HeadGrid(
+        [f"L{report.layers[start] + report.index_base}" for start in starts],
+        [f"+{place}" for place in range(min(_TEN, len(gone)))],
+        cells,
+        [("Removed heads", True), (f"of {report.model.heads} in each layer", False)],
+    )
 
 
 def _steps(report: PruneReport) -> doc.Table:
     """The removals in order, the middle ones left out where there are many."""
     places = _spread(report)
-    rises = [
-        step.loss - report.baseline if math.isfinite(step.loss) else 0.0 for step in report.steps
-    ]
-    limit = max(map(abs, rises))
     digits = len(str(len(report.steps)))
     rows = []
     for place in places:
         step = report.steps[place]
+        chance = [point.mean for point in report.random if point.heads_left == step.heads_left]
         cells = (
             f"{place + 1:>{digits}} {report.name(step.layer, step.head)}",
             f"{step.loss:.4f}",
-            f"{step.loss / report.baseline:.3f}",
-            str(step.heads_left),
+            f"{report.ratio(step.loss):.3f}",
+            f"{report.ratio(chance[0]):.3f}" if chance else "",
             f"{step.score:+.4f}",
-            _random_at(report, step),
+            str(step.heads_left),
         )
-        rows.append(doc.Row(cells, (rises[place], limit)))
-    importance = "gradient" if report.method == "gradient" else "its delta"
-    titles = ("loss", "× whole", "left", importance, "random")
+        rows.append(doc.Row(cells))
+    score = "gradient" if report.measure.method == "gradient" else "Δ alone"
+    columns = [
+        doc.Column("step", right=False, tone="strong"),
+        doc.Column(f"held-out {report.loss_name}"),
+        doc.Column("ratio"),
+        doc.Column("random"),
+        doc.Column(score, keep=5),
+        doc.Column("left", keep=4),
+    ]
     skipped = len(report.steps) - len(places)
-    more = [(f"{skipped} steps between are in --json", False)] if skipped else []
-    columns = [doc.Column("", right=False), *map(doc.Column, titles)]
-    return doc.Table(columns, rows, [("Step by step", True), *more], ranked=True, rising=True)
+    meaning = [("ratio, random: to the full model", False)]
+    if report.measure.method == "exact":
+        meaning.append(("Δ alone: when ablated alone, on the ranking half", False))
+    more = f"{skipped} steps between are in --json" if skipped else ""
+    return doc.Table(columns, rows, [("Step by step", True), *meaning], more=more)
 
 
 def _spread(report: PruneReport) -> list[int]:
@@ -230,27 +269,24 @@ def _spread(report: PruneReport) -> list[int]:
     return found or sorted({round(at * places[-1] / (_ROWS - 1)) for at in range(_ROWS)})
 
 
-def _random_at(report: PruneReport, step: PruneStep) -> str:
-    found = [point.mean for point in report.random if point.heads_left == step.heads_left]
-    return f"{found[0]:.4f}" if found else ""
+# Sentences -----------------------------------------------------------------------------------
 
 
-def _price(report: PruneReport) -> list[str]:
-    """What the removals cost, beside as many at random."""
+def _losses(report: PruneReport) -> list[str]:
+    """What the removals cost in nats per token, held out, ranked on, and at random."""
     if not report.steps:
-        return ["Nothing removed: " + report.notes[-1] if report.notes else "Nothing removed"]
-    last, total = report.steps[-1], report.total
-    gone = len(report.steps)
+        return []
+    last, half = report.steps[-1], report.ranking
     line = (
-        f"Cost: without {gone} of {total} heads ({gone / total:.0%}) the {report.loss_name} goes "
-        f"from {report.baseline:.4f} to {last.loss:.4f} nats per token "
-        f"(×{last.loss / report.baseline:.3f})"
+        f"Held-out {report.loss_name}: {report.baseline:.4f} to {last.loss:.4f} nats per token "
+        f"({_times(report, last.loss)}); on the half that ranked {half.baseline:.4f} to "
+        f"{last.ranking_loss:.4f} (×{last.ranking_loss / half.baseline:.2f})"
     )
-    point = next((p for p in report.random if p.heads_left == last.heads_left), None)
-    if point is not None:
-        line += f"; in random order to {point.mean:.4f}"
-        if report.draws > 1:
-            line += f" ({point.low:.4f} to {point.high:.4f} in {report.draws} draws)"
+    chance = report.last_random
+    if chance is not None:
+        line += f"; in random order {chance.mean:.4f}"
+        if report.measure.draws > 1:
+            line += f" ({chance.low:.4f} to {chance.high:.4f} in {report.measure.draws} orders)"
     return [line]
 
 
@@ -274,14 +310,14 @@ def _result(report: PruneReport) -> list[str]:
             stay = "removed head stays" if len(model.zeroed) == 1 else "removed heads stay"
             lines[0] += f", {len(model.zeroed)} {stay} as zeros"
     else:
-        lines = [f"Parameters: {before:,}, nothing got smaller: {model.note}"]
+        lines = [f"Parameters: {before:,}, none saved: {model.note}"]
     if model.form == "cut" and model.note:
         lines.append(f"Note: {model.note}")
     if model.path is not None:
         kind = "cut" if model.form == "cut" else "masked, with zeroed output rows"
         lines.append(
             f"Written: {model.path} ({kind}; {model.architecture}); its outputs equal those of "
-            f"the whole model with these heads off (largest difference {model.difference:.1g} in "
+            f"the full model with these heads ablated (max difference {model.difference:.1g} in "
             f"{report.model.dtype})"
         )
     return lines

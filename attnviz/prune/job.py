@@ -1,25 +1,31 @@
-"""From a model and texts to a report: rank, remove step by step, compare with chance, store."""
+"""From a model and texts to a report: split, rank, remove step by step, compare with random orders,
+store."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Protocol
-
-import numpy as np
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnviz.cli.inputs import Texts, encode_texts
 from attnviz.cli.progress import Advance
 from attnviz.engine.capture import written_targets
-from attnviz.engine.effects import ScanOptions, Scores, Variant
+from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.model import Model
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import Model, frame_of
+from attnviz.prune.meter import ScanMeter
 from attnviz.prune.options import Measure, Removal
 from attnviz.prune.order import Bounds, Goal, goal_of, prune, random_losses
-from attnviz.prune.records import Head, PruneReport, PruneStep
-from attnviz.prune.store import PruneStore
+from attnviz.prune.plan import BundledPlan
+from attnviz.prune.records import Half, PruneReport, PruneStep
+from attnviz.records import ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.prune.store import PruneStore
 
 _POINTS = 12
 """Numbers of heads at which random orders are measured, at most."""
@@ -45,7 +51,8 @@ def prune_model(
     """
     started = time.monotonic()
     tokens = encode_texts(model, texts, truncate, 2)
-    store = PruneStore(model)
+    halves = split_texts(tokens)
+    store = _open_store(model, removal.out, tokens[0].ids)
     info = model.info
     kv_heads = info.kv_heads if info.heads % info.kv_heads == 0 else info.heads
     bounds = Bounds(
@@ -58,26 +65,28 @@ def prune_model(
     if not removal.until_loss:
         goal_of(removal, bounds, info, 0.0, index_base)  # refused before anything is measured
     work = _Work(advance)
-    targets = written_targets(model, tokens)
-    scan = open_scan(model, inputs_of(tokens, targets), ScanOptions(max_memory=measure.memory))
-    meter = ScanMeter(scan, len(tokens), bounds.all_heads()[0], work.add)
-    if not math.isfinite(meter.baseline):
-        loss = f"the loss of {info.name!r} is {meter.baseline} in {info.dtype}"
-        if info.not_finite:
-            raise LoadError(f"{loss}, nothing can be ranked: {info.notes[-1]}")
-        raise UsageError(f"{loss}, nothing can be ranked{info.overflow_advice}")
-    goal = goal_of(removal, bounds, info, meter.baseline, index_base)
-    work.total = _estimate(bounds, goal, measure)
-    steps = prune(
-        meter, bounds, goal, measure.method, rerank=measure.rerank, baseline=meter.baseline
+    options = ScanOptions(max_memory=measure.memory)
+    scans = [
+        open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
+    ]
+    probe = bounds.all_heads()[0]
+    ranking, held_out = (
+        ScanMeter(scan, len(half), probe, work.add)
+        for scan, half in zip(scans, halves, strict=True)
     )
+    for meter in (ranking, held_out):
+        _require_loss(meter.baseline, info)
+    goal = goal_of(removal, bounds, info, held_out.baseline, index_base)
+    work.total = _estimate(bounds, goal, measure)
+    steps = prune(ranking, held_out, bounds, goal, measure.method, rerank=measure.rerank)
     counts = _spread(len(steps), bounds.round)
-    random = random_losses(meter, bounds, counts, draws=measure.draws, seed=measure.seed)
+    random = random_losses(held_out, bounds, counts, draws=measure.draws, seed=measure.seed)
     seconds = time.monotonic() - started
     if not steps and removal.out is not None:
         raise UsageError(f"{_none(removal)}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
-    pruned = store.make(removed, tokens[0].ids, removal.out)
+    pruned = store.make(removed)
+    notes = dict.fromkeys(note for scan in scans for note in scan.notes)
     return PruneReport(
         model=info,
         layers=bounds.layers,
@@ -85,24 +94,77 @@ def prune_model(
         source=texts.source,
         texts=len(tokens),
         tokens=sum(map(len, tokens)),
+        ranking=_half(halves[0], ranking),
+        held_out=_half(halves[1], held_out),
         loss_name="pseudo-loss" if info.architecture.endswith("MaskedLM") else "loss",
-        method=measure.method,
-        rerank=measure.rerank,
-        asked=removal.words(index_base),
-        uniform=removal.uniform,
-        empty_layers=removal.empty_layers,
-        baseline=meter.baseline,
+        removal=removal,
+        measure=measure,
         limit=goal.loss,
         steps=steps,
         random=random,
-        draws=measure.draws,
-        seed=measure.seed,
         parameters_before=store.parameters,
         pruned=pruned,
         seconds=seconds,
         index_base=index_base,
-        notes=(*scan.notes, *_notes(model, removal, steps, texts)),
+        notes=(*notes, *_notes(model, removal, steps, texts)),
     )
+
+
+def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Tokens, ...]]:
+    """The half that heads are ranked on, and the held-out one.
+
+    Several texts are dealt out in turn; a single one is cut in the middle of its tokens, and each
+    part keeps the special tokens at its ends.
+    Raises UsageError for a single text that is too short to be cut.
+    """
+    if len(texts) > 1:
+        return tuple(texts[::2]), tuple(texts[1::2])
+    (text,) = texts
+    before, after = frame_of(text)
+    places = range(len(before), len(text) - len(after))
+    middle = len(places) // 2
+    first, second = (
+        _kept(text, [*range(len(before)), *part, *range(places.stop, len(text))])
+        for part in (places[:middle], places[middle:])
+    )
+    if min(len(first), len(second)) < 2 or not middle:
+        raise UsageError(
+            f"the text has {len(places)} token{'s' * (len(places) != 1)}, too few to rank heads on "
+            "one half and measure the loss on the other: give a longer text, or several with "
+            "--texts FILE"
+        )
+    return (first,), (second,)
+
+
+def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
+    return Tokens(
+        tuple(text.ids[place] for place in places),
+        tuple(text.texts[place] for place in places),
+        tuple(text.special[place] for place in places),
+    )
+
+
+def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> BundledPlan | PruneStore:
+    """What can be kept of ``model``; the bundled one is opened anew only to be written."""
+    if isinstance(model, Bundled) and out is None:
+        return BundledPlan(model)
+    from attnviz.prune.store import PruneStore  # brings transformers
+
+    return PruneStore(model, out, ids)
+
+
+def _half(texts: Sequence[Tokens], meter: ScanMeter) -> Half:
+    return Half(len(texts), sum(map(len, texts)), meter.baseline)
+
+
+def _require_loss(loss: float, info: ModelInfo) -> None:
+    """Raise where the whole model's loss is no number, so that nothing can be ranked by it."""
+    if math.isfinite(loss):
+        return
+    told = f"the loss of {info.name!r} is {loss} in {info.dtype}"
+    if info.not_finite:
+        raise LoadError(f"{told}, nothing can be ranked: {info.notes[-1]}")
+    raise UsageError(f"{told}, nothing can be ranked{info.overflow_advice}")
 
 
 def _none(removal: Removal) -> str:
@@ -120,8 +182,8 @@ def _notes(
         )
     if len(texts.texts) == 1:
         notes.append(
-            "one text decides here which heads matter: --texts FILE takes many, which a model that "
-            "is to be used needs"
+            "ranked on the first half of 1 text, measured on the second: use --texts FILE for a "
+            "model you will deploy"
         )
     if not steps:
         notes.append(_none(removal))
@@ -129,7 +191,7 @@ def _notes(
 
 
 class _Work:
-    """How much is measured of what will probably be measured."""
+    """How much is measured of what will probably be measured, in removals over one half."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
@@ -143,12 +205,12 @@ class _Work:
 
 
 def _estimate(bounds: Bounds, goal: Goal, measure: Measure) -> float:
-    """Removals that will be measured."""
+    """Removals that will be measured, each on one half."""
     candidates = len(goal.among) if goal.among is not None else bounds.total
     ranked = candidates if measure.method == "exact" else 0
     if measure.rerank:
         ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
-    return ranked + goal.count + measure.draws * min(goal.count, _POINTS)
+    return ranked + 2 * goal.count + measure.draws * min(goal.count, _POINTS)
 
 
 def _spread(count: int, together: int) -> list[int]:
@@ -156,83 +218,3 @@ def _spread(count: int, together: int) -> list[int]:
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})
-
-
-class Scanner(Protocol):
-    """What a scan of several texts offers."""
-
-    def scan(
-        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
-    ) -> Iterator[Scores]:
-        """The ``wanted`` removals over one text, in pieces."""
-        ...
-
-    def gradients(self, removed: Collection[Head] = ()) -> Mapping[Head, float]:
-        """First-order importance of every head over all texts, some heads removed already."""
-        ...
-
-
-class ScanMeter:
-    """A ``Meter`` over a scanner.
-
-    texts: how many there are; each counts as much as another.
-    probe: any head, measured where only the whole model's loss is wanted.
-    on_measured: told after each piece how many removals it had, as a share of all texts.
-    """
-
-    def __init__(
-        self,
-        scanner: Scanner,
-        texts: int,
-        probe: Head,
-        on_measured: Callable[[float], None] = lambda removals: None,
-    ) -> None:
-        self._scanner = scanner
-        self._texts = texts
-        self._probe = probe
-        self._on_measured = on_measured
-        self._baseline: float | None = None
-
-    @property
-    def baseline(self) -> float:
-        """The loss of the whole model.
-
-        Raises UsageError for a model that predicts no tokens.
-        """
-        if self._baseline is None:
-            self._measure([Variant((self._probe,))])
-        assert self._baseline is not None
-        return self._baseline
-
-    def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
-        """The loss in nats per token with the heads of each removal taken out together.
-
-        Raises UsageError for a model that predicts no tokens.
-        """
-        keys = [tuple(sorted(removal)) for removal in removals]
-        variants = [Variant(key) for key in dict.fromkeys(keys) if key]
-        found = self._measure(variants) if variants else []
-        losses = {variant.heads: loss for variant, loss in zip(variants, found, strict=True)}
-        return [losses[key] if key else self.baseline for key in keys]
-
-    def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
-        """First-order importance of every head while ``removed`` are out."""
-        return self._scanner.gradients(removed)
-
-    def _measure(self, variants: Sequence[Variant]) -> list[float]:
-        """The mean loss of each removal, and on the way that of the whole model."""
-        deltas = np.full((self._texts, len(variants)), np.nan)
-        clean = np.full(self._texts, np.nan)
-        for text in range(self._texts):
-            for scores in self._scanner.scan(text, variants, range(len(variants))):
-                if "loss_delta" not in scores.metrics:
-                    raise UsageError(
-                        "this model has no loss to prune by: expected a language-model head, and a "
-                        "mask token where it reads both ways"
-                    )
-                deltas[text, list(scores.variants)] = scores.metrics["loss_delta"]
-                clean[text] = scores.baseline["loss"]
-                self._on_measured(len(scores.variants) / self._texts)
-        self._baseline = float(clean.mean())
-        losses: list[float] = (clean[:, None] + deltas).mean(0).tolist()
-        return losses

@@ -12,7 +12,7 @@ from attnviz.cli.options import read_bytes
 from attnviz.errors import UsageError
 
 Importance = Literal["exact", "gradient"]
-"""What heads are ordered by: what each costs alone, or the size of the loss's derivative."""
+"""What heads are ranked by: Δ loss when ablated alone, or the size of the loss's derivative."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,19 @@ class Removal(Options, panel="What is removed"):
     fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
     heads: tuple[str, ...] = option(
         "HEADS",
-        "Remove these: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
+        "Remove these heads: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
         (),
         short="--head -H",
     )
     until_loss: float | None = option(
-        "RATIO", "Remove heads while the loss stays below this multiple of the whole model's."
+        "RATIO",
+        "Remove heads while the held-out loss stays below this multiple of the full model's.",
     )
     uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
     empty_layers: bool = flag(
-        "A layer may lose all its heads; else it keeps one.", name="--allow-empty-layers"
+        "Let a layer lose all its heads (default: it keeps one).", name="--allow-empty-layers"
     )
-    out: Path | None = option("DIR", "Write the pruned model there, a new directory.", short="-o")
+    out: Path | None = option("DIR", "Write the pruned model to this new directory.", short="-o")
 
     def __post_init__(self) -> None:
         given = {
@@ -70,7 +71,7 @@ class Removal(Options, panel="What is removed"):
         if self.heads:
             counted = f" --index-base {index_base}" if index_base else ""
             return f"--heads {' '.join(self.heads)}{counted}"
-        return "as many as can go"
+        return "all prunable heads"
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,15 @@ class Measure(Options, panel="What is measured"):
 
     method: Importance = option(
         "METHOD",
-        "Order by exact (what each costs alone) or gradient (a first-order hint).",
+        "Rank by exact (Δ loss when ablated alone) or gradient (first-order estimate).",
         "exact",
     )
-    rerank: bool = flag("Rank what is left again after each removal.")
-    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)
-    max_memory: str | None = option("SIZE", "The most memory measuring may take, such as 2GB.")
-    seed: int = option("N", "Of the random orders, and of random weights.", 0, min=0)
+    rerank: bool = flag("Rank the remaining heads again after each removal.")
+    draws: int = option(
+        "N", "Number of random orders to compare with; 0 for none.", 5, min=0, max=1000
+    )
+    max_memory: str | None = option("SIZE", "Most memory to measure with, such as 2GB.")
+    seed: int = option("N", "Random seed (random orders, random weights).", 0, min=0)
 
     @property
     def memory(self) -> int | None:

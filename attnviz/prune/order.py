@@ -1,37 +1,26 @@
 """In which order heads are removed for good, and what each removal costs on top of those before.
 
 Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4: the least important
-heads first; a random order beside it is what gives the curve its meaning.
+heads first, ranked on one half of the texts; the loss is that of the other half, where a ranking
+cannot profit from what it was chosen on. Random orders on the same half are the control.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.prune.meter import ScanMeter
 from attnviz.prune.options import Importance, Removal
 from attnviz.prune.records import Head, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
 _AHEAD = 8
 """Removals measured at once where a limit of the loss may end them early."""
-
-
-class Meter(Protocol):
-    """Measures a model with heads taken out."""
-
-    def losses(self, removals: Sequence[Collection[Head]]) -> Sequence[float]:
-        """The loss in nats per token with the heads of each removal taken out together."""
-        ...
-
-    def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
-        """First-order importance of every head while ``removed`` are out."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -162,43 +151,39 @@ def _chosen(removal: Removal, bounds: Bounds, info: ModelInfo, base: int) -> Goa
 
 
 def prune(
-    meter: Meter,
+    ranking: ScanMeter,
+    held_out: ScanMeter,
     bounds: Bounds,
     goal: Goal,
     method: Importance,
     *,
     rerank: bool = False,
-    baseline: float,
-    on_step: Callable[[int], None] = lambda done: None,
 ) -> tuple[PruneStep, ...]:
     """Remove heads one by one, the least important first.
 
-    rerank: measure the importance of all that are left again after each removal.
-    baseline: the loss of the whole model.
-    on_step: called with the number of removals that are measured.
+    ranking: on which heads are ranked. held_out: on which losses, and their limit, are measured.
+    rerank: rank all that are left again after each removal.
     """
     order = _reranked if rerank else _ranked
     steps: list[PruneStep] = []
-    for chosen in order(meter, bounds, goal, method, baseline):
+    for chosen in order(ranking, bounds, goal, method):
         gone = [(step.layer, step.head) for step in steps]
         prefixes = [gone + [head for head, _ in chosen[: end + 1]] for end in range(len(chosen))]
-        for (head, score), loss in zip(chosen, meter.losses(prefixes), strict=True):
-            left = bounds.total - len(steps) - 1
+        losses = zip(held_out.losses(prefixes), ranking.losses(prefixes), strict=True)
+        for (head, score), (loss, ranked) in zip(chosen, losses, strict=True):
             if goal.loss is not None and loss > goal.loss:
                 return _whole_rounds(steps, bounds)
-            steps.append(PruneStep(*head, score, left, loss))
-            on_step(len(steps))
+            left = bounds.total - len(steps) - 1
+            steps.append(PruneStep(*head, score, left, loss, ranked))
     return _whole_rounds(steps, bounds)
 
 
 _Chosen = list[tuple[Head, float]]
 
 
-def _ranked(
-    meter: Meter, bounds: Bounds, goal: Goal, method: Importance, baseline: float
-) -> Iterator[_Chosen]:
+def _ranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
     """The removals of one ranking, as many at a time as are worth measuring together."""
-    scores = _scores(meter, method, (), _candidates(bounds, goal), baseline)
+    scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
     order = list(bounds.ordered(sorted(scores, key=lambda head: (scores[head], head))))
     order = order[: goal.count]
     ahead = len(order) if goal.loss is None else max(_AHEAD, bounds.round)
@@ -206,26 +191,24 @@ def _ranked(
         yield [(head, scores[head]) for head in order[start : start + ahead]]
 
 
-def _reranked(
-    meter: Meter, bounds: Bounds, goal: Goal, method: Importance, baseline: float
-) -> Iterator[_Chosen]:
+def _reranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
     """One removal at a time, the least important of those that are left."""
     removed: list[Head] = []
-    loss = baseline
+    loss = meter.baseline
     while len(removed) < goal.count:
         able = [head for head in _candidates(bounds, goal) if bounds.may_go(head, removed)]
         if not able:
             return
-        scores = _scores(meter, method, removed, able, loss)
+        scores = _scores(meter, how, removed, able, loss)
         head = min(scores, key=lambda head: (scores[head], head))
         removed.append(head)
-        if method == "exact":
+        if how == "exact":
             loss += scores[head]
         yield [(head, scores[head])]
 
 
 def _scores(
-    meter: Meter,
+    meter: ScanMeter,
     method: Importance,
     removed: Collection[Head],
     candidates: Sequence[Head],
@@ -248,7 +231,7 @@ def _whole_rounds(steps: list[PruneStep], bounds: Bounds) -> tuple[PruneStep, ..
 
 
 def random_losses(
-    meter: Meter, bounds: Bounds, counts: Sequence[int], *, draws: int, seed: int
+    meter: ScanMeter, bounds: Bounds, counts: Sequence[int], *, draws: int, seed: int
 ) -> tuple[RandomLoss, ...]:
     """The loss after each number of removals in ``counts``, in random orders within the bounds."""
     if not counts or not draws:
@@ -260,8 +243,7 @@ def random_losses(
         generator.shuffle(shuffled)
         orders.append(list(bounds.ordered(shuffled)))
     losses = list(meter.losses([order[:count] for count in counts for order in orders]))
-    points = []
-    for index, count in enumerate(counts):
-        found = losses[index * draws : (index + 1) * draws]
-        points.append(RandomLoss(bounds.total - count, sum(found) / draws, min(found), max(found)))
-    return tuple(points)
+    return tuple(
+        RandomLoss(bounds.total - count, tuple(losses[index * draws : (index + 1) * draws]))
+        for index, count in enumerate(counts)
+    )

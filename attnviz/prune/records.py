@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+from attnviz.prune.options import Measure, Removal
 from attnviz.records import ModelInfo
 
 Head = tuple[int, int]
@@ -16,9 +18,9 @@ class PruneStep:
     """One removal, on top of all before it.
 
     layer, head: what was removed.
-    score: its importance at the time it was chosen, as ``PruneReport.method`` measures it.
+    score: its importance at the time it was chosen, as ``Measure.method`` has it.
     heads_left: of all layers together, afterwards.
-    loss: nats per token, afterwards.
+    loss: held-out nats per token, afterwards. ranking_loss: those of the ranking half.
     """
 
     layer: int
@@ -26,19 +28,39 @@ class PruneStep:
     score: float
     heads_left: int
     loss: float
+    ranking_loss: float
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of what was given: heads are ranked on one, losses are measured on the other.
+
+    texts, tokens: how many. baseline: loss of the whole model over it, nats per token.
+    """
+
+    texts: int
+    tokens: int
+    baseline: float
 
 
 @dataclass(frozen=True)
 class RandomLoss:
-    """The loss when as many heads are removed in a random order.
-
-    mean, low, high: over the drawn orders, nats per token.
-    """
+    """The held-out losses when as many heads are removed in random orders, nats per token."""
 
     heads_left: int
-    mean: float
-    low: float
-    high: float
+    losses: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.losses) / len(self.losses)
+
+    @property
+    def low(self) -> float:
+        return min(self.losses)
+
+    @property
+    def high(self) -> float:
+        return max(self.losses)
 
 
 @dataclass(frozen=True)
@@ -78,17 +100,13 @@ class PruneReport:
     layers: the numbers of its layers that have attention.
     text: the first text, as it was given.
     source: where the texts come from, in words; empty where the person typed the text.
-    texts, tokens: how many.
+    texts, tokens: how many were given.
+    ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
     loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
-    method, rerank: how heads were ordered, and whether again after each removal.
-    asked: what was to go, in the words of the command line.
-    uniform: whether every layer was to lose equally many.
-    empty_layers: whether a layer might lose all its heads.
-    baseline: loss of the whole model, nats per token.
-    limit: the loss that was not to be passed; None where there was none.
+    removal, measure: what was asked.
+    limit: the held-out loss that was not to be passed; None where there was none.
     steps: the removals in order.
     random: the same numbers of heads in random orders, most heads left first.
-    draws, seed: of the random orders.
     parameters_before: of the whole model, tied tensors once.
     pruned: what remains.
     seconds: of measuring.
@@ -102,23 +120,34 @@ class PruneReport:
     source: str
     texts: int
     tokens: int
+    ranking: Half
+    held_out: Half
     loss_name: str
-    method: Literal["gradient", "exact"]
-    rerank: bool
-    asked: str
-    uniform: bool
-    empty_layers: bool
-    baseline: float
+    removal: Removal
+    measure: Measure
     limit: float | None
     steps: tuple[PruneStep, ...]
     random: tuple[RandomLoss, ...]
-    draws: int
-    seed: int
     parameters_before: int
     pruned: PrunedModel
     seconds: float
     index_base: int = 0
     notes: tuple[str, ...] = ()
+
+    @property
+    def baseline(self) -> float:
+        """Held-out loss of the whole model, nats per token."""
+        return self.held_out.baseline
+
+    def ratio(self, loss: float) -> float:
+        """A held-out loss over that of the whole model; NaN where that is 0."""
+        return loss / self.baseline if self.baseline else math.nan
+
+    @property
+    def last_random(self) -> RandomLoss | None:
+        """Random orders of as many removals as were made; None where none were drawn."""
+        left = self.total - len(self.steps)
+        return next((point for point in self.random if point.heads_left == left), None)
 
     @property
     def total(self) -> int:

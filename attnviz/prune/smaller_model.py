@@ -6,9 +6,10 @@ are; whether it computes the same is for its outputs to show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,25 +28,22 @@ from attnviz.models.cut_tensors import (
 )
 from attnviz.models.huggingface import public_class
 from attnviz.models.third_party import third_party
+from attnviz.prune.plan import RELATIVE
 
-# Llama's config wants a width that is a multiple of the number of heads, whatever head_dim says.
-# Mistral's has the same tensors and computation without that rule.
-_RELATIVES: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "Llama": ("Mistral", {"sliding_window": None})
-}
+_FIELDS = {"sliding_window": None}
+"""Of the relative's config: it attends as far as the model itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class Smaller:
     """One way of storing fewer heads.
 
-    shell: the smaller model, without memory for its tensors.
-    plan: which heads it has.
-    tensors: what belongs in it.
+    shell: the smaller model, without memory for its tensors. tensors: what belongs in it.
+    plan: which heads it has; None for all, some silenced.
     """
 
     shell: Any
-    plan: CutPlan
+    plan: CutPlan | None
     tensors: dict[str, Tensor]
 
 
@@ -62,7 +60,7 @@ def smaller_models(
     """
     for plan in cut_plans(removed, projections, shape.heads, shape.kv_heads):
         for config, model_class in _descriptions(model, plan, shape.head_dim):
-            shell = _built(model, model_class, config)
+            shell = _tried(partial(_empty, model_class, config, model))
             if shell is None or count_parameters(shell) >= count_parameters(model):
                 continue
             seen: list[dict[str, Tensor]] = []
@@ -94,10 +92,9 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
     if config is not None:
         yield config, own
         return
-    family = type(model.config).__name__.removesuffix("Config")
-    if family not in _RELATIVES:
+    family, other = RELATIVE
+    if type(model.config).__name__ != f"{family}Config":
         return
-    other, fields = _RELATIVES[family]
     config_class = public_class(f"{other}Config")
     model_class = public_class(own.__name__.replace(family, other))
     if config_class is None or model_class is None:
@@ -105,24 +102,21 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
     known = model.config.to_dict()
     for name in ("model_type", "architectures"):
         known.pop(name, None)
-    config = _resized(config_class.from_dict(known | fields), plan, head_dim)
+    config = _resized(config_class.from_dict(known | _FIELDS), plan, head_dim)
     if config is not None:
         yield config, model_class
 
 
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
     """The config with the plan's numbers of heads, or None where its own rules are against it."""
-    try:
-        with third_party("this config cannot be resized"):
-            return resized(config, plan.heads, plan.kv_heads, head_dim)
-    except LoadError:
-        return None
+    return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
 
 
-def _built(model: Any, model_class: Any, config: Any) -> Any:
+def _tried(make: Callable[[], Any]) -> Any:
+    """What the library makes, or None where it cannot."""
     try:
-        with third_party("no model can be built from this config"):
-            return _empty(model_class, config, model)
+        with third_party("it cannot be made smaller"):
+            return make()
     except LoadError:
         return None
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,16 @@ from attnviz.models.cut_tensors import (
     HeadShape,
     OutputProjection,
     Removed,
-    cut_plans,
     silenced,
 )
 from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.prune.plan import by_layer, cut_record, masked_record
 from attnviz.prune.records import Head, PrunedModel
 from attnviz.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
-from attnviz.records import Input, ModelInfo
+from attnviz.records import Input
 
 Difference = Callable[[Any], tuple[float, float]]
 """From an opened model to the largest absolute difference of its outputs from what they should be,
@@ -53,16 +54,19 @@ _STEPS = 4
 """Of half precision that outputs may be off by: shorter sums are rounded otherwise."""
 
 _SCHEMA = "attnviz.pruned/1"
-_NO_CONFIG = "the config of {} cannot say that it has fewer heads of that width"
 
 
 class PruneStore:
-    """What can be stored of a model without some heads.
+    """What is left of a loaded model without some heads.
 
+    directory: where it is written; None for a plan alone.
+    ids: a text, over which the written model is compared.
+    layers: those that have heads. parameters: of the whole model, tied tensors once.
     Raises UnsupportedError where its heads cannot be removed for good.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, directory: Path | None, ids: tuple[int, ...]) -> None:
+        self._directory, self._ids = directory, ids
         self._stored: torch.dtype | None = None
         if isinstance(model, Bundled):
             # Its files are a Llama checkpoint: what is written of it is one as well.
@@ -74,34 +78,17 @@ class PruneStore:
             assert isinstance(model, TransformersModel)
             self._model = model
         self._projections = find_output_projections(self._model)
+        self.layers = tuple(sorted(self._projections))
+        self.parameters = count_parameters(self._model.model)
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers that have heads."""
-        return tuple(sorted(self._projections))
-
-    @property
-    def parameters(self) -> int:
-        """Of the whole model, tied tensors once."""
-        return count_parameters(self._model.model)
-
-    def make(
-        self, heads: Iterable[Head], ids: tuple[int, ...], directory: Path | None
-    ) -> PrunedModel:
-        """What is left without these heads, written where a directory is given.
-
-        ids: a text, over which the written model is compared.
-        """
-        heads = tuple(heads)
-        removed = {
-            layer: frozenset(head for at, head in heads if at == layer) for layer in self.layers
-        }
-        if directory is None:
-            return plan_pruned(self._model, removed, self._projections)
-        difference = difference_from_masked(self._model, heads, ids[:_COMPARED])
-        return write_pruned(
-            self._model, removed, self._projections, directory, difference, self._stored
-        )
+    def make(self, heads: Collection[Head]) -> PrunedModel:
+        """The model without these heads, planned or written."""
+        model, projections = self._model, self._projections
+        removed = by_layer(heads, self.layers)
+        if self._directory is None:
+            return plan_pruned(model, removed, projections)
+        difference = difference_from_masked(model, heads, self._ids[:_COMPARED])
+        return write_pruned(model, removed, projections, self._directory, difference, self._stored)
 
 
 @torch.inference_mode()
@@ -146,9 +133,9 @@ def plan_pruned(
 ) -> PrunedModel:
     """What ``write_pruned`` will most likely make; nothing is written or run."""
     state = _shapes_only(model)  # no tensor is read or copied
-    for smaller in smaller_models(model.model, state, removed, projections, _shape(model)):
-        return _cut_record(model, smaller, removed)
-    return _masked_record(model, removed, projections)
+    ways = smaller_models(model.model, state, removed, projections, _shape(model))
+    way = next(ways, Smaller(model.model, None, state))
+    return _record(model, way, removed, projections)
 
 
 def write_pruned(
@@ -172,31 +159,29 @@ def write_pruned(
         UsageError: the directory is there and not empty.
     """
     state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
+    ways = smaller_models(model.model, state, removed, projections, _shape(model))
+    whole = Smaller(shell_of(model.model), None, state)
     off = 0.0
     with whole_directory(directory) as draft:
-        ways = smaller_models(model.model, state, removed, projections, _shape(model))
-        for smaller in ways:
-            _fill(draft, model, smaller.shell, smaller.tensors, stored)
-            found, allowed = difference(_opened(draft, smaller.shell, model))
+        for way in chain(ways, [whole]):
+            _fill(draft, model, way.shell, way.tensors, stored)
+            found, allowed = difference(_opened(draft, way.shell, model))
             if found <= allowed:  # written so that NaN fails
-                record = _cut_record(model, smaller, removed)
-                return _finished(draft, directory, record, removed, smaller.plan, found)
+                break
             off = found
-            _empty(draft)
-        shell = shell_of(model.model)
-        _fill(draft, model, shell, state, stored)
-        found, allowed = difference(_opened(draft, shell, model))
-        if not found <= allowed:
+            shutil.rmtree(draft)
+            draft.mkdir()
+        else:
             raise UnsupportedError(
                 f"{model.info.name!r} cannot be stored without these heads: with zeros in their "
                 f"output projections its outputs are off by {found:.1g}; nothing was written"
             )
-        record = _masked_record(model, removed, projections)
-        if off:
-            cut = type(shell).__name__
+        record = _record(model, way, removed, projections)
+        if off and way is whole:
+            cut = type(way.shell).__name__
             why = f"{cut} with fewer heads computes something else (off by {off:.1g})"
             record = replace(record, note=why, shrinks=False)
-        return _finished(draft, directory, record, removed, None, found)
+        return _finished(draft, directory, record, removed, way.plan, found)
 
 
 def _shape(model: TransformersModel) -> HeadShape:
@@ -204,48 +189,17 @@ def _shape(model: TransformersModel) -> HeadShape:
     return HeadShape(info.heads, info.kv_heads, info.head_dim)
 
 
-def _cut_record(model: TransformersModel, smaller: Smaller, removed: Removed) -> PrunedModel:
-    plan, architecture = smaller.plan, type(smaller.shell).__name__
-    note = ""
-    if architecture != model.info.architecture:
-        note = (
-            f"stored as {architecture}, which has the same tensors: {model.info.architecture} "
-            f"cannot have {plan.heads} heads on its width"
-        )
-    zeroed = tuple(
-        (layer, head)
-        for layer, heads in sorted(removed.items())
-        for head in sorted(heads)
-        if head in plan.query[layer]
-    )
-    return PrunedModel(
-        "cut",
-        plan.heads,
-        plan.kv_heads,
-        architecture,
-        count_parameters(smaller.shell),
-        zeroed,
-        note=note,
-    )
-
-
-def _masked_record(
-    model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
+def _record(
+    model: TransformersModel,
+    way: Smaller,
+    removed: Removed,
+    projections: Mapping[int, OutputProjection],
 ) -> PrunedModel:
-    info, shrinks = model.info, _shrinks(model, projections)
-    zeroed = tuple((layer, head) for layer in sorted(removed) for head in sorted(removed[layer]))
-    return PrunedModel(
-        "masked",
-        info.heads,
-        info.kv_heads,
-        info.architecture,
-        count_parameters(model.model),
-        zeroed,
-        note=_why_masked(info, removed, tuple(projections))
-        if shrinks
-        else _NO_CONFIG.format(info.architecture),
-        shrinks=shrinks,
-    )
+    parameters, info = count_parameters(way.shell), model.info
+    if way.plan is not None:
+        return cut_record(info, type(way.shell).__name__, way.plan, removed, parameters)
+    shrinks = _shrinks(model, projections)
+    return masked_record(info, removed, tuple(projections), parameters, shrinks)
 
 
 def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> bool:
@@ -259,22 +213,6 @@ def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjectio
 
 def _shapes_only(model: TransformersModel) -> dict[str, Tensor]:
     return {name: tensor.to("meta") for name, tensor in model.model.state_dict().items()}
-
-
-def _why_masked(info: ModelInfo, removed: Removed, layers: tuple[int, ...]) -> str:
-    if cut_plans(removed, layers, info.heads, info.kv_heads):
-        return f"the config of {info.architecture} has no room for such a shape"
-    whole = [layer for layer in layers if not removed.get(layer)]
-    if whole and info.kv_heads == info.heads:
-        keeps = "keeps" if len(whole) == 1 else "keep"
-        return (
-            f"every layer must keep the same number of heads, and {len(whole)} of {len(layers)} "
-            f"layers {keeps} all {info.heads}"
-        )
-    return (
-        "every key/value head must serve the same number of heads, and one still serves all of "
-        "its own"
-    )
 
 
 def _fill(
@@ -344,8 +282,3 @@ def _finished(
     for file in draft.iterdir():  # safetensors makes its files private
         shutil.copymode(draft / "heads.json", file)
     return replace(record, path=str(directory), difference=difference)
-
-
-def _empty(draft: Path) -> None:
-    shutil.rmtree(draft)
-    draft.mkdir()

@@ -48,18 +48,18 @@ class ModelText(shared.Text):
 
 @dataclass(frozen=True)
 class Seed(Options):
-    """Of all that is random."""
+    """The seed of all that is random."""
 
-    seed: int = option("N", "Of random numbers and random weights.", 0, min=0)
+    seed: int = option("N", "Random seed (queries and keys, random weights).", 0, min=0)
 
 
 @dataclass(frozen=True)
 class RandomVectors(Options, panel="Random queries and keys"):
     """Queries and keys of independent standard normal entries; None for the usual number."""
 
-    d_k: str | None = option("LIST", "Entries of a query and of a key, such as 8,64,512 (default).")
-    seq: int | None = option("N", "Queries and keys of a sample (64).", min=2)
-    samples: int | None = option("N", "Independent samples (100).", min=1)
+    d_k: str | None = option("LIST", "Sizes of a query and a key (default: 8,64,512).")
+    seq: int | None = option("N", "Number of queries and keys in a sample (default: 64).", min=2)
+    samples: int | None = option("N", "Number of independent samples (default: 100).", min=1)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ class RandomVectors(Options, panel="Random queries and keys"):
 class FromModel(Options, panel="A model's queries and keys"):
     """Queries and keys of a model instead."""
 
-    from_model: bool = flag("A model's real queries and keys over a text, in place of random ones.")
+    from_model: bool = flag("Take a model's queries and keys over a text, not random ones.")
     model: str | None = option(
         "NAME",
         "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
@@ -103,7 +103,7 @@ def scaling(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Compare the softmax of the same scores with the scale 1/√d_k and without it."""
+    """Compare the softmax with and without the scale 1/√d_k."""
     from attnviz.cli.outlet import open_outlet
 
     if source.from_model:
@@ -112,15 +112,15 @@ def scaling(
         options = shared.load_options(name, loading, seed.seed, own)
         outlet = open_outlet(output)
         report = _of_model(name, options, text, truncation, choice, counted, outlet)
-        hints = () if choice.head else ("next: --head L0H0 shows one head",)
+        hints = () if choice.head else ("--head L0H0: one head",)
     else:
         of_model = (text, truncation, choice, counted, source, own, loading)
         _refuse(*of_model, reason="is for the queries and keys of a model: add --from-model")
         outlet = open_outlet(output)
         report = _of_random_vectors(vectors, seed.seed, outlet)
-        hints = ("next: --from-model shows a trained model's own queries and keys",)
+        hints = ("--from-model: a trained model's own",)
     if not output.explain:
-        hints = (*hints, "--explain reads it for you")
+        hints = (*hints, "--explain: how to read this")
     outlet.show(_Report(report, () if output.quiet else hints, output.explain))
 
 
@@ -155,7 +155,7 @@ def _of_model(
     outlet: Outlet,
 ) -> ScalingReport:
     """What can be refused is refused before the model is loaded."""
-    from attnviz.cli.inputs import read_texts
+    from attnviz.cli.inputs import BUILT_IN_TEXT, Texts, read_texts
     from attnviz.cli.progress import loading
     from attnviz.engine.capture import encoded
     from attnviz.engine.selection import choose_heads
@@ -163,7 +163,9 @@ def _of_model(
     from attnviz.models.resolve import load
     from attnviz.scaling.measure import model_scaling, needed_text_bytes
 
-    texts = read_texts(text.text, text.file, None)
+    given = text.text is not None or text.file is not None
+    built_in = Texts((BUILT_IN_TEXT,), "a built-in text")
+    texts = read_texts(text.text, text.file, None) if given else built_in
     with loading(name, outlet.notices) as progress:
         model = load(name, replace(options, progress=progress))
         layers, heads, base = choice.layer, choice.head, counted.index_base

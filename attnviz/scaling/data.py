@@ -16,7 +16,7 @@ from attnviz.scaling.records import (
     ScalingCase,
     ScalingReport,
 )
-from attnviz.scaling.words import seen
+from attnviz.scaling.words import finding, seen
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -60,6 +60,7 @@ def scaling_data(report: ScalingReport) -> dict[str, Any]:
             }
             for case in report.cases
         ],
+        "finding": finding(report),
         "seen": seen(report),
         "notes": list(report.notes),
     }

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-from rich.segment import Segment
+from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.blocks import BOLD, Block, Line
-from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.provenance import counted, model_words
-from attnviz.draw.theme import Theme
 from attnviz.draw.ticks import percent
 from attnviz.scaling.records import (
     BIN_EDGES,
@@ -20,13 +16,22 @@ from attnviz.scaling.records import (
     ScalingCase,
     ScalingReport,
 )
-from attnviz.scaling.words import LABELS, bars_legend, explanation, measured, plain, seen, whole
+from attnviz.scaling.words import (
+    LABELS,
+    bars_legend,
+    both_ways,
+    explanation,
+    finding,
+    measured,
+    seen,
+    whole,
+)
 
 _LONGEST = 100
 _MOST_IN_FULL = 4
 _SIDE_BY_SIDE = doc.Beside(78, most=2)
 _EXTREMES = "In full: where the scale gives back the most entropy, and where the least"
-_OVERVIEW = "What the scale changes (without → with); the bar is the entropy that it gives back"
+_OVERVIEW = "Without → with the scale; the bar is the normalised entropy that it gives back"
 
 
 def scaling_document(
@@ -55,6 +60,10 @@ def scaling_document(
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=_heading(report),
+        quoted=report.text,
+        finding=finding(report),
+        first=partial(_first_groups, report),
     )
 
 
@@ -73,26 +82,91 @@ def entropy_gain(case: ScalingCase) -> float:
     return case.scaled.measures[name].value - case.plain.measures[name].value
 
 
-def _provenance(report: ScalingReport) -> list[doc.Part]:
-    """Whose queries and keys: what a reader needs to repeat the run."""
+def _heading(report: ScalingReport) -> doc.Words:
+    """Whose queries and keys, in one line."""
     if report.model is None:
-        samples = counted(report.samples, "sample")
+        sizes = ", ".join(str(case.d_k) for case in report.cases)
         words = [
-            "entries independent, mean 0, variance 1 (normal)",
-            f"{samples} of {report.keys:,} queries and {report.keys:,} keys",
-            "float64",
+            f"d_k {sizes}",
+            f"{counted(report.samples, 'sample')} of {report.keys:,} × {report.keys:,}",
             f"seed {report.seed}",
         ]
-        return [doc.Facts([("random queries and keys", True), *((word, False) for word in words)])]
+        return [("random queries and keys", True), *((word, False) for word in words)]
+    model = report.model
+    shape = f"{counted(model.layers, 'layer')} × {counted(model.heads, 'head')}"
+    return [(model.name, True), (shape, False), (f"{report.keys:,} tokens", False)]
+
+
+def _provenance(report: ScalingReport) -> list[doc.Part]:
+    """What a reader needs to repeat the run."""
+    if report.model is None:
+        words = [*_heading(report), ("entries independent, N(0, 1)", False), ("float64", False)]
+        return [doc.Facts(words)]
     seed = report.model.seed
     words = [
-        f"{report.keys:,} tokens",
-        *([] if seed is None else [f"seed {seed}"]),
-        "scores and weights made in float64",
+        *model_words(report.model),
+        (f"{report.keys:,} tokens", False),
+        *([] if seed is None else [(f"seed {seed}", False)]),
+        ("scores and weights made in float64", False),
     ]
     source = [doc.Facts([(f"       {report.source}", False)])] if report.source else []
-    facts = doc.Facts([*model_words(report.model), *((word, False) for word in words)])
-    return [facts, doc.Quote("text", report.text), *source]
+    return [doc.Facts(words), doc.Quote("text", report.text), *source]
+
+
+# The first screen ------------------------------------------------------------------------------
+
+_LEAST_BARS = 3
+_COLUMNS_A_CASE, _LEAST_COLUMNS = 18, 26
+_TOLD = (
+    "score_variance",
+    "normalised_entropy",
+    "jacobian_norm",
+    "queries_above",
+    "queries_vanished",
+)
+
+
+def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.Group]:
+    """A row of histograms without and one with the scale, then a table with a column a case.
+
+    Of a model with several layers or heads the overview, and the case that the scale changes most.
+    """
+    if report.model is not None and len(report.cases) > 1:
+        overview = _overview(report)._replace(least=3)
+        case = max(report.cases, key=entropy_gain)
+        rows = max(lines - len(overview.rows) - 7, _LEAST_BARS)
+        pair = _histograms(report, case, rows, brief=True)
+        return [doc.Group([overview]), doc.Group([pair], yields=1)]
+    cases = _spread(report.cases, max((columns - _LEAST_COLUMNS) // _COLUMNS_A_CASE, 2))
+    table = _compared(report, cases)
+    if len(cases) == 1:
+        return [doc.Group([_histograms(report, cases[0], lines - 12)]), doc.Group([table])]
+    rows = max((lines - len(table.rows) - 8) // 2, _LEAST_BARS)
+    top = max(map(_top, cases))
+    plots = []
+    for place, word in enumerate(("without", "with")):
+        sides = [(case.plain, case.scaled)[place] for case in cases]
+        drawn = [
+            _histogram(report, side, f"{word}, {report.name(case)}", _TINTS[place], top, brief=True)
+            for case, side in zip(cases, sides, strict=True)
+        ]
+        plots.append(doc.Group([doc.Plot((), histograms=drawn, rows=rows)]))
+    return [*plots, doc.Group([table])]
+
+
+def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
+    """At most so many, the first and the last among them."""
+    last = len(cases) - 1
+    places = {round(place * last / (most - 1)) for place in range(most)}
+    return cases if len(cases) <= most else [cases[place] for place in sorted(places)]
+
+
+def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
+    """A row for each measure, a column for each case: without → with the scale."""
+    rows = [doc.Row([LABELS[name], *(both_ways(name, case) for case in cases)]) for name in _TOLD]
+    columns = [doc.Column("without → with", right=False)]
+    columns += [doc.Column(report.name(case)) for case in cases]
+    return doc.Table(columns, rows)
 
 
 def _overview(report: ScalingReport) -> doc.Table:
@@ -100,17 +174,13 @@ def _overview(report: ScalingReport) -> doc.Table:
     measures = {
         "entropy": "normalised_entropy",
         "variance": "score_variance",
-        "Jacobian": "jacobian_norm",
+        "gradient": "jacobian_norm",
         "largest": "largest_weight",
-        "below 0.01": "queries_vanished",
+        "vanishing": "queries_vanished",
     }
     rows = []
     for case in report.cases:
-        cells = [report.name(case)]
-        for name in measures.values():
-            show = percent if name == "queries_vanished" else plain
-            before, after = (show(side.measures[name].value) for side in (case.plain, case.scaled))
-            cells.append(f"{before} → {after}")
+        cells = [report.name(case), *(both_ways(name, case) for name in measures.values())]
         rows.append(doc.Row(cells, (max(entropy_gain(case), 0.0), 1.0)))
     columns = [doc.Column("", right=False), *map(doc.Column, measures)]
     return doc.Table(columns, rows, [(_OVERVIEW, True)], ranked=True)
@@ -129,36 +199,51 @@ _BINS_A_DECADE = (len(BIN_EDGES) - 2) / -_LOWEST
 
 def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
     """Both histograms over one vertical scale, and the measures, theory beside measurement."""
-    rows = []
-    for name in MEASURES:
-        texts = [measured(name, side.measures[name]) for side in (case.plain, case.scaled)]
-        if name == "score_variance":
-            expected = "theory" if report.model is None else "random"
-            sides = zip(texts, (case.plain, case.scaled), strict=True)
-            texts = [f"{text}, {expected} {whole(side.expected_variance)}" for text, side in sides]
-        rows.append((LABELS[name], *texts))
-    table = doc.Table(
-        [doc.Column(title, right=False) for title in ("", *_TITLES)],
-        [doc.Row(row) for row in rows],
-        screen=lambda theme, room: _table_block(rows, theme, room),
-    )
-    return doc.Group([_histograms(report, case), table], spaced=True)
+    both = (case.plain, case.scaled)
+    rows = [
+        doc.Row((LABELS[name], *(measured(name, side.measures[name]) for side in both)))
+        for name in MEASURES
+    ]
+    expected = "theory: scale² · d_k" if report.model is None else "of random queries and keys"
+    theory = (expected, *(whole(side.expected_variance) for side in both))
+    rows.insert(1, doc.Row(theory, tone="faint", depth=1))
+    columns = [doc.Column(title, right=False) for title in ("", *_TITLES)]
+    return doc.Group([_histograms(report, case), doc.Table(columns, rows)], spaced=True)
 
 
-def _histograms(report: ScalingReport, case: ScalingCase) -> doc.Plot:
-    # The first bin has no lower end: without the scale it would hide all others.
-    top = max([*case.plain.shares()[1:], *case.scaled.shares()[1:]]) or 1.0
+def _top(case: ScalingCase) -> float:
+    """The share at which a bar is full.
+
+    The first bin has no lower end: without the scale it would hide all others.
+    """
+    return max([*case.plain.shares()[1:], *case.scaled.shares()[1:]]) or 1.0
+
+
+def _histograms(
+    report: ScalingReport, case: ScalingCase, rows: int = 12, brief: bool = False
+) -> doc.Plot:
+    sides = zip((case.plain, case.scaled), _TITLES, _TINTS, strict=True)
+    drawn = [_histogram(report, *side, _top(case), brief) for side in sides]
+    return doc.Plot(_title(report, case), histograms=drawn, rows=rows)
+
+
+def _histogram(
+    report: ScalingReport,
+    side: ScaledSoftmax,
+    name: str,
+    tint: doc.Tint,
+    top: float,
+    brief: bool = False,
+) -> doc.Histogram:
+    """The weights of one side; brief without words and mark."""
     even = report.keys if report.model is None else None  # else queries see different numbers
     mark = None if even is None else (_bin(-math.log10(even)), f"uniform: 1/{even}")
-    ticks = [(_bin(power), name) for power, name in _TICKS.items()]
-
-    def histogram(side: ScaledSoftmax, name: str, tint: doc.Tint) -> doc.Histogram:
-        shares = side.shares()
-        words = f"{percent(shares[0]) if shares[0] else 'none'} below {_TICKS[_LOWEST]}"
-        return doc.Histogram(name, shares, BIN_EDGES, top, tint, ticks, words, mark)
-
-    sides = zip((case.plain, case.scaled), _TITLES, _TINTS, strict=True)
-    return doc.Plot(_title(report, case), histograms=[histogram(*side) for side in sides])
+    ticks = [(_bin(power), text) for power, text in _TICKS.items()]
+    shares = side.shares()
+    if brief:
+        return doc.Histogram(name, shares, BIN_EDGES, top, tint, ticks)
+    words = f"{percent(shares[0]) if shares[0] else 'none'} below {_TICKS[_LOWEST]}"
+    return doc.Histogram(name, shares, BIN_EDGES, top, tint, ticks, words, mark)
 
 
 def _bin(power: float) -> float:
@@ -170,44 +255,9 @@ def _title(report: ScalingReport, case: ScalingCase) -> doc.Words:
     """Which case, and its scale."""
     words = [] if report.model is None else [f"d_k {case.d_k}"]
     scale = case.scaled.scale
-    if math.isclose(scale, 1 / math.sqrt(case.d_k)):
-        words.append(f"scale 1/√{case.d_k} = {scale:.4g}")
-    else:
-        words.append(f"scale {scale:.4g}, the model's own")
+    usual = math.isclose(scale, 1 / math.sqrt(case.d_k))
+    made = f"1/√{case.d_k} = {scale:.4g}" if usual else f"{scale:.4g}, the model's own"
+    words.append(f"scale {made}")
     if case.layer is not None and case.head is None:
         words.append(f"mean of {counted(case.heads, 'head')}")
     return [(report.name(case), True), *((word, False) for word in words)]
-
-
-_GAP = 2
-_COLUMN = 23
-
-
-def _table_block(rows: Sequence[tuple[str, ...]], theme: Theme, room: int) -> Block:
-    """Titles in the colours of their histograms; where columns have no room all below another."""
-    cells = [tuple(map(theme.spell, row)) for row in rows]
-    columns = [*zip(("", *_TITLES), *cells, strict=True)]
-    widths = [max(map(width, column)) for column in columns]
-    if widths[0] + 2 * (_COLUMN + _GAP) <= room:  # the tables of a run then stand in line
-        widths[1:] = [max(wide, _COLUMN) for wide in widths[1:]]
-    if sum(widths) + 2 * _GAP > room:
-        return _stacked(cells, theme, room)
-    styles = [None, *map(theme.ink, _TINTS)]
-    lines: list[Line] = []
-    for row in (("", *_TITLES), *cells):
-        padded = [
-            text + " " * (wide - width(text) + _GAP) for text, wide in zip(row, widths, strict=True)
-        ]
-        shades = [None] * 3 if lines else styles
-        lines.append([Segment(*pair) for pair in zip(padded, shades, strict=True)])
-    return Block(tuple(lines), room)
-
-
-def _stacked(rows: Sequence[tuple[str, ...]], theme: Theme, room: int) -> Block:
-    lines: list[Line] = []
-    for name, *sides in rows:
-        lines += [[Segment(piece, BOLD)] for piece in at_blanks(name, room, "  ", theme.ellipsis)]
-        for word, text in zip(("without", "with"), sides, strict=True):
-            pieces = at_blanks(f"{word}: {text}", max(room - 2, 1), "  ", theme.ellipsis)
-            lines += [[Segment(f"  {piece}")] for piece in pieces]
-    return Block(tuple(lines), room)

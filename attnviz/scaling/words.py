@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 
+from attnviz.draw.provenance import counted
 from attnviz.draw.ticks import percent
 from attnviz.scaling.records import Estimate, ScalingCase, ScalingReport
 
 LABELS = {
-    "score_variance": "variance of the scores",
-    "normalised_entropy": "entropy (1 is uniform)",
+    "score_variance": "score variance",
+    "normalised_entropy": "normalised entropy (1 = uniform)",
     "largest_weight": "largest weight",
-    "weights_above": "weights above 0.9",
-    "queries_above": "queries with one above 0.9",
-    "jacobian_norm": "norm of softmax's Jacobian",
-    "queries_vanished": "queries with norm below 0.01",
+    "weights_above": "weights > 0.9",
+    "queries_above": "queries with a weight > 0.9",
+    "jacobian_norm": "softmax gradient norm",
+    "queries_vanished": "vanishing-gradient queries (< 0.01)",
 }
 """What each measure is called on screen."""
 
@@ -35,6 +36,13 @@ def measured(name: str, estimate: Estimate) -> str:
         return (f"{value:.0f}" if value in (0, 100) else plain(value)) + unit
     decimals = error_digits(error)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}{unit}"
+
+
+def both_ways(name: str, case: ScalingCase) -> str:
+    """A measure without → with the scale, such as ``64.0 → 1.00``."""
+    show = percent if name in PERCENTS else plain
+    before, after = (side.measures[name].value for side in (case.plain, case.scaled))
+    return f"{show(before)} → {show(after)}"
 
 
 def error_digits(error: float) -> int:
@@ -64,47 +72,32 @@ def whole(value: float) -> str:
 
 # What a run has shown ------------------------------------------------------------------------
 
+
+def finding(report: ScalingReport) -> str:
+    """How many queries put nearly all weight on one key without the scale, and with it."""
+    cases = report.cases if report.model is not None else report.cases[-1:]
+    where = f"at d_k = {cases[-1].d_k}" if report.model is None else f"in {report.name(cases[0])}"
+    if len(cases) > 1:
+        kind = "layer" if cases[0].head is None else "head"
+        where = f"on average over {counted(len(cases), kind)}"
+    before, after = (_mean(cases, side, "queries_above") for side in ("plain", "scaled"))
+    many = f"{_rounded(before)} of queries put > .9 on one key {where}"
+    return f"Without 1/√d_k, {many}; with it, {_rounded(after) if after else 'none'}."
+
+
+def _rounded(share: float) -> str:
+    return "under 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
 _CERTAIN = 2.0
 """Standard errors from which a difference is called one."""
 
 
 def seen(report: ScalingReport) -> list[str]:
-    """Sentences, each of which begins with a word and a colon."""
+    """What becomes of the score variance; each sentence begins with a word and a colon."""
     if report.model is not None:
-        return _of_model(report)
-    if len(report.cases) == 1:
-        case = report.cases[0]
-        return [_of_one(case, f"at d_k {case.d_k}"), _theory(report)]
-    return [_variance(report), _theory(report), _gradient(report)]
-
-
-_MOVES = {
-    "score_variance": "the variance of the scores",
-    "largest_weight": "the mean largest weight",
-    "normalised_entropy": "the mean entropy",
-    "jacobian_norm": "the mean norm of the Jacobian",
-    "queries_vanished": "the share of queries whose norm is below 0.01",
-}
-"""What is told of the difference that the scale makes."""
-
-
-def _of_one(case: ScalingCase, where: str) -> str:
-    """All that the scale does in one case."""
-    return f"Seen: {where} the scale takes {_moves((case,))}."
-
-
-def _moves(cases: tuple[ScalingCase, ...]) -> str:
-    """``A from x to y, B from …; C is z either way``, means over the cases."""
-    moved, same = [], []
-    for name, words in _MOVES.items():
-        show = percent if name in PERCENTS else plain
-        before, after = (show(_mean(cases, side, name)) for side in ("plain", "scaled"))
-        if before == after:
-            same.append(f"; {words} is {before} either way")
-        else:
-            moved.append(f"{words} from {before} to {after}")
-    *most, last = moved or ["nothing elsewhere"]
-    return (f"{', '.join(most)} and {last}" if most else last) + "".join(same)
+        return [_of_model(report)]
+    return [*([_variance(report)] if len(report.cases) > 1 else []), _theory(report)]
 
 
 def _went(report: ScalingReport, first: Estimate, last: Estimate) -> str:
@@ -114,7 +107,7 @@ def _went(report: ScalingReport, first: Estimate, last: Estimate) -> str:
     difference = last.value - first.value
     error = math.hypot(first.error or 0.0, last.error or 0.0)
     if difference == 0 or abs(difference) <= _CERTAIN * error:
-        return f"is {start} and {end}, no further apart than chance brings"
+        return f"is {start} and {end}, no significant difference"
     return f"{'rises' if difference > 0 else 'falls'} from {start} to {end}"
 
 
@@ -122,16 +115,13 @@ def _variance(report: ScalingReport) -> str:
     first, last = report.cases[0], report.cases[-1]
     before, after = (case.plain.measures["score_variance"] for case in (first, last))
     scaled = [case.scaled.measures["score_variance"].value for case in report.cases]
-    grown, wider = after.value / before.value, last.d_k / first.d_k
+    low, high = plain(min(scaled)), plain(max(scaled))
+    span = f"{low} throughout" if low == high else f"between {low} and {high}"
     return (
-        f"Seen: without the scale the variance of the scores {_went(report, before, after)}, "
-        f"×{plain(grown)} where d_k grows ×{whole(wider)}; with the scale it is {_span(scaled)}."
+        f"Result: without the scale the score variance {_went(report, before, after)}, "
+        f"×{plain(after.value / before.value)} where d_k grows ×{whole(last.d_k / first.d_k)}; "
+        f"with the scale it is {span}."
     )
-
-
-def _span(values: list[float]) -> str:
-    low, high = plain(min(values)), plain(max(values))
-    return f"{low} throughout" if low == high else f"between {low} and {high}"
 
 
 def _theory(report: ScalingReport) -> str:
@@ -144,44 +134,22 @@ def _theory(report: ScalingReport) -> str:
     if not off:
         return "Theory: one sample has no standard error to hold against; draw more with --samples."
     far = f"{max(off):.1f}" if max(off) >= 0.05 else "less than 0.1"
-    words = f"{far} standard errors from d_k, and with the scale as far from 1"
-    if len(off) == 1:
-        return f"Theory: the measured variance is {words}."
-    return f"Theory: the measured variances are at most {words}."
+    most = "variance is" if len(off) == 1 else "variances are at most"
+    return f"Theory: the measured {most} {far} SE from d_k; with the scale likewise from 1."
 
 
-def _gradient(report: ScalingReport) -> str:
-    first, last = report.cases[0], report.cases[-1]
-    parts = []
-    for words, sides in (
-        ("without the scale", (first.plain, last.plain)),
-        ("With it", (first.scaled, last.scaled)),
-    ):
-        before, after = (side.measures["jacobian_norm"] for side in sides)
-        gone = [percent(side.measures["queries_vanished"].value) for side in sides]
-        share = f"{gone[0]} of the queries at both"
-        if gone[0] != gone[1]:
-            share = f"{gone[0]} of the queries at d_k {first.d_k}, for {gone[1]} at d_k {last.d_k}"
-        parts.append(
-            f"{words} the mean norm {_went(report, before, after)}; it is below 0.01 for {share}"
-        )
-    return f"Gradient: {parts[0]}. {parts[1]}."
-
-
-def _of_model(report: ScalingReport) -> list[str]:
-    cases = report.cases
-    if len(cases) == 1:
-        return [_of_one(cases[0], f"in {report.name(cases[0])}")]
-    kind = "heads" if cases[0].head is not None else "layers"
-    bare = {report.name(case): case.plain.measures["score_variance"].value for case in cases}
+def _of_model(report: ScalingReport) -> str:
+    bare = {report.name(case): case.plain.measures["score_variance"].value for case in report.cases}
     low, high = min(bare, key=lambda name: bare[name]), max(bare, key=lambda name: bare[name])
-    sizes = sorted({case.d_k for case in cases})
+    span = f"is {plain(bare[low])} in {low}"
+    if len(bare) > 1:
+        span = f"runs from {plain(bare[low])} ({low}) to {plain(bare[high])} ({high})"
+    sizes = sorted({case.d_k for case in report.cases})
     random = " or ".join(map(str, sizes)) if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]}"
-    return [
-        f"Seen: without the scale the variance of the scores runs from {plain(bare[low])} ({low}) "
-        f"to {plain(bare[high])} ({high}); random queries and keys would have {random}.",
-        f"Scale: as a mean of these {len(cases)} {kind} it takes {_moves(cases)}.",
-    ]
+    return (
+        f"Result: without the scale the score variance {span}; random queries and keys would have "
+        f"{random}."
+    )
 
 
 def _mean(cases: tuple[ScalingCase, ...], side: str, name: str) -> float:
@@ -194,32 +162,22 @@ def _mean(cases: tuple[ScalingCase, ...], side: str, name: str) -> float:
 
 def bars_legend(report: ScalingReport) -> str:
     """One paragraph on the histograms and the table."""
-    errors = (
-        "± is one standard error over the samples. "
-        if report.model is None and report.samples > 1
-        else ""
-    )
-    source = (
-        "Theory is the variance of a sum of d_k independent products, times the scale's square. "
-        if report.model is None
-        else "Random is the variance that independent entries of variance 1 would give. "
-        "Queries that see a single key are left out. "
-    )
+    source = "± is one standard error over the samples. " * (report.samples > 1)
+    if report.model is not None:
+        source = "Queries that see a single key are left out. "
     return (
         "Bars: share of the attention weights that have this size, on a logarithmic axis, four "
-        "bins to a power of ten; the first bar holds all below 1e-8 and may be cut at the top "
-        "of the chart. Both charts of a pair have one vertical scale, and whatever is not empty is "
-        "drawn. "
-        f"{errors}{source}Entropy is over that of uniform attention; the Jacobian's norm is "
+        "bins to a power of ten; the first bar holds all below 1e-8 and may be cut at the top. "
+        "Both charts of a pair have one vertical scale, and whatever is not empty is drawn. "
+        f"{source}Normalised entropy is −Σ p ln p / ln n; the softmax gradient norm is "
         "‖diag(p) − p pᵀ‖ (Frobenius), mean over queries."
     )
 
 
 def explanation(report: ScalingReport) -> list[str]:
     """Paragraphs, each of which begins with a word and a colon."""
-    last = report.cases[-1]
+    last, keys = report.cases[-1], report.keys
     norms = [side.measures["jacobian_norm"].value for side in (last.plain, last.scaled)]
-    passed = norms[1] * last.scaled.scale
     paragraphs = [
         "How to read this: attention compares a query with every key by the sum of the products "
         "of their d_k entries (the score), and the softmax turns the scores of a query into "
@@ -229,23 +187,19 @@ def explanation(report: ScalingReport) -> list[str]:
         "scores grow with the width of a head. Times 1/√d_k they have variance 1 at any width.",
         "Weights: the softmax is exponential. Scores that lie 20 apart give weights that differ "
         "by e to the 20th, half a billion: one key gets nearly everything, the others nothing.",
-        "Gradient: the Jacobian says how the weights answer to a small change of the scores that "
-        "the softmax is given. Where one weight is nearly one it is nearly zero: the choice of "
-        "the key can no longer be learnt from.",
-        "Beware: on the way to the bare products the gradient is multiplied with the scale once "
-        f"more: at {report.name(last)} the mean norm {plain(norms[1])} becomes {plain(passed)}, "
-        f"beside {plain(norms[0])} without the scale. What the scale is against is not a "
-        "small mean, but queries that pass next to nothing: the share below 0.01.",
+        "Gradient: the Jacobian of the softmax says how the weights answer to a small change of "
+        "the scores. Where one weight is nearly one it is nearly zero: the choice of the key can "
+        "no longer be learnt from.",
+        f"Beware: the gradient is multiplied with the scale once more: at {report.name(last)} the "
+        f"mean norm {plain(norms[1])} becomes {plain(norms[1] * last.scaled.scale)}, beside "
+        f"{plain(norms[0])} without the scale. What counts is not a small mean, but queries that "
+        "pass next to nothing: the share below 0.01.",
     ]
-    if report.model is None:
-        keys = report.keys
-        paragraphs.append(
-            f"Even attention: over {keys:,} keys every weight is {plain(1 / keys)}, the entropy 1 "
-            f"and the norm {plain(math.sqrt(keys - 1) / keys)}."
-        )
-    else:
-        paragraphs.append(
+    if report.model is not None:
+        return [
+            *paragraphs,
             "Model: its queries and keys were made with the scale in place, so without it this is "
-            "not how it would have come out of training: it shows what the scale does to them now."
-        )
-    return paragraphs
+            "not how it would have come out of training: it shows what the scale does to them now.",
+        ]
+    uniform = f"every weight is {plain(1 / keys)} and the norm {plain(math.sqrt(keys - 1) / keys)}"
+    return [*paragraphs, f"Uniform attention: over {keys:,} keys {uniform}."]

@@ -18,7 +18,6 @@ from attnviz.sweep.tasks import (
     Samples,
     Task,
     back,
-    evenly,
 )
 from attnviz.train.records import CorpusFacts
 from attnviz.train.texts import read_corpus
@@ -41,6 +40,7 @@ class Characters(Task):
 
     name = "text"
     words = "guess the next character of the text"
+    unit = "characters"
     patterns = (back(1), INDUCTION, DUPLICATE, FIRST)
 
     def __init__(self, path: Path, length: int = 42) -> None:
@@ -57,7 +57,7 @@ class Characters(Task):
         known = {one: number for number, one in enumerate(frequent, _OTHERS + 1)}
         ids = np.array([known.get(one, _OTHERS) for one in whole])
         self._learned, self._held = ids[:cut], ids[cut:]
-        self.length, self.vocabulary = length, len(known) + 2
+        self.length, self.letters, self.vocabulary = length, len(known), len(known) + 2
         self.text = CorpusFacts(
             files=corpus.names, bytes=corpus.bytes, tokens=len(ids), digest=corpus.digest
         )
@@ -71,11 +71,6 @@ class Characters(Task):
         """Windows of the last tenth side by side, the same whatever the random numbers."""
         most = len(self._held) // self.length
         return self._windows(self._held, np.arange(min(count, most)) * self.length)
-
-    def chance(self, samples: Samples) -> Reference:
-        """Every character as likely."""
-        different = self.vocabulary - 2
-        return evenly(f"chance: {different} characters", np.full(1, float(different)))
 
     def best(self, samples: Samples) -> None:
         """Nobody knows how well a text can be predicted."""

@@ -62,15 +62,13 @@ class Learned(Options, panel="What is learned"):
         "induction (repeat what followed this letter before; default), copy or majority.",
     )
     text: Path | None = option(
-        "FILE", "In place of a task: guess the next character of this UTF-8 text."
+        "FILE", "Learn to predict the next character of this UTF-8 text instead."
     )
-    steps: int = option("N", "Steps that each model learns.", 500, min=1)
+    steps: int = option("N", "Training steps of each model.", 500, min=1)
     seeds: int = option(
-        "N", "Models of each number of heads, to see what chance does.", 3, min=1, max=1000
+        "N", "Models of each number of heads; significance needs two.", 3, min=1, max=1000
     )
-    seed: int = option(
-        "N", "The first of them: of first weights, batches and held-out sequences.", 0, min=0
-    )
+    seed: int = option("N", "First random seed (weights, batches, held-out sequences).", 0, min=0)
 
     def __post_init__(self) -> None:
         if self.task is not None and self.text is not None:
@@ -91,8 +89,8 @@ class Learned(Options, panel="What is learned"):
 class Shape(Options, panel="Model"):
     """The shape that all models share."""
 
-    layers: int = option("N", "Layers.", 2, min=1)
-    d_model: int = option("D", "Width, the same for all: a head is D / heads wide.", 32, min=2)
+    layers: int = option("N", "Layers of each model.", 2, min=1)
+    d_model: int = option("D", "Width of each model; a head is D / heads wide.", 32, min=2)
 
 
 @command(EXAMPLES)

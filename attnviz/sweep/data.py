@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from attnviz.sweep.records import (
-    PatternScore,
-    Reference,
     Spread,
     SweepModel,
     SweepReport,
-    SweepTask,
 )
-from attnviz.train.data import text_data
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -34,7 +31,7 @@ def sweep_data(report: SweepReport) -> dict[str, Any]:
             "dtype": "float32",
             "device": report.device,
         },
-        "task": _task(report.task),
+        "task": asdict(report.task),
         "heads": list(report.heads),
         "seeds": list(report.seeds),
         "complete": report.complete,
@@ -89,40 +86,12 @@ def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
         "loss": model.loss,
         "accuracy": model.accuracy,
         "step_seconds": model.step_seconds,
-        "patterns": [_pattern(pattern) for pattern in model.patterns],
+        "patterns": [asdict(pattern) for pattern in model.patterns],
         "curve": [
             {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
             for point in model.points
         ],
     }
-
-
-def _pattern(pattern: PatternScore) -> dict[str, Any]:
-    return {
-        "name": pattern.name,
-        "words": pattern.words,
-        "layer": pattern.layer,
-        "head": pattern.head,
-        "score": pattern.score,
-        "even": pattern.even,
-    }
-
-
-def _task(task: SweepTask) -> dict[str, Any]:
-    return {
-        "name": task.name,
-        "words": task.words,
-        "vocabulary": task.vocabulary,
-        "length": task.length,
-        "chance": _rule(task.chance),
-        "best": None if task.best is None else _rule(task.best),
-        "between": [_rule(rule) for rule in task.between],
-        "text": None if task.text is None else text_data(task.text),
-    }
-
-
-def _rule(rule: Reference) -> dict[str, Any]:
-    return {"name": rule.name, "loss": rule.loss, "accuracy": rule.accuracy}
 
 
 def sweep_rows(report: SweepReport) -> Iterator[list[object]]:

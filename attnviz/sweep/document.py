@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from rich.segment import Segment
 
 from attnviz.draw import document as doc
-from attnviz.draw.blocks import BOLD, DIM, Block, Line
-from attnviz.draw.labels import fit, width
-from attnviz.draw.prose import wrapped
+from attnviz.draw.palette import series_tint
 from attnviz.draw.provenance import counted, share
 from attnviz.draw.scale import weight_steps
-from attnviz.draw.theme import Theme
-from attnviz.sweep.findings import findings, nats
+from attnviz.sweep.findings import details, finding, nats
 from attnviz.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
 from attnviz.train.records import CurvePoint
 
 _LONGEST = 100
 _LEAD = 7
-_PLACES = 200
+_REFERENCE = doc.Tint(128, "grey")
 
 CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
 """By the number of heads the curve of each seed."""
@@ -30,23 +26,83 @@ def sweep_document(
     report: SweepReport, hints: Sequence[str] = (), explain: bool = False
 ) -> doc.Document:
     """All that one sweep shows; at least one model is trained."""
-    curves = {heads: [model.points for model in report.of(heads)] for heads in report.measured}
     counts = ", ".join(map(str, report.measured))
     one = "head" if report.measured == (1,) else "heads"
+    text = report.task.text
+    heading = [
+        ("decoder", True),
+        (f"{counted(report.layers, 'layer')}, width {report.d_model}", False),
+        (f"{counts.replace(', ', '/')} {one}", False),
+        (report.task.name, False),
+        (counted(report.steps, "step"), False),
+        (counted(len(report.seeds), "seed"), False),
+    ]
     return doc.Document(
         f"sweep over heads on {report.task.name}",
         f"The same decoder with {counts} {one}: {report.task.name}",
         [
             doc.Group(_about(report)),
-            doc.Group([doc.Note(note, _LONGEST) for note in report.notes]),
-            doc.Group([curves_plot(curves)]),
+            _notes(report),
+            doc.Group([curves_plot(_curves(report))]),
             doc.Group([_results(report)]),
             doc.Group([_patterns(report)]),
-            doc.Group([doc.Say(text, _LONGEST) for text in findings(report)]),
+            _details(report),
         ],
         [doc.Say(text, _LONGEST) for text in _explanation(report)] if explain else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=heading,
+        quoted="" if text is None else ", ".join(text.files),
+        finding=finding(report),
+        first=lambda room, lines: _first(report, room, lines),
     )
+
+
+def _notes(report: SweepReport) -> doc.Group:
+    return doc.Group([doc.Note(note, _LONGEST) for note in report.notes])
+
+
+def _details(report: SweepReport, yields: int = 0) -> doc.Group:
+    return doc.Group([doc.Say(text, _LONGEST) for text in details(report)], yields=yields)
+
+
+# The first screen ----------------------------------------------------------------------------
+
+_FRAME = 3
+"""Lines of a plot beside its curves: title, axis, legend."""
+
+_LEAST_ROWS, _MOST_ROWS = 6, 18
+_FEW_LINES = 20
+_BESIDE = 78
+"""Columns that curves and table each need to stand side by side."""
+
+
+def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
+    """Curves and losses; the heads and more sentences as far as there is room."""
+    table = _results(report)._replace(title=[])
+    if lines < _FEW_LINES:  # of the references chance alone
+        first = 1 + len(report.task.between)
+        trained = table.rows[first : first + len(report.measured)]
+        table = table._replace(rows=[table.rows[0], *trained])
+    grid: list[doc.Part] = [_patterns(report)]
+    tall = len(table.rows) + 2, len(report.models[0].patterns) + 6
+    lines -= sum(2 for _ in report.notes)
+    if room >= 2 * _BESIDE:
+        plot = curves_plot(_curves(report), _rows(lines - len(details(report)) - 4))
+        right = doc.Group([table, *grid * (lines > sum(tall))], spaced=True)
+        shown = [doc.Group([plot, right], beside=doc.Beside(_BESIDE, gap=4))]
+    else:
+        both = lines - _FRAME - sum(tall) >= _LEAST_ROWS
+        plot = curves_plot(_curves(report), _rows(lines - tall[0] - tall[1] * both))
+        shown = [doc.Group([part]) for part in (plot, table, *grid * both)]
+    return [_notes(report), *shown, _details(report, yields=1)]
+
+
+def _rows(lines: int) -> int:
+    """Of a plot in so many lines."""
+    return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
+
+
+# Provenance ----------------------------------------------------------------------------------
 
 
 def _about(report: SweepReport) -> list[doc.Part]:
@@ -60,13 +116,12 @@ def _about(report: SweepReport) -> list[doc.Part]:
         _seeds(report.seeds),
         _parameter_words(report),
     ]
-    known = "" if report.task.text is not None else " that can be known"
     training = [
         f"{report.steps:,} steps of {report.batch} × {report.task.length} tokens",
         "the same first weights and batches for every number of heads",
         f"AdamW, learning rate {report.learning_rate:.3g}, warm-up and cosine",
-        f"measured on {report.held_out:,} other sequences",
-        f"{report.predictions:,} predictions{known}",
+        f"measured on {report.held_out:,} held-out sequences",
+        f"{report.predictions:,} predictable positions",
     ]
     return [
         doc.Facts([(words, not place) for place, words in enumerate(model)]),
@@ -92,8 +147,8 @@ def _parameter_words(report: SweepReport) -> str:
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{count:,} with {heads}" for heads, count in sorted(counts.items()))
         return f"parameters: {each} heads"
-    same = " whatever the heads" if len(counts) > 1 else ""
-    return f"{next(iter(counts.values())):,} parameters{same}"
+    number = f"{next(iter(counts.values())):,} parameters"
+    return f"same {number} for all" if len(counts) > 1 else number
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -105,63 +160,65 @@ def _seeds(seeds: Sequence[int]) -> str:
 # Curves and results --------------------------------------------------------------------------
 
 
+def _curves(report: SweepReport) -> CurvesByHeads:
+    return {heads: [model.points for model in report.of(heads)] for heads in report.measured}
+
+
 def curves_plot(curves: CurvesByHeads, rows: int = 12) -> doc.Plot:
     """A line a number of heads; each point is the mean over the seeds that have got there."""
     drawn = [
-        doc.Curve(f"{counted(heads, 'head')}, mean of {counted(len(seeds), 'seed')}", _mean(seeds))
+        doc.Curve(counted(heads, "head"), _mean(seeds))
         for heads, seeds in sorted(curves.items())
         if any(seeds)
     ]
-    title = [
-        ("Loss while training", True),
-        ("nats per counted prediction, of batches that were never seen before", False),
-    ]
+    most = max(map(len, curves.values()), default=1)
+    title = [("Training loss", True), ("nats per predictable position, fresh batches", False)]
+    title += [(f"mean of {most} seeds", False)] if most > 1 else []
     return doc.Plot(title, drawn, "steps", rows=rows)
 
 
 def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
-    """The mean of the seeds at each of their points, and on the straight lines between.
-
-    The plot puts the signs that tell curves apart without colour at points, and needs enough.
-    """
     losses: dict[int, list[float]] = {}
     for points in seeds:
         for point in points:
             losses.setdefault(point.step, []).append(point.loss)
-    steps = sorted(losses)
-    means = [sum(losses[step]) / len(losses[step]) for step in steps]
-    places = sorted({*steps, *np.linspace(steps[0], steps[-1], _PLACES)})
-    return list(zip(map(float, places), np.interp(places, steps, means).tolist(), strict=True))
+    return [(float(step), sum(losses[step]) / len(losses[step])) for step in sorted(losses)]
 
 
 def _results(report: SweepReport) -> doc.Table:
     """A row a rule and a number of heads; a bar is as long as the loss."""
     task = report.task
-    rows = [*map(_rule, (task.chance, *task.between))]
-    rows += [_trained(report, heads) for heads in report.measured]
-    rows += [_rule(task.best)] if task.best is not None else []
-    limit = max(loss for _, loss in rows)
+    rules = [_rule(rule) for rule in (task.chance, *task.between)]
+    trained = [_trained(report, heads) for heads in report.measured]
+    best = [_rule(task.best)] if task.best is not None else []
+    limit = max(loss for _, loss in (*rules, *trained))
     several = len(report.seeds) > 1
     columns = [
-        doc.Column("", right=False),
+        doc.Column("held-out", right=False),
         doc.Column("loss"),
         *[doc.Column("±")] * several,
-        doc.Column("right"),
+        doc.Column("accuracy"),
         *[doc.Column("±")] * several,
         *map(doc.Column, ("head width", "ms/step", "parameters", "seeds")),
     ]
     spreads = () if several else (2, 4)
-    shown = [
-        doc.Row([cell for place, cell in enumerate(cells) if place not in spreads], (loss, limit))
-        for cells, loss in rows
-    ]
+
+    def row(cells: Sequence[str], loss: float, number: int | None = None) -> doc.Row:
+        kept = [cell for place, cell in enumerate(cells) if place not in spreads]
+        if number is None:
+            return doc.Row(kept, (loss, limit), _REFERENCE, "faint")
+        return doc.Row(kept, (loss, limit), series_tint(number))
+
+    rows = [row(*rule) for rule in rules]
+    rows += [row(*one, number) for number, one in enumerate(trained)]
+    rows += [row(*rule) for rule in best]
     title = [
         ("On held-out sequences", True),
-        ("loss in nats per prediction", False),
-        ("right: the likeliest answer is", False),
+        ("loss in nats per predictable position", False),
+        ("accuracy (top-1)", False),
     ]
     title += [("mean over seeds ± standard deviation", False)] if several else []
-    return doc.Table(columns, shown, title, ranked=True)
+    return doc.Table(columns, rows, title, ranked=True)
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
@@ -192,77 +249,42 @@ def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
     return cells, report.spread(heads, lambda model: model.loss).mean
 
 
-# Patterns ------------------------------------------------------------------------------------
-
-_CELL = 12
-_GAP = 1
-_EVEN = 6
-_LONGEST_NAME, _SHORTEST_NAME = 24, 6
-
-
 def _patterns(report: SweepReport) -> doc.HeadGrid:
     """A row a pattern, a column a number of heads: the best head, coloured by its score."""
     first = report.of(report.measured[0])[0].patterns
     cells = {
-        (row, column): _best(report, heads, pattern)
+        (row, column): cell
         for row, pattern in enumerate(first)
-        for column, heads in enumerate(report.measured)
+        for column, cell in enumerate(
+            [_cell(pattern.even, ""), *(_best(report, heads, pattern) for heads in report.measured)]
+        )
     }
-    grid = doc.HeadGrid(
+    title = [
+        ("Best head of each pattern", True),
+        ("its attention to those keys, beside uniform attention's", False),
+    ]
+    if len(report.seeds) > 1:
+        title.append((f"mean over seeds, head of seed {report.seeds[0]}", False))
+    return doc.HeadGrid(
         [pattern.words for pattern in first],
-        [counted(heads, "head") for heads in report.measured],
+        ["uniform", *(counted(heads, "head") for heads in report.measured)],
         cells,
-        _pattern_title(report),
-        scale=doc.WEIGHTS._replace(words="share", after="colour: square root of the share"),
-        aside=("even", [share(pattern.even) for pattern in first]),
+        title,
+        scale=doc.WEIGHTS._replace(words="attention", after="colour: square root"),
+        wide=12,
     )
-    return grid._replace(screen=lambda theme, room: _patterns_block(grid, theme, room))
 
 
 def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
     """The mean score of the best heads, and the name of the first seed's."""
     best = [model.pattern(pattern.name) for model in report.of(heads)]
     score = sum(one.score for one in best) / len(best)
-    step = int(weight_steps(np.array(min(score, 1.0))))
-    text = f"{share(score)} L{best[0].layer}H{best[0].head}"
-    return doc.Cell(min(score, 1.0), doc.Tint(step), text)
+    return _cell(score, f"L{best[0].layer}H{best[0].head}")
 
 
-def _pattern_title(report: SweepReport) -> doc.Words:
-    parts = [
-        ("What the heads look at", True),
-        ("share of its attention that the best head has there", False),
-        ("even: attention spread evenly", False),
-    ]
-    if len(report.seeds) > 1:
-        parts.append((f"mean over seeds, the head is seed {report.seeds[0]}'s", False))
-    return parts
-
-
-def _patterns_block(grid: doc.HeadGrid, theme: Theme, room: int) -> Block:
-    """Wide cells, as many columns as there is room for."""
-    named = max(min(max(map(width, grid.rows)), _LONGEST_NAME), 1)
-    named = max(min(named, room - _EVEN - _GAP - _CELL), _SHORTEST_NAME)
-    shown = grid.columns[: max((room - named - _EVEN) // (_CELL + _GAP), 1)]
-    even = _EVEN if room >= named + _EVEN + _GAP + _CELL else 0
-    assert grid.aside is not None
-    title, aside = grid.aside
-    head = " " * named + title.rjust(even)[:even]
-    head += "".join(" " * _GAP + name.center(_CELL) for name in shown)
-    lines: list[Line] = [[Segment(head.rstrip(), DIM)]]
-    for row, (name, beside) in enumerate(zip(grid.rows, aside, strict=True)):
-        line = [
-            Segment(fit(name, named, theme.ellipsis), BOLD),
-            Segment(beside.rjust(even)[:even], DIM),
-        ]
-        for column in range(len(shown)):
-            cell = grid.cells[row, column]
-            assert cell.tint is not None
-            line += [Segment(" " * _GAP), theme.cells(cell.tint.step, _CELL, cell.text)]
-        lines.append(line)
-    left_out = len(grid.columns) - len(shown)
-    more = [(f"{left_out} more are in --json", False)] if left_out else []
-    return Block((*wrapped([*grid.title, *more], room, theme), *lines), room)
+def _cell(score: float, head: str) -> doc.Cell:
+    step = int(weight_steps(np.array(score)))
+    return doc.Cell(min(score, 1.0), doc.Tint(step), f"{share(score)} {head}".strip())
 
 
 def _explanation(report: SweepReport) -> list[str]:
@@ -270,21 +292,23 @@ def _explanation(report: SweepReport) -> list[str]:
     widths = ", ".join(str(report.d_model // heads) for heads in report.measured)
     lines = [
         "How to read this: the same small model is trained again and again; only the number of "
-        f"heads that its width of {report.d_model} is cut into changes (heads as wide as "
-        f"{widths}). The parameters are as many and begin with the same values, and the batches "
-        "are the same, so that nothing but the heads can make the difference.",
-        "Loss: how surprised the model is by the right answer, in nats; 0 is certainty. Chance is "
-        "an answer drawn evenly from all, and a loss far below it was learned.",
-        "Seeds: every training is repeated from other first weights and other batches. What "
-        "differs by less than the seeds do is no finding.",
-        "Heads: a head spreads its attention, which sums to one, over the tokens before. With two "
-        "tokens to find one head must share it, two heads need not. But more heads are narrower "
-        "ones; what that costs, or does not, is in the table.",
+        f"heads that its width of {report.d_model} is split into changes (head widths {widths}). "
+        "All models have the same number of parameters and start from the same weights, and they "
+        "see the same batches, so that only the heads can make the difference.",
+        "Loss: cross-entropy of the right answer in nats; 0 is certainty. Chance weights all "
+        "answers equally; a loss far below it was learnt.",
+        "Significance: training is repeated from other first weights and other batches (seeds). "
+        "Two numbers of heads are compared seed by seed in a paired t-test; p is multiplied by "
+        "the number of pairs that could have been compared (Bonferroni), and under 0.05 is called "
+        "significant.",
+        "Heads: a head's attention weights sum to one. With two tokens to find, one head must "
+        "split its attention, two heads need not. But more heads are narrower ones; what that "
+        "costs, or does not, is in the table.",
     ]
     if report.task.name == "induction":
         lines.append(
-            "Induction: to say what followed this letter before, one layer finds for each token "
-            "the letter before it, and the next layer looks for the place where that letter "
+            "Induction: to predict what followed this letter before, one layer finds for each "
+            "token the letter before it, and the next layer looks for the place where that letter "
             "stood. Where strands take turns, letters at two distances must be found."
         )
     return lines

@@ -1,36 +1,73 @@
-"""What one sweep has shown, in sentences made of its own numbers, with the doubt that is left."""
+"""What one sweep has shown, in sentences made of its own numbers, with the doubt that is left.
+
+Two numbers of heads are compared by a paired t-test over the seeds that both were trained from
+(Student 1908). The pair is one of many, so that its p-value is multiplied by how many there are
+(Bonferroni).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 
 from attnviz.draw.provenance import counted, share
 from attnviz.sweep.records import Spread, SweepModel, SweepReport
 
-_CERTAIN = 2.0
-"""Standard deviations over seeds from which a difference is called one."""
+_SIGNIFICANT = 0.05
 
-_FEW = 2
-"""Seeds from which a spread can be computed, but hardly known."""
+_LEARNT = 0.95
+"""Share of the chance loss that a model must be under for it to have learnt anything."""
 
-_SOLVED = 0.99
-"""Share of right answers from which a task with a known best counts as solved."""
+_REACHED = 0.99
+"""Accuracy at which a task whose answers are all known counts as learnt."""
 
 _SMALL = 0.0005
 """A loss that would be rounded to nothing."""
 
 
-def findings(report: SweepReport) -> list[str]:
-    """Sentences, each of which begins with a word and a colon."""
-    if len(report.measured) < 2:
-        return [_alone(report), *_solved(report)]
-    ranked = sorted(report.measured, key=lambda heads: _loss(report, heads).mean)
-    best, second, worst = ranked[0], ranked[1], ranked[-1]
-    lines = [_ends(report, best, worst)]
-    if second != worst:
-        lines.append(_runner_up(report, best, second))
-    return [*lines, *_solved(report), *_patterns(report, best, worst)]
+def finding(report: SweepReport) -> str:
+    """The answer in a sentence."""
+    ranked = _ranked(report)
+    best, worst = ranked[0], ranked[-1]
+    low = _loss(report, best)
+    if low.mean > _LEARNT * report.task.chance.loss:
+        return (
+            f"Nothing was learnt in {report.steps:,} steps (lowest held-out loss "
+            f"{with_spread(low)} nats, chance {nats(report.task.chance.loss)}); use more --steps."
+        )
+    if best == worst:
+        return (
+            f"{counted(best, 'head')} reached a held-out loss of {with_spread(low)} nats (chance "
+            f"{nats(report.task.chance.loss)}); more numbers of --heads would compare."
+        )
+    return (
+        f"{counted(best, 'head')} reached the lowest held-out loss, {with_spread(low)} nats, and "
+        f"{counted(worst, 'head')} the highest, {with_spread(_loss(report, worst))} "
+        f"({_doubt(report, best, worst)})."
+    )
+
+
+def details(report: SweepReport) -> list[str]:
+    """Further sentences, each of which begins with words and a colon."""
+    ranked = _ranked(report)
+    best, worst = ranked[0], ranked[-1]
+    lines = []
+    if len(ranked) > 2:
+        second = ranked[1]
+        found = _differences(report, best, second)
+        more = (
+            f" {with_spread(Spread.of(found))} nats above {counted(best, 'head')}" if found else ""
+        )
+        lines.append(
+            f"Runner-up: {counted(second, 'head')}{more} ({_doubt(report, best, second)})."
+        )
+    lines += _reached(report)
+    return lines if best == worst else [*lines, *_patterns(report, best, worst)]
+
+
+def _ranked(report: SweepReport) -> list[int]:
+    return sorted(report.measured, key=lambda heads: _loss(report, heads).mean)
 
 
 def _loss(report: SweepReport, heads: int) -> Spread:
@@ -40,14 +77,6 @@ def _loss(report: SweepReport, heads: int) -> Spread:
     return report.spread(heads, loss)
 
 
-def _alone(report: SweepReport) -> str:
-    heads = report.measured[0]
-    return (
-        f"Seen: {counted(heads, 'head')} ended at a loss of {_with_spread(_loss(report, heads))}; "
-        "there is no other number of heads to compare it with."
-    )
-
-
 def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
     """By how much the loss of one is higher, for each seed that both were trained from."""
     low = {model.seed: model.loss for model in report.of(better)}
@@ -55,61 +84,50 @@ def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
     return [high[seed] - low[seed] for seed in high if seed in low]
 
 
-def _ends(report: SweepReport, best: int, worst: int) -> str:
-    return (
-        f"Seen: {counted(best, 'head')} ended with the lowest loss, "
-        f"{_with_spread(_loss(report, best))}, and {counted(worst, 'head')} with the highest, "
-        f"{_with_spread(_loss(report, worst))}. {_doubt(report, best, worst)}"
-    )
-
-
-def _runner_up(report: SweepReport, best: int, second: int) -> str:
-    return f"Next: {counted(second, 'head')}. {_doubt(report, best, second)}"
-
-
 def _doubt(report: SweepReport, better: int, worse: int) -> str:
-    """The difference against its spread over seeds."""
+    """Whether another set of seeds would show the difference too."""
     found = _differences(report, better, worse)
-    if not found:
-        return "No seed was trained with both, so they cannot be compared seed by seed."
-    spread = Spread.of(found)
-    lower = sum(difference > 0 for difference in found)
-    if spread.deviation is None:
-        return (
-            f"The difference is {nats(spread.mean)} from one seed: without a second one nobody "
-            "can say whether another seed would show it."
-        )
-    words = (
-        f"Seed by seed the difference is {_with_spread(spread)}; {counted(better, 'head')} ended "
-        f"lower in {_of_seeds(lower, len(found))}"
-    )
-    if lower < len(found):
-        return f"{words}: which is lower depends on the seed, so the difference may be chance."
-    if spread.deviation == 0:
-        return f"{words}."
-    times = spread.mean / spread.deviation
-    if times < _CERTAIN:
-        return f"{words}, but how much lower depends on the seed."
-    few = ", though two seeds say little of a spread" if len(found) == _FEW else ""
-    return f"{words}: {times:.1f} times the spread{few}."
+    if len(found) < 2:
+        return "needs ≥ 2 seeds"
+    p = min(paired_p(found) * math.comb(len(report.measured), 2), 1.0)
+    word = "significant" if p < _SIGNIFICANT else "not significant"
+    told = "p<0.001" if p < 0.001 else f"p={p:.2g}"
+    return f"{word}, {told} over {counted(len(found), 'seed')}"
 
 
-def _solved(report: SweepReport) -> list[str]:
-    """Who has learned a task whose answers can all be known."""
+def paired_p(differences: Sequence[float]) -> float:
+    """Two-sided p-value of a mean difference of 0, in [0, 1], by Student's t; at least two."""
+    spread = Spread.of(differences)
+    if not spread.deviation:
+        return float(spread.mean == 0)
+    freedom = len(differences) - 1
+    angle = math.atan2(abs(spread.mean) * math.sqrt((freedom + 1) / freedom), spread.deviation)
+    # The distribution for whole degrees of freedom: Abramowitz & Stegun 1964, 26.7.3 and 26.7.4.
+    sine, cosine, odd = math.sin(angle), math.cos(angle), freedom % 2
+    term = total = cosine if odd else 1.0
+    for step in range(2 + odd, freedom, 2):
+        term *= (step - 1) / step * cosine**2
+        total += term
+    if not odd:
+        return max(1 - sine * total, 0.0)
+    return max(1 - 2 / math.pi * (angle + sine * total * (freedom > 1)), 0.0)
+
+
+def _reached(report: SweepReport) -> list[str]:
+    """Who has learnt a task whose answers can all be known."""
     if report.task.best is None:
         return []
-    bar = f"Solved ({_SOLVED:.0%} right or more)"
     done = {
-        heads: sum(model.accuracy >= _SOLVED for model in report.of(heads))
+        heads: sum(model.accuracy >= _REACHED for model in report.of(heads))
         for heads in report.measured
     }
-    if not any(done.values()):
-        return [f"{bar}: by none within {report.steps:,} steps."]
     parts = [
         f"{counted(heads, 'head')} in {_of_seeds(count, len(report.of(heads)))}"
         for heads, count in done.items()
+        if count
     ]
-    return [f"{bar}: {', '.join(parts)}."]
+    told = ", ".join(parts) or f"none within {report.steps:,} steps"
+    return [f"Reached {_REACHED:.0%} accuracy: {told}."]
 
 
 def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
@@ -122,8 +140,8 @@ def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
 
     most = max(names, key=lambda name: abs(score(best, name) - score(worst, name)))
     lines = [
-        f"Heads: the two differ most in {words[most]!r}, where the best head has "
-        f"{share(score(best, most))} of its attention with {counted(best, 'head')} and "
+        f"Heads: the two differ most in {words[most]!r}, the best head's attention to it being "
+        f"{share(score(best, most))} with {counted(best, 'head')} and "
         f"{share(score(worst, most))} with {counted(worst, 'head')}."
     ]
     backs = [name for name in names if name.startswith("back_")]
@@ -135,8 +153,8 @@ def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
                 for heads, count in shared.items()
             )
             lines.append(
-                f"Shared: {words[pair[0]]} and {words[pair[1]]} are looked at most by one and the "
-                f"same head with {found}."
+                f"Shared: one head scores highest both for {words[pair[0]]} and for "
+                f"{words[pair[1]]} with {found}."
             )
     return lines
 
@@ -152,7 +170,7 @@ def nats(value: float) -> str:
     return f"{value:.0e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"
 
 
-def _with_spread(spread: Spread) -> str:
+def with_spread(spread: Spread) -> str:
     """A mean loss and its standard deviation over seeds, such as ``0.066 ± 0.012``."""
     if spread.deviation is None:
         return nats(spread.mean)

@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Console, Group
-from rich.text import Text
 
 from attnviz.cli.outlet import Outlet
 from attnviz.cli.progress import spoken_time
 from attnviz.cli.terminal import between_steps, messages
-from attnviz.draw.curve import plot_block
 from attnviz.draw.provenance import counted
-from attnviz.draw.theme import Theme
 from attnviz.sweep.document import curves_plot, sweep_document
 from attnviz.sweep.findings import nats
 from attnviz.sweep.records import SweepModel, SweepReport
 from attnviz.sweep.training import HeadsTraining, SweepPlan, few_threads
+from attnviz.train.progress import Pace, Watch, watching
 from attnviz.train.records import CurvePoint
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.draw.document import Document
-
-Watch = Callable[["Progress"], None]
-"""Called after each step."""
-
-_BETWEEN = 0.25
-"""Seconds between two drawings."""
-
-_PATIENCE = 10.0
-"""Seconds between two lines where no terminal shows a picture."""
-
-_ROWS = 12
-_CHROME = 4
-"""Lines beside the rows of the canvas and the legend's: title, axis, progress."""
+    from attnviz.draw.document import Document, Plot
 
 
 class Progress:
@@ -50,84 +33,35 @@ class Progress:
     heads, seed, step: of what is trained now. done: models that are trained.
     """
 
-    def __init__(
-        self, models: int, steps: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, models: int, steps: int, pace: Pace | None = None) -> None:
         self.models, self.steps = models, steps
         self.curves: dict[int, list[list[CurvePoint]]] = {}
         self.heads = self.seed = self.step = self.done = 0
-        self._clock, self._began = clock, clock()
+        self._pace = pace or Pace()
 
     def begin(self, heads: int, seed: int, points: list[CurvePoint]) -> None:
         """Another model, whose curve grows in ``points``."""
         self.heads, self.seed, self.step = heads, seed, 0
         self.curves.setdefault(heads, []).append(points)
 
+    def advance(self) -> None:
+        """Another step of the model."""
+        self.step += 1
+        share = (self.done + self.step / self.steps) / self.models
+        self._pace.add(0, share)
+
     @property
-    def share(self) -> float:
-        """Of all steps, in [0, 1]."""
-        return (self.done + self.step / self.steps) / self.models
+    def plot(self) -> Plot | None:
+        """The curves so far."""
+        return curves_plot(self.curves) if any(map(any, self.curves.values())) else None
 
     @property
     def words(self) -> str:
         """Such as ``model 5 of 12: 1 head, seed 1, loss 0.912, 40% done, about 60 s left``."""
-        model = f"model {self.done + 1} of {self.models}"
-        parts = [f"{model}: {counted(self.heads, 'head')}, seed {self.seed}"]
         points = self.curves[self.heads][-1]
-        if points:
-            parts.append(f"loss {nats(points[-1].loss)}")
-        parts.append(f"{self.share:.0%} done")
-        spent = self._clock() - self._began
-        if self.share > 0.01:
-            left = spent * (1 - self.share) / self.share
-            parts.append(f"about {spoken_time(left)} left")
-        return ", ".join(parts)
-
-
-@contextmanager
-def watching(console: Console, palette: str, ascii_only: bool) -> Iterator[Watch]:
-    """A picture that is gone at the end; without a terminal a line now and then."""
-    if console.quiet:
-        yield lambda progress: None
-    elif not console.is_terminal or console.is_dumb_terminal:
-        yield _lines(console)
-    else:
-        from rich.live import Live  # 20 ms that a quiet run does not need
-
-        theme = Theme.of(console, palette, ascii_only)
-        with Live(console=console, auto_refresh=False, transient=True) as live:
-            drawn = 0.0
-
-            def watch(progress: Progress) -> None:
-                nonlocal drawn
-                if time.monotonic() - drawn < _BETWEEN:
-                    return
-                drawn = time.monotonic()
-                live.update(_picture(progress, theme, console), refresh=True)
-
-            yield watch
-
-
-def _picture(progress: Progress, theme: Theme, console: Console) -> Group | Text:
-    words = Text(progress.words, no_wrap=True, overflow="ellipsis")
-    rows = min(_ROWS, console.height - _CHROME - len(progress.curves))
-    if rows < 3 or not any(points for seeds in progress.curves.values() for points in seeds):
-        return words
-    plot = curves_plot(progress.curves, rows)
-    return Group(plot_block(plot, theme, console.width - 1), words)
-
-
-def _lines(console: Console) -> Watch:
-    said = time.monotonic()
-
-    def watch(progress: Progress) -> None:
-        nonlocal said
-        now = time.monotonic()
-        if now - said >= _PATIENCE:
-            said = now
-            console.print(progress.words, soft_wrap=True)
-
-    return watch
+        loss = [f"loss {nats(points[-1].loss)}"] if points else []
+        parts = [counted(self.heads, "head"), f"seed {self.seed}", *loss, *self._pace.words]
+        return f"model {self.done + 1} of {self.models}: {', '.join(parts)}"
 
 
 _LONG = 5.0
@@ -141,9 +75,13 @@ def train_and_compare(plan: SweepPlan, device: torch.device, outlet: Outlet) -> 
     """
     output, notices = outlet.output, outlet.notices
     began = time.monotonic()
-    with watching(notices, output.palette, output.ascii) as watch, few_threads(plan) as threads:
-        models = _train(plan, device, watch)
     wanted = len(plan.heads) * len(plan.seeds)
+    progress = Progress(wanted, plan.steps)
+    with (
+        watching(outlet, lambda: progress.words, lambda: progress.plot) as watch,
+        few_threads(plan) as threads,
+    ):
+        models = _train(plan, device, progress, watch)
     if models:
         report = _report(plan, device, threads, models, time.monotonic() - began)
         hints = () if output.quiet else _hints(report, output.explain)
@@ -157,10 +95,11 @@ def train_and_compare(plan: SweepPlan, device: torch.device, outlet: Outlet) -> 
         raise KeyboardInterrupt
 
 
-def _train(plan: SweepPlan, device: torch.device, watch: Watch) -> tuple[SweepModel, ...]:
+def _train(
+    plan: SweepPlan, device: torch.device, progress: Progress, watch: Watch
+) -> tuple[SweepModel, ...]:
     """All models seed by seed, or those that were finished when it was asked to stop."""
     samples = plan.measured_on()
-    progress = Progress(len(plan.heads) * len(plan.seeds), plan.steps)
     models: list[SweepModel] = []
     with between_steps() as stopped:
         for seed in plan.seeds:
@@ -168,8 +107,8 @@ def _train(plan: SweepPlan, device: torch.device, watch: Watch) -> tuple[SweepMo
                 training = HeadsTraining(plan, heads, seed, device)
                 progress.begin(heads, seed, training.points)
                 for _ in training.steps():
-                    progress.step += 1
-                    watch(progress)
+                    progress.advance()
+                    watch(False)
                     if stopped():
                         return tuple(models)
                 models.append(training.measured(samples))
@@ -236,6 +175,6 @@ class _Swept:
 def _hints(report: SweepReport, explained: bool) -> tuple[str, ...]:
     """What to try next."""
     if report.task.text is not None:
-        return ("next: --task induction, copy or majority has answers that can be known",)
-    more = "--steps 1500 trains longer" if explained else "--explain says how to read this"
-    return (f"next: {more}", "--text FILE learns from a text of your own")
+        return ("--task induction, copy or majority: tasks whose answers are known",)
+    more = "--steps 1500: train longer" if explained else "--explain: how to read this"
+    return (more, "--text FILE: learn from your own text")

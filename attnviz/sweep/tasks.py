@@ -59,6 +59,7 @@ class Task(ABC):
 
     name: as ``--task`` has it, or ``text``. words: what is to be predicted.
     vocabulary: ids are below it. length: tokens of a sequence, its beginning aside.
+    letters: different answers that there are; unit: what they are called.
     patterns: that heads are scored by. text: what sequences are cut from, None for random ones.
     """
 
@@ -66,8 +67,10 @@ class Task(ABC):
     words: str
     vocabulary: int
     length: int
+    letters: int
     patterns: tuple[Pattern, ...]
     text: CorpusFacts | None = None
+    unit = "letters"
 
     @abstractmethod
     def draw(self, count: int, random: np.random.Generator) -> Samples:
@@ -77,9 +80,9 @@ class Task(ABC):
         """So many sequences to measure on, or as many as there are."""
         return self.draw(count, random)
 
-    @abstractmethod
     def chance(self, samples: Samples) -> Reference:
-        """What answers reach that are drawn evenly from all that can be one."""
+        """What answers reach that are drawn evenly from all letters."""
+        return evenly(f"chance: {self.letters} {self.unit}", np.full(1, float(self.letters)))
 
     def best(self, samples: Samples) -> Reference | None:
         """The least loss that is possible; None where nobody knows it."""
@@ -174,7 +177,7 @@ class Induction(Task):
         length: int = 42,
     ) -> None:
         self.vocabulary, self.length = letters + 1, length
-        self._letters, self._strands, self._period = letters, strands, period
+        self.letters, self._strands, self._period = letters, strands, period
         self.words = (
             f"repeat what followed this letter before: {strands} strands of {letters} letters take "
             f"turns, each repeats {period[0]} to {period[1]} different letters of its own"
@@ -193,7 +196,7 @@ class Induction(Task):
         rows = (count, self._strands, 1)
         period = random.integers(low, high, rows, endpoint=True)
         letters = np.broadcast_to(
-            np.arange(1, self._letters + 1), (count, self._strands, self._letters)
+            np.arange(1, self.letters + 1), (count, self._strands, self.letters)
         )
         turn = np.arange(turns)
         strands = np.take_along_axis(random.permuted(letters, axis=-1), turn % period, -1)
@@ -201,10 +204,6 @@ class Induction(Task):
         tokens = strands.swapaxes(1, 2).reshape(count, -1)[:, : self.length]
         known = (turn > period).swapaxes(1, 2).reshape(count, -1)[:, : self.length]
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)
-
-    def chance(self, samples: Samples) -> Reference:
-        """Every letter as likely."""
-        return evenly(f"chance: {self._letters} letters", np.full(1, float(self._letters)))
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Who knows the strand's letters, but not their order."""
@@ -244,7 +243,7 @@ class Copying(Task):
 
     def __init__(self, letters: int = 8, size: tuple[int, int] = (6, 14)) -> None:
         self.vocabulary, self.length = letters + 3, 2 * size[1] + 1
-        self._letters, self._size = letters, size
+        self.letters, self._size = letters, size
         self._sign, self._filling = letters + 1, letters + 2
         self.words = (
             f"write a string of {size[0]} to {size[1]} random letters, of {letters}, once more "
@@ -257,7 +256,7 @@ class Copying(Task):
         """Sequences whose predictions count from the sign to the last letter of the copy."""
         low, high = self._size
         size = random.integers(low, high, (count, 1), endpoint=True)
-        letters = random.integers(1, self._letters, (count, high), endpoint=True)
+        letters = random.integers(1, self.letters, (count, high), endpoint=True)
         at = np.arange(self.length)
         source = np.where(at < size, at, at - size - 1) % high
         tokens = np.take_along_axis(letters, source, axis=1)
@@ -265,10 +264,6 @@ class Copying(Task):
         tokens = np.where(at > 2 * size, self._filling, tokens)
         counted = (at > size) & (at <= 2 * size)
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), counted)
-
-    def chance(self, samples: Samples) -> Reference:
-        """Every letter as likely."""
-        return evenly(f"chance: {self._letters} letters", np.full(1, float(self._letters)))
 
     def _sources(self, samples: Samples) -> NDArray[np.bool_]:
         """Of each query whose prediction counts the letter that it is to write."""
@@ -287,7 +282,7 @@ class Majority(Task):
 
     def __init__(self, letters: int = 4, size: tuple[int, int] = (8, 24)) -> None:
         self.vocabulary, self.length = letters + 3, size[1] + 2
-        self._letters, self._size = letters, size
+        self.letters, self._size = letters, size
         self._sign, self._filling = letters + 1, letters + 2
         self.words = (
             f"name the most frequent of {size[0]} to {size[1]} random letters, of {letters}, "
@@ -309,7 +304,7 @@ class Majority(Task):
         answers = np.zeros(count, np.int64)
         open_ones = np.arange(count)
         while len(open_ones):
-            drawn = random.integers(1, self._letters, (len(open_ones), self.length), endpoint=True)
+            drawn = random.integers(1, self.letters, (len(open_ones), self.length), endpoint=True)
             tokens[open_ones] = np.where(at < size[open_ones], drawn, 0)
             frequencies = np.sort(self._frequencies(tokens[open_ones]), axis=1)
             open_ones = open_ones[frequencies[:, -1] == frequencies[:, -2]]
@@ -318,10 +313,6 @@ class Majority(Task):
         tokens = np.where(at == size + 1, answers[:, None], tokens)
         tokens = np.where(at > size + 1, self._filling, tokens)
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), at == size + 1)
-
-    def chance(self, samples: Samples) -> Reference:
-        """Every letter as likely."""
-        return evenly(f"chance: {self._letters} letters", np.full(1, float(self._letters)))
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Who draws one of the letters that stand there."""
@@ -333,7 +324,7 @@ class Majority(Task):
 
     def _frequencies(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """How often each letter stands there: (sequence, token) to (sequence, letter)."""
-        letters = np.arange(1, self._letters + 1)
+        letters = np.arange(1, self.letters + 1)
         return np.asarray((tokens[:, :, None] == letters).sum(1))
 
     def _before(self, samples: Samples) -> NDArray[np.bool_]:

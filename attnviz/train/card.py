@@ -154,20 +154,21 @@ def _results(result: TrainedModel) -> Iterator[str]:
     scores = result.scores
     known = result.valid_perplexity
     perplexity = "" if known is None else f" (perplexity {known:.1f})"
+    read = "the whole" if result.whole else f"the first {result.valid_tokens:,} tokens of the"
     yield (
-        f"On the whole validation text, in windows of {result.valid_windows:,} tokens: "
+        f"On {read} validation text, in windows of {result.valid_windows:,} tokens: "
         f"**{result.valid_loss:.3f} nats per token**{perplexity}, "
         f"**{result.valid_bits_per_byte:.3f} bits per byte**."
     )
     yield (
-        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens that stand there "
-        f"twice (seed {scores.seed}, not drawn in training): first copy "
+        f"On {scores.copies} sequences of {scores.copy_tokens} random tokens and one copy of them "
+        f"(seed {scores.seed}, not drawn in training): first copy "
         f"{scores.first_copy} nats per token, second copy **{scores.second_copy}**, from "
-        "its second token on: its first cannot be told."
+        "its second token on: its first is not predictable."
     )
     yield (
         "What its heads do, measured in float32 from the stored weights, mean over sequences ± "
-        "standard error; *even* is the same measure of attention spread evenly over what each "
+        "standard error; *uniform* is the same measure of uniform attention over what each "
         f"token sees; the highest of a column is bold. On {scores.windows} windows of "
         f"{scores.window_tokens} tokens of validation text:"
     )

@@ -72,31 +72,31 @@ class Trained(Options, panel="What is trained"):
 
     files: tuple[Path, ...] = argument(
         "FILES",
-        "UTF-8 text files to learn from; a directory stands for its *.txt files.",
+        "UTF-8 text files to train on; a directory stands for its *.txt files.",
         (),
         show_default=False,
         rich_help_panel=None,
     )
     out: Path = option(
-        "DIR", "The model's directory, a new one.", ..., short="-o", show_default=False
+        "DIR", "Write the model to this new directory.", ..., short="-o", show_default=False
     )
     valid: tuple[Path, ...] = option(
         "FILES…",
-        "Texts to validate on, several after one --valid (default: the last tenth of the text, "
-        "which is then not learned from).",
+        "Validate on these texts, several after one --valid (default: the last tenth of the "
+        "text, held out).",
         (),
     )
     config: Path | None = option(
         "FILE",
-        "The recipe, a TOML file such as configs/tiny.toml (default: 4 layers × 4 heads, "
-        "1.7 minutes).",
+        "Train by this recipe, a TOML file such as configs/tiny.toml (default: 4 layers × 4 "
+        "heads, 1.7 minutes).",
     )
     vocabulary: int | None = option(
-        "N", "Tokens of the tokenizer that is made (default: 4096, or what the text allows)."
+        "N", "Vocabulary size (default: 4096, or what the text allows)."
     )
     seed: int | None = option(
         "N",
-        "Of the first weights and of the order of the text (default: the recipe's, 0).",
+        "Random seed (weights, order of the text; default: the recipe's, 0).",
         min=0,
     )
 
@@ -153,9 +153,11 @@ class Trained(Options, panel="What is trained"):
 class Duration(Options, panel="How long"):
     """How long it may take; the recipe decides where nothing is said."""
 
-    minutes: float | None = option("M", "Train for so many minutes.")
-    tokens: int | None = option("N", "Train on so many tokens; the same on every run.", min=1)
-    resume: bool = flag("Go on with the run in --out that was interrupted.")
+    minutes: float | None = option("M", "Train for so many minutes, last measurements included.")
+    tokens: int | None = option(
+        "N", "Train on so many tokens; the same run again gives the same model.", min=1
+    )
+    resume: bool = flag("Go on with the interrupted run in --out.")
 
     def __post_init__(self) -> None:
         if self.minutes is not None and self.tokens is not None:

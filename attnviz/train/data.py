@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.values import model_facts
-from attnviz.train.records import CorpusFacts, CurvePoint, Estimate, ModelScores, TrainedModel
+from attnviz.train.records import CurvePoint, ModelScores, TrainedModel
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -31,8 +31,8 @@ def train_data(result: TrainedModel) -> dict[str, Any]:
             "d_model": result.d_model,
         },
         "path": result.directory,
-        "train": text_data(result.train),
-        "valid": text_data(result.valid),
+        "train": asdict(result.train),
+        "valid": asdict(result.valid),
         "budget": result.budget,
         "finished": result.finished,
         "autocast": result.dtype,
@@ -46,6 +46,9 @@ def train_data(result: TrainedModel) -> dict[str, Any]:
         "valid_loss": result.valid_loss,
         "valid_perplexity": result.valid_perplexity,
         "valid_bits_per_byte": result.valid_bits_per_byte,
+        "valid_tokens": result.valid_tokens,
+        "unigram_loss": result.unigram_loss,
+        "learnt": result.learnt,
         "valid_windows": result.valid_windows,
         "curve_windows": result.curve_windows,
         "scores": _scores(result.scores),
@@ -70,8 +73,8 @@ def _scores(scores: ModelScores) -> dict[str, Any]:
             "sequences": scores.copies,
             "copy_tokens": scores.copy_tokens,
             "seed": scores.seed,
-            "first_copy_loss": _estimate(scores.first_copy),
-            "second_copy_loss": _estimate(scores.second_copy),
+            "first_copy_loss": asdict(scores.first_copy),
+            "second_copy_loss": asdict(scores.second_copy),
             "heads": _heads(scores, "random"),
         },
     }
@@ -93,23 +96,8 @@ def _heads(scores: ModelScores, probe: str) -> list[dict[str, Any]]:
     ]
 
 
-def _estimate(estimate: Estimate) -> dict[str, float | None]:
-    return {"mean": estimate.mean, "error": estimate.error}
-
-
 def _point(point: CurvePoint) -> dict[str, Any]:
     return dict(zip(_CURVE, astuple(point), strict=True))
-
-
-def text_data(text: CorpusFacts) -> dict[str, Any]:
-    """A text that is learned from, as JSON values."""
-    return {
-        "files": list(text.files),
-        "bytes": text.bytes,
-        "tokens": text.tokens,
-        "digest": text.digest,
-        "held_out": text.held_out,
-    }
 
 
 def train_rows(result: TrainedModel) -> Iterator[tuple[object, ...]]:

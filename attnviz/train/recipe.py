@@ -152,12 +152,15 @@ class Budget(Table):
             raise UsageError("a budget is a number of tokens or of minutes: give one of them")
         super().__post_init__()
 
-    def used(self, tokens: int, seconds: float) -> float:
-        """The share that is used up, from 0; 1 or more ends the run."""
+    def used(self, tokens: int, seconds: float, reserve: float = 0.0) -> float:
+        """The share that is used up, from 0; 1 or more ends the run.
+
+        reserve: seconds of a budget in minutes that what comes after the last step takes.
+        """
         if self.tokens is not None:
             return tokens / self.tokens
         assert self.minutes is not None
-        return seconds / (60 * self.minutes)
+        return seconds / (60 * self.minutes - reserve)
 
     def __str__(self) -> str:
         if self.tokens is not None:
@@ -172,7 +175,8 @@ class Validation(Table):
     length: of the windows that the curve is measured over, and the heads are scored over, None for
         the length of the last phase's sequences.
     The whole text is read once at the end, in windows as long as the last phase's sequences. In a
-    budget of minutes it is read less often where it would take more than a share of them.
+    budget of minutes it is read less often where it would take more than a share of them, and at
+    the end only as much as another share has time for.
     """
 
     every: float = value(0.05, _SOME_SHARE)

@@ -113,6 +113,12 @@ class ModelScores:
 
 _LARGEST_EXPONENT = 700.0
 
+LEAST_STEPS = 100
+"""Steps under which a run has trained nothing."""
+
+CLEARLY = 0.95
+"""Share of the unigram loss that a model must reach for its heads to be worth a look."""
+
 
 @dataclass(frozen=True)
 class TrainedModel:
@@ -123,7 +129,9 @@ class TrainedModel:
     d_model: width of the residual stream.
     shares: share of the tokens read by kind of sequence, of 1.
     points: the whole curve, from the first step on.
-    valid_loss: over the whole validation text, nats per token, from the stored weights.
+    valid_loss: over the first ``valid_tokens`` of the validation text, all of them where the budget
+    allows it, nats per token, from the stored weights.
+    unigram_loss: of that text, what the frequencies of tokens in the training text predict.
     valid_windows: tokens of the windows that the validation text was cut into for it.
     curve_windows: the same for the curve's points.
     dtype: of the matrix products while it was trained; weights and optimiser are float32.
@@ -142,6 +150,8 @@ class TrainedModel:
     points: tuple[CurvePoint, ...]
     shares: Mapping[str, float]
     valid_loss: float
+    valid_tokens: int
+    unigram_loss: float
     valid_windows: int
     curve_windows: int
     dtype: str
@@ -166,6 +176,26 @@ class TrainedModel:
     def even_loss(self) -> float:
         """Nats per token of a guess that finds all tokens of the vocabulary equally likely."""
         return math.log(self.vocabulary)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the loss is over all of the validation text."""
+        return self.valid_tokens == self.valid.tokens
+
+    @property
+    def steps(self) -> int:
+        """Of the optimiser."""
+        return self.points[-1].step
+
+    @property
+    def trained(self) -> bool:
+        """Whether there were enough steps for anything to form."""
+        return self.steps >= LEAST_STEPS
+
+    @property
+    def learnt(self) -> bool:
+        """Whether it predicts clearly better than token frequencies, which need no attention."""
+        return self.trained and self.valid_loss <= CLEARLY * self.unigram_loss
 
     @property
     def valid_bits_per_byte(self) -> float:

@@ -32,7 +32,7 @@ from attnviz.train.recipe import Phase, Recipe
 from attnviz.train.records import CorpusFacts, ModelScores, TrainedModel
 from attnviz.train.scores import head_scores, open_decoder, text_windows
 from attnviz.train.texts import BEGINNING, Corpus, encode, make_tokenizer, text_too_short
-from attnviz.train.trainer import Trainer, validation_loss
+from attnviz.train.trainer import Trainer, unigram_loss, validation_loss
 
 
 class TrainingRun:
@@ -78,6 +78,7 @@ class TrainingRun:
         if len(train_ids) < longest:
             raise text_too_short(len(train_ids), longest)
         self._facts = _facts(train, len(train_ids)), _facts(valid, len(self._valid_ids))
+        self._unigram = unigram_loss(train_ids, self._valid_ids, vocabulary)
         require_training_memory(recipe.model.decoder(vocabulary, BEGINNING), recipe, device)
         self.trainer = Trainer(recipe, train_ids, self._valid_ids, vocabulary, BEGINNING, device)
         if stored is not None:
@@ -131,6 +132,8 @@ class TrainingRun:
             points=tuple(trainer.points),
             shares={kind: count / total for kind, count in trainer.sequences.most_common()},
             valid_loss=self._stored_loss(),
+            valid_tokens=trainer.closing_tokens,
+            unigram_loss=self._unigram,
             valid_windows=self._length,
             curve_windows=recipe.window,
             dtype=recipe.autocast,
@@ -193,12 +196,13 @@ class TrainingRun:
         return self.recipe.phases[-1].length
 
     def _stored_loss(self) -> float:
-        """The loss on the whole validation text, of the weights as they were stored."""
+        """The loss on the validation text, of the weights as they were stored."""
         stored = TorchDecoder.from_llama(
             self.trainer.model.config, open_checkpoint(self.directory).tensors
         )
         stored.eval().to(self._device)
-        return validation_loss(stored, self._valid_ids, self._length, BEGINNING, self._device)
+        read = self._valid_ids[: self.trainer.closing_tokens]
+        return validation_loss(stored, read, self._length, BEGINNING, self._device)
 
     def _stored_scores(self) -> ModelScores:
         windows = text_windows(self._valid_ids, self.recipe.window, BEGINNING)

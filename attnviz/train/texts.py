@@ -194,9 +194,9 @@ SequenceKind = Literal["text", "repeated_tokens", "repeated_passages", "recalled
 
 KIND_WORDS: Mapping[str, str] = {
     "text": "text",
-    "repeated_tokens": "uniform random tokens that repeat",
-    "repeated_passages": "passages of the text that repeat",
-    "recalled_pairs": "pairs of uniform random tokens that come again in another order",
+    "repeated_tokens": "uniform random tokens, repeated",
+    "repeated_passages": "passages of the text, repeated",
+    "recalled_pairs": "pairs of uniform random tokens, repeated in another order",
 }
 """What a model learns from, in words, by the names that recipes have for it."""
 

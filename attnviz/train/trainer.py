@@ -28,8 +28,18 @@ _POINTS = 200
 _VALIDATION_SHARE = 0.15
 """Of a budget in minutes, what may go into reading the validation text on the way."""
 
+_CLOSING_SHARE = 0.15
+"""The same of the validation text at the end."""
+
+_MOST_RESERVED = 0.5
+"""Of a budget in minutes, what may be kept for the measurements at the end."""
+
 _TOKENS_AT_ONCE = 8192
 """Of the validation text, in one forward pass."""
+
+
+_COUNTED = ("step", "tokens", "seconds", "speed", "phase", "phase_step", "phase_tokens")
+"""What a trainer counts, and its state keeps."""
 
 
 def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
@@ -144,6 +154,15 @@ def validation_loss(
     return total / len(tokens)
 
 
+def unigram_loss(learned: NDArray[np.integer], held: NDArray[np.integer], vocabulary: int) -> float:
+    """What token frequencies alone predict: mean of −ln p, nats per token of ``held``.
+
+    p: of the token in ``learned``, every token of the vocabulary counted once more (Laplace).
+    """
+    counts = 1.0 + np.bincount(learned, minlength=vocabulary)
+    return float(-np.log(counts / counts.sum())[held].mean())
+
+
 class Trainer:
     """Trains a model by a recipe; ``steps`` go on until the budget is used up.
 
@@ -178,19 +197,28 @@ class Trainer:
         self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
         self._step = self._tokens = 0
         self._phase = self._phase_step = self._phase_tokens = 0
-        self._seconds = self._validating = 0.0
+        self._seconds = self._validating = self._speed = 0.0
         # Sums since the last point; on the device, so that no step waits for the one before.
         self._losses: list[Tensor] = []
 
     @property
     def used(self) -> float:
         """Share of the budget that is used up, at most 1."""
-        return min(1.0, self.recipe.budget.used(self._tokens, self._seconds))
+        return min(1.0, self._share(self._tokens, self._seconds))
 
     @property
     def tokens(self) -> int:
         """Read so far."""
         return self._tokens
+
+    @property
+    def closing_tokens(self) -> int:
+        """Of the validation text at the end: all, or what a budget in minutes has time for."""
+        minutes = self.recipe.budget.minutes
+        if minutes is None or not self._speed:
+            return len(self._valid)
+        affordable = int(_CLOSING_SHARE * 60 * minutes * self._speed)
+        return min(max(affordable, self.recipe.validation.tokens), len(self._valid))
 
     @property
     def phase(self) -> str:
@@ -246,12 +274,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimiser": self._optimiser.state_dict(),
-            "step": self._step,
-            "tokens": self._tokens,
-            "seconds": self._seconds,
-            "phase": self._phase,
-            "phase_step": self._phase_step,
-            "phase_tokens": self._phase_tokens,
+            **{name: getattr(self, f"_{name}") for name in _COUNTED},
             "position": self._sampler.position,
             "windows": self._sampler.windows,
             "sequences": dict(self.sequences),
@@ -264,10 +287,8 @@ class Trainer:
         self._take(TorchDecoder(self._configs[state["phase"]]), state["phase"])
         self.model.load_state_dict(state["model"])
         self._optimiser.load_state_dict(state["optimiser"])
-        self._step, self._tokens = state["step"], state["tokens"]
-        self._seconds = state["seconds"]
-        self._phase, self._phase_step = state["phase"], state["phase_step"]
-        self._phase_tokens = state["phase_tokens"]
+        for name in _COUNTED:
+            setattr(self, f"_{name}", state.get(name, 0.0))  # older states have no speed
         self._sampler.position, self._sampler.windows = state["position"], state["windows"]
         self.sequences = Counter(state["sequences"])
         torch.set_rng_state(state["random"])
@@ -339,11 +360,26 @@ class Trainer:
                 return None
         began = self._clock()
         loss = self.validate(wanted.tokens)
-        self._validating += self._clock() - began
+        spent = self._clock() - began
+        self._validating += spent
+        self._speed = min(wanted.tokens, len(self._valid)) / spent if spent else 0.0
         return loss
 
     def _used_at(self, point: CurvePoint) -> float:
-        return self.recipe.budget.used(point.tokens, point.seconds)
+        return self._share(point.tokens, point.seconds)
+
+    def _share(self, tokens: int, seconds: float) -> float:
+        """Of the budget; of one in minutes the measurements at the end take a part.
+
+        They are the curve's last point, the closing loss and the heads' scores, which cost about as
+        much as another point.
+        """
+        minutes = self.recipe.budget.minutes
+        if minutes is None or not self._speed:
+            return self.recipe.budget.used(tokens, seconds)
+        read = 2 * min(self.recipe.validation.tokens, len(self._valid)) + self.closing_tokens
+        reserve = min(read / self._speed, _MOST_RESERVED * 60 * minutes)
+        return self.recipe.budget.used(tokens, seconds, reserve)
 
 
 def _not_finite(step: int) -> UsageError:

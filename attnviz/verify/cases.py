@@ -95,18 +95,18 @@ def attention_cases(sizes: Sizes, dtype: str) -> Iterator[Case]:
     """The cases in the order in which they are shown; grouped only where heads can share."""
     own, other = sizes.tokens, sizes.keys
     texts = "1 text" if sizes.batch == 1 else f"{sizes.batch} texts"
-    yield _case(sizes, dtype, "self", f"{texts} of {_count(own)}, each sees all")
-    words = f"{_count(own)} of one text see {other} of another"
+    yield _case(sizes, dtype, "self", f"{texts} of {_count(own)}, all visible")
+    words = f"{_count(own)} attend to {other} of another text"
     yield _case(sizes, dtype, "cross", words, keys=other)
     yield _case(
         sizes,
         dtype,
         "causal",
-        f"{texts} of {_count(own)}, no token sees a later one",
+        f"{texts} of {_count(own)}, causal mask",
         causal=True,
     )
     real = max(1, own - 2)
-    words = f"the last text has {_count(real)}, then {own - real} of padding"
+    words = f"{own - real} of {_count(own)} in one text are padding"
     yield _case(sizes, dtype, "padding", words, real=real)
     if sizes.kv_heads is not None:
         shared = f"{sizes.kv_heads} key/value head{'s' * (sizes.kv_heads != 1)}"

@@ -1,4 +1,4 @@
-"""``attnviz verify``: the proof that the numbers are right, of the own attention or of a model."""
+"""``attnviz verify``: whether the numbers are right, of the own attention or of a model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ModelText(shared.Text):
         "TEXT", "With --model: the text, in quotes; - reads standard input (default: a sentence)."
     )
     target: str | None = option(
-        "TEXT", "Decoder text of an encoder–decoder (the text itself).", words=True
+        "TEXT", "Decoder text of an encoder–decoder (default: TEXT itself).", words=True
     )
 
 
@@ -64,16 +64,16 @@ class Own(shared.OwnShape, panel="The library's own attention"):
 
     causal: bool | None = option(
         "",
-        "Hide later tokens, in --steps (yes) and with --model mha (no).",
+        "Mask later tokens (default: yes in --steps, no with --model mha).",
         name="--causal/--no-causal",
     )
     steps: bool = flag(
-        "Shapes at each step, and for small sizes the numbers (3 tokens, d_model 4, 2 heads unless "
-        "given)."
+        "Show each step with its shape, and for small sizes its numbers (default sizes: 3 tokens, "
+        "d_model 4, 2 heads)."
     )
-    seq: int | None = option("N", "Tokens of a text (7).", min=2)
+    seq: int | None = option("N", "Number of tokens in a text (default: 7).", min=2)
     keras: bool | None = option(
-        "", "Compare with Keras's layers (if installed).", name="--keras/--no-keras"
+        "", "Compare with Keras's layers (default: if installed).", name="--keras/--no-keras"
     )
 
     def sizes(self, seed: int) -> Sizes:
@@ -113,12 +113,12 @@ class Examined(Options, panel="Model"):
 
     model: str | None = option(
         "NAME",
-        "Verify this model: tiny (bundled), mha, a directory, a Hugging Face id, or a named shape "
+        "Check this model: tiny (bundled), mha, a directory, a Hugging Face id, or a named shape "
         "such as configs/gpt2 (random weights).",
         short="-m",
         autocompletion=shared.complete_model,
     )
-    seed: int = option("N", "Of random weights.", 0, min=0)
+    seed: int = option("N", "Random seed (weights, inputs).", 0, min=0)
 
 
 @command(EXAMPLES)
@@ -130,7 +130,7 @@ def verify(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Prove that attention is computed right: against other libraries, or in a model."""
+    """Check attention against reference implementations."""
     if model.model is None:
         _refuse_model_options(text, truncation, own, loading)
         _verify_own(own, loading.dtype, model.seed, output)
@@ -158,14 +158,13 @@ def _refuse_model_options(
 
 def _refuse_own_options(own: Own, model: str) -> None:
     """Raise UsageError for options that say nothing about a model."""
-    given = {
-        "--steps": own.steps,
-        "--seq": own.seq is not None,
-        "--keras": own.keras is True,
-        "--no-keras": own.keras is False,
-    }
-    for name in (name for name, is_given in given.items() if is_given):
-        raise UsageError(f"{name} is about the library's own attention: leave out --model {model}")
+    names = {"--steps": own.steps, "--seq": own.seq, "--keras": own.keras}
+    for name, value in names.items():
+        if value is not None and (value or name == "--keras"):
+            name = "--no-keras" if value is False else name
+            raise UsageError(
+                f"{name} is about the library's own attention: leave out --model {model}"
+            )
 
 
 def _verify_own(own: Own, dtype: str, seed: int, output: shared.Output) -> None:
@@ -179,21 +178,20 @@ def _verify_own(own: Own, dtype: str, seed: int, output: shared.Output) -> None:
             f"the library's own attention is verified in float32 or float64, got --dtype {dtype}"
         )
     with _telling(outlet.notices) as tell:
-        found = _own_proof(own, sizes, "float32" if dtype == "auto" else dtype, tell)
+        found = _test_own(own, sizes, "float32" if dtype == "auto" else dtype, tell)
     hints = (
-        ("next: --seed 1 draws other numbers", "--explain reads it for you")
+        ("--seed 1: other numbers",)
         if own.steps
         else (
-            "next: --steps shows every step with its numbers",
-            "--dtype float64 a finer ruler",
-            "--model tiny verifies a model",
-            "--explain reads it for you",
+            "--steps: follow it on paper",
+            "--model tiny: check a model",
+            "--dtype float64: higher precision",
         )
     )
-    _show(Proof(found, output.explain, () if output.quiet else hints), outlet)
+    _show(Tested(found, output, hints), outlet)
 
 
-def _own_proof(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) -> Verification:
+def _test_own(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) -> Verification:
     # torch takes seconds; what can be refused was refused before.
     import numpy as np
 
@@ -214,7 +212,7 @@ def _own_proof(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) 
         plain = replace(sizes, kv_heads=own.kv_heads)
         steps = attention_steps(plain, dtype, causal)
         checks = (steps_check(plain, dtype, causal, steps), *checks)
-        cases = {"steps": "the last numbers of the steps against one call"} | cases
+        cases = {"steps": "the steps against NumPy in one call"} | cases
     libraries = ["numpy", "torch"]
     if any(check.against.startswith("keras.") and check.measures for check in checks):
         libraries.append("keras")
@@ -234,7 +232,7 @@ def _own_proof(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) 
 def _verify_model(
     name: str, options: LoadOptions, text: ModelText, truncate: bool, output: shared.Output
 ) -> None:
-    """Prove a model's properties. Raises AttnvizError, once all is shown, on a FAIL."""
+    """Check a model's properties. Raises AttnvizError, once all is shown, on a FAIL."""
     from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading
@@ -247,10 +245,9 @@ def _verify_model(
         model = load(name, replace(options, progress=progress))
     tokens, target = _read(model, source, text.target, truncate or not asked)
     with _telling(outlet.notices) as tell:
-        found = _model_proof(model, name, options, (tokens, target), tell)
+        found = _test_model(model, name, options, (tokens, target), tell)
     said = None if target is None else source if text.target is None else text.target
-    hints = () if output.quiet or output.explain else ("next: --explain reads it for you",)
-    _show(Proof(replace(found, text=source, target=said), output.explain, hints), outlet)
+    _show(Tested(replace(found, text=source, target=said), output), outlet)
 
 
 def _read(
@@ -271,7 +268,7 @@ def _read(
     return tokens, target_tokens(model, tokens, Choice(target=said, truncate=truncate))
 
 
-def _model_proof(
+def _test_model(
     model: Model,
     name: str,
     options: LoadOptions,
@@ -283,7 +280,7 @@ def _model_proof(
     from attnviz.verify.records import Verification
 
     examinee = open_examinee(model, *read)
-    checks = tuple(model_checks(examinee, lambda check: tell(f"proving: {check}")))
+    checks = tuple(model_checks(examinee, lambda check: tell(f"checking: {check}")))
     return Verification(
         dtype=model.info.dtype,
         rounds_in=examinee.rounds_in,
@@ -304,21 +301,21 @@ def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
         yield lambda words: status.update(words)
 
 
-def _show(proof: Proof, outlet: Outlet) -> None:
-    from attnviz.verify.document import failure_words
+def _show(tested: Tested, outlet: Outlet) -> None:
+    from attnviz.verify.words import failure_words
 
-    outlet.show(proof)
-    if proof.found.failed:
-        raise AttnvizError(failure_words(proof.found))
+    outlet.show(tested)
+    if tested.found.failed:
+        raise AttnvizError(failure_words(tested.found))
 
 
 @dataclass(frozen=True)
-class Proof:
+class Tested:
     """What was found, and how it is to be seen."""
 
     found: Verification
-    explained: bool
-    hints: tuple[str, ...]
+    output: shared.Output
+    hints: tuple[str, ...] = ()
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         from attnviz.verify.data import write_verification_json
@@ -333,4 +330,6 @@ class Proof:
     def document(self) -> Document:
         from attnviz.verify.document import verification_document
 
-        return verification_document(self.found, self.hints, self.explained)
+        explain = self.output.explain
+        hints = (*self.hints, *["--explain: how to read this"] * (not explain))
+        return verification_document(self.found, () if self.output.quiet else hints, explain)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,42 +10,126 @@ from numpy.typing import NDArray
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.theme import Tone
-from attnviz.verify.records import MOST, Check, Matrix, Step, Verification
-from attnviz.verify.tables import (
-    TONES,
-    case_block,
-    case_width,
+from attnviz.verify.records import MOST, Check, Matrix, Step, Verdict, Verification
+from attnviz.verify.words import (
     difference,
-    matrices_block,
-    model_block,
+    explanation,
+    severity,
+    tolerance_words,
+    verdict_words,
+    worst_words,
 )
 
 _OWN_NAME = "the library's own attention"
 _LONGEST = 100
 _DECIMALS = 3
+_TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
+_SHORT = {
+    "torch.nn.MultiheadAttention": "nn.MultiheadAttention",
+    "F.scaled_dot_product_attention": "torch SDPA",
+}
+_ROOMY, _TALL = 110, 40
+"""Columns from which the steps name their axes, lines from which a model's numbers are shown."""
 
 
 def verification_document(
     found: Verification, hints: Sequence[str] = (), explain: bool = False
 ) -> doc.Document:
-    """Where the numbers are from, the steps, the checks, and how many of these hold."""
+    """What was checked, the verdict, the steps, every check, and where tolerances come from."""
     about = _OWN_NAME if found.model is None else found.model.name
-    ending = _summary(found)
+    heading = _heading(found)
     notes = () if found.model is None else found.model.notes
     groups = [doc.Group(_about(found)), doc.Group([doc.Note(note) for note in notes])]
     if found.steps:
         groups.append(_steps(found))
-    groups += (
-        _own_checks(found) if found.model is None else [doc.Group([_properties(found.checks)])]
-    )
-    groups.append(doc.Group([doc.Facts(ending), doc.Note(_epsilon_words(found))]))
+    if found.model is None:
+        groups += [doc.Group([table]) for table in (_summary(found), *_comparisons(found))]
+    else:
+        groups.append(doc.Group([_properties(found.checks)]))
+    groups.append(doc.Group([doc.Note(tolerance_words(found))]))
+    verdict = verdict_words(found)
     return doc.Document(
         f"verification of {about}",
-        f"{about}: {', '.join(text for text, _ in ending)}",
+        f"{about}: {verdict}",
         groups,
-        [doc.Say(text, _LONGEST) for text in _explanation(found)] if explain else (),
+        [doc.Say(text, _LONGEST) for text in explanation(found)] if explain else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=heading,
+        quoted=found.text or "",
+        finding=f"{verdict}{worst_words(found)}.",
+        first=lambda columns, lines: _first(found, columns, lines),
     )
+
+
+def _heading(found: Verification) -> doc.Words:
+    """What was checked, in few words."""
+    if found.model is None:
+        return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found)[:3])]
+    words = model_words(found.model)
+    tokens = " and ".join(f"{count} tokens" for count in found.tokens)
+    return [words[0], words[-1], (found.dtype, False), (tokens, False)]
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(found: Verification, columns: int, lines: int) -> list[doc.Group]:
+    """A row a group of checks, what failed first; as much of everything as there is room for."""
+    if found.steps:
+        return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
+    rows = _summary(found)
+    shown = [doc.Group([rows._replace(least=3 * (len(rows.rows) + 2 > lines))])]
+    if found.model is None:
+        tables = enumerate(_comparisons(found), 1)
+        return shown + [doc.Group([table], yields=place) for place, table in tables]
+    return [*shown, *[doc.Group([_properties(found.checks)], yields=1)] * (lines > _TALL)]
+
+
+def _summary(found: Verification) -> doc.Table:
+    """A row a case of the own attention, or a property of a model: its worst error."""
+    rows = []
+    for name, words, checks in _by_group(found):
+        measures = [measure for check in checks for measure in check.measures]
+        verdict = _of_all(checks)
+        cells = [verdict.word, name, words, "", "", ""]
+        if measures:
+            worst = max(measures, key=severity)
+            numbers = difference(worst.difference), difference(worst.tolerance.value)
+            cells[3:] = [*numbers, str(len(measures))]
+        tone = _TONES[verdict.verdict]
+        tones: dict[int, Tone] = {0: tone} | ({3: tone} if verdict.verdict == "fail" else {})
+        rows.append((verdict.verdict != "fail", doc.Row(cells, tones=tones)))
+    own = found.model is None
+    columns = [
+        doc.Column("", right=False),
+        doc.Column("case" if own else "property", right=False),
+        doc.Column("what is compared" if own else "claim", right=False, tone="faint", keep=1),
+        doc.Column("worst error"),
+        doc.Column("allowed"),
+        doc.Column("n"),
+    ]
+    return doc.Table(columns, [row for _, row in sorted(rows, key=lambda entry: entry[0])])
+
+
+def _by_group(found: Verification) -> Iterator[tuple[str, str, Sequence[Check]]]:
+    """The name of each group of checks, what it is about, and its checks."""
+    if found.model is not None:
+        for check in found.checks:
+            yield check.name, check.skipped or check.claim, [check]
+        return
+    for name in dict.fromkeys(check.group for check in found.checks):
+        checks = [check for check in found.checks if check.group == name]
+        if name:
+            yield name, found.cases.get(name, ""), checks
+    for check in found.checks:
+        if not check.group:
+            yield check.name.split(".")[0], check.skipped or "", [check]
+
+
+def _of_all(checks: Sequence[Check]) -> Check:
+    """The check whose verdict is that of all: one that failed, else one that was made."""
+    order: tuple[Verdict, ...] = ("fail", "pass", "skipped")
+    return min(checks, key=lambda check: order.index(check.verdict))
 
 
 def _about(found: Verification) -> list[doc.Part]:
@@ -71,180 +153,68 @@ def _own_facts(found: Verification) -> list[str]:
     return [found.dtype, f"d_model {sizes.d_model}", heads, texts, f"seed {sizes.seed}", *made_with]
 
 
-# Words ---------------------------------------------------------------------------------------
-
-
-def _summary(found: Verification) -> list[tuple[str, Tone]]:
-    """How many checks ended how, as parts with the tone of the verdict that they tell of."""
-    failed, skipped = found.count("fail"), found.count("skipped")
-    parts: list[tuple[str, Tone]] = [
-        (f"{found.count('pass')} of {len(found.checks)} checks pass", "good")
-    ]
-    if failed:
-        parts.append((f"{failed} fail", "bad"))
-    if skipped:
-        word = "skipped" if found.model is None else f"do{'es' * (skipped == 1)} not apply"
-        parts.append((f"{skipped} {word}", "skipped"))
-    return parts
-
-
-def _epsilon_words(found: Verification) -> str:
-    """Where tolerances come from, in one sentence."""
-    least = (
-        "" if found.rounds_in == found.dtype else ", in which its least exact steps are computed"
-    )
-    return (
-        f"tolerance: 4ε·√n·m, where ε = {found.epsilon:.3g} is the machine epsilon of "
-        f"{found.rounds_in}{least}, n roundings follow one another and add up as a random walk "
-        "(Higham & Mary 2019), and m is the largest number that is rounded."
-    )
-
-
-def failure_words(found: Verification) -> str:
-    """The failed checks in one line."""
-    named = []
-    for check in found.failed:
-        name = check.name if not check.against else f"{check.name} against {check.against}"
-        group = f"{check.group}: " if check.group else ""
-        worst = next(measure for measure in check.measures if not measure.passed)
-        named.append(
-            f"{group}{name} ({worst.name} {difference(worst.difference)}, tolerance "
-            f"{difference(worst.tolerance.value)})"
-        )
-    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    count = f"{len(named)} of {len(found.checks)} checks failed"
-    return f"{count}: {'; '.join(named[:3])}{more}"
-
-
-def _explanation(found: Verification) -> tuple[str, ...]:
-    """Paragraphs; what stands before the first colon is what they are about."""
-    return tuple(_of_model(found) if found.model is not None else _of_own(found))
-
-
-def _of_own(found: Verification) -> Iterator[str]:
-    yield (
-        "How to read this: each row computes the same attention twice, by this library and by "
-        "another way, and shows the largest difference of any two numbers: of the outputs, and of "
-        "the attention weights. PASS means that no difference is larger than rounding explains."
-    )
-    yield (
-        "ours: NumPy and torch are the library's own two ways; fused is its torch module while "
-        "nobody looks at the weights, when a kernel computes the output without them."
-    )
-    yield (
-        "against: the naive loop is the textbook's formula as three nested loops over plain "
-        "numbers, written apart from the library; torch and Keras bring layers of their own, into "
-        "which the same numbers were put. F.scaled_dot_product_attention returns no weights: they "
-        "are read off by letting it mix the rows of an identity matrix."
-    )
-    yield (
-        "rounding: computers keep a limited number of digits, so the same sum in another order "
-        "ends a little differently. A mistake in the formula is thousands of times larger."
-    )
-    if found.steps:
-        yield (
-            "the steps: each head compares the query of a token (Q) with the key of every token "
-            "(K), turns the scores into shares of one (A), and mixes the values (V) by them."
-        )
-
-
-def _of_model(found: Verification) -> Iterator[str]:
-    yield (
-        "How to read this: each block is a property that must hold if what attnviz shows of this "
-        "model is to be trusted. A line is one measured number, its tolerance, and why it may be "
-        "that large. PASS means that every number of the block is within its tolerance."
-    )
-    yield "rows: a query spreads exactly one over what it sees; a learned sink may take a part."
-    yield (
-        "causality: a language model must not see the future. Later tokens are changed for real, "
-        "and everything before them has to stay."
-    )
-    yield (
-        "heads: what each head puts out (z_h), sent through its own part of the output projection "
-        "(W_O^h), adds up to what the module puts out; so removing a head is well defined."
-    )
-    yield (
-        "bit for bit: where the same operations run on the same numbers, not even the last digit "
-        "may differ; there the tolerance is 0."
-    )
-
-
 # Checks --------------------------------------------------------------------------------------
 
 
-def _own_checks(found: Verification) -> list[doc.Group]:
-    """A table for each case, side by side where there is room, then what belongs to none."""
-    cases: dict[str, list[Check]] = {}
-    for check in found.checks:
-        cases.setdefault(check.group, []).append(check)
-    loose = cases.pop("", [])
-    tables = [
-        _comparisons(name, found.cases.get(name, ""), checks) for name, checks in cases.items()
-    ]
-    beside = doc.Beside(case_width(found.checks), gap=4, stretch=False)
-    return [
-        doc.Group(tables, beside=beside),
-        *(doc.Group([_comparisons("", "", [one])]) for one in loose),
-    ]
-
-
-def _comparisons(name: str, words: str, checks: Sequence[Check]) -> doc.Table:
-    """A row a comparison, the most that its numbers may be above."""
-    measured = next((check.measures for check in checks if len(check.measures) == 2), ())
-    rows = []
-    if measured:
-        bounds = dict.fromkeys(measure.tolerance.words for measure in measured)
-        most = [difference(measure.tolerance.value) for measure in measured]
-        rows.append(doc.Row(["", "", f"at most {' and '.join(bounds)}", *most], tone="faint"))
-    for check in checks:
-        numbers = [difference(measure.difference) for measure in check.measures]
-        cells = [check.word, check.name, check.against, *numbers, *[""] * (2 - len(numbers))]
-        tones = {3 + n: TONES["fail"] for n, one in enumerate(check.measures) if not one.passed}
-        below = () if check.skipped is None else (check.skipped,)
-        rows.append(doc.Row(cells, tones={0: TONES[check.verdict], **tones}, below=below))
-    titles = ("ours", "against") if measured else ("", "")
-    columns = [doc.Column("", right=False), *(doc.Column(title, right=False) for title in titles)]
-    columns += [doc.Column(measure.name) for measure in measured] or [
-        doc.Column(""),
-        doc.Column(""),
-    ]
-    return doc.Table(
-        columns,
-        rows,
-        [(name, True), *([(words, False)] if words else [])] if name else (),
-        screen=partial(case_block, name, words, checks),
-    )
+def _comparisons(found: Verification) -> Iterator[doc.Table]:
+    """Of outputs and of weights: a row a pair of implementations, a column a case."""
+    compared = [one for one in found.checks if one.group not in ("", one.name)]  # not the steps
+    cases = list(dict.fromkeys(check.group for check in compared))
+    pairs: dict[tuple[str, str], dict[str, Check]] = {}
+    for check in compared:
+        if check.measures:
+            against = "Keras" if check.against.startswith("keras.") else check.against
+            pairs.setdefault((check.name, _SHORT.get(against, against)), {})[check.group] = check
+    for name in ("outputs", "weights"):
+        rows, most = [], {}
+        for (ours, against), checks in pairs.items():
+            cells, tones = ["PASS", ours, against, *[""] * len(cases)], {0: _TONES["pass"]}
+            for place, case in enumerate(cases, 3):
+                measures = checks[case].measures if case in checks else ()
+                for one in (measure for measure in measures if measure.name == name):
+                    most[case] = difference(one.tolerance.value)
+                    cells[place] = difference(one.difference)
+                    if not one.passed:
+                        cells[0], tones[0], tones[place] = "FAIL", _TONES["fail"], _TONES["fail"]
+            if any(cells[3:]):
+                rows.append(doc.Row(cells, tones=tones))
+        allowed = doc.Row(["", "", "allowed", *(most.get(case, "") for case in cases)])
+        columns = [doc.Column(title, right=False) for title in ("", "ours", "against")]
+        columns += map(doc.Column, cases)
+        title = [(name.capitalize(), True), ("largest difference", False)]
+        yield doc.Table(columns, [allowed._replace(tone="faint"), *rows], title, lead=3)
 
 
 def _properties(checks: Sequence[Check]) -> doc.Table:
     """A heading a check with what it claims, and a row a measure with why it may be so large."""
     rows = []
     for check in checks:
-        why = check.claim if check.skipped is None else ""
-        below = check.notes if check.skipped is None else (check.skipped, *check.notes)
+        why = check.claim if check.skipped is None else check.skipped
         heading = doc.Row(
             [check.word, check.name, "", "", "", why],
-            tones={0: TONES[check.verdict], 1: "strong", 5: "plain"},
+            tones={0: _TONES[check.verdict], 1: "strong", 5: "plain"},
             spaced=True,
         )
-        rows.append(heading if check.measures else heading._replace(below=below))
-        for place, measure in enumerate(check.measures, start=1):
+        rows.append(heading)
+        said = ""
+        for measure in check.measures:
             sign = "≤" if measure.passed else ">"
             number, most = difference(measure.difference), difference(measure.tolerance.value)
-            row = doc.Row(
-                ["", measure.name, number, f"{sign} {most}", measure.where, measure.words],
-                tones={} if measure.passed else {2: TONES["fail"]},
-            )
-            rows.append(row._replace(below=below) if place == len(check.measures) else row)
+            words = measure.words if measure.words != said else ""
+            said = measure.words
+            cells = ["", measure.name, number, f"{sign} {most}", measure.where, words]
+            rows.append(doc.Row(cells, tones={} if measure.passed else {2: _TONES["fail"]}))
+        if check.notes:
+            rows[-1] = rows[-1]._replace(below=check.notes)
     columns = [
         doc.Column("", right=False),
         doc.Column("property", right=False),
-        doc.Column("measured"),
-        doc.Column("at most", right=False),
+        doc.Column("error"),
+        doc.Column("allowed", right=False),
         doc.Column("where", right=False),
         doc.Column("why", right=False, tone="faint", wraps=True),
     ]
-    return doc.Table(columns, rows, screen=partial(model_block, checks))
+    return doc.Table(columns, rows)
 
 
 # Steps ---------------------------------------------------------------------------------------
@@ -252,7 +222,6 @@ def _properties(checks: Sequence[Check]) -> doc.Table:
 
 def _steps(found: Verification) -> doc.Group:
     """Every step in order: shapes always, numbers where they fit on paper."""
-    hidden = "later tokens are hidden" if found.causal else "no token is hidden"
     numbers = found.numbers_shown
     told = (
         f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
@@ -260,37 +229,73 @@ def _steps(found: Verification) -> doc.Group:
         else f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
     )
     steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(found.steps, 1)]
-    title = doc.Facts([(f"Step by step: one text, {hidden}", True)])
+    title = doc.Facts([(_steps_title(found), True)])
     return doc.Group(
         [title, doc.Group(steps, spaced=numbers), doc.Facts([(told, "faint")])], spaced=True
     )
 
 
+def _steps_title(found: Verification) -> str:
+    hidden = "later tokens are masked" if found.causal else "no token is masked"
+    return f"Step by step: one text, {hidden}"
+
+
 def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part]:
-    shape = step.found[0].shape
-    if len({matrix.shape for matrix in step.found}) > 1:
-        shape = step.found[-1].shape
-    names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
-    axes = f"{names}: {' × '.join(map(str, shape))}"
-    words = [text for text in (step.formula, axes, step.note) if text]
+    words = [text for text in (step.formula, _axes(step), step.note) if text]
     yield doc.Facts([(f"{place:>2} {step.name}", True), *((text, False) for text in words)])
-    if numbers:
-        yield _matrices(
-            [
-                (one.symbol, _texts(one.values))
-                for matrix in (*step.given, *step.found)
-                for one in _by_head(matrix)
-            ]
-        )
+    if numbers and step.found[0].values.ndim == 2:
+        yield _matrices([*step.given, *step.found])
+    elif numbers:
+        yield from (_matrices(_by_head(matrix)) for matrix in step.found)
 
 
-def _by_head(matrix: Matrix) -> Iterator[Matrix]:
-    """An array as matrices, one a head, under the names they are shown by."""
-    if matrix.values.ndim == 2:
-        yield matrix
-        return
-    for head, values in enumerate(matrix.values):
-        yield Matrix(f"{matrix.symbol} head {head}", values)
+def _axes(step: Step) -> str:
+    """The names of the axes and their lengths; of several shapes the last."""
+    names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
+    return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"
+
+
+def _step_table(found: Verification, columns: int) -> doc.Table:
+    """A row a step: what is computed, its shape, and where there is room the names of its axes."""
+    titles = ["step", "shape", "computes", *["axes"] * (columns >= _ROOMY)]
+    rows = []
+    for place, step in enumerate(found.steps, 1):
+        axes, _, shape = _axes(step).partition(": ")
+        cells = [f"{place:>2} {step.name}", shape, step.formula, axes]
+        rows.append(doc.Row(cells[: len(titles)]))
+    return doc.Table([doc.Column(title, right=False) for title in titles], rows)
+
+
+def _worked_head(found: Verification) -> list[doc.Group]:
+    """The first head's numbers: its scores, its weights and what it puts out."""
+    if not found.numbers_shown:
+        return []
+    chosen = [step.found[0] for step in found.steps if step.name in ("scores", "weights", "mixed")]
+    first = [Matrix(one.symbol, one.values[0]) for one in chosen]
+    return [doc.Group([_matrices(first)._replace(title=[("Head 0", True)])], yields=1)]
+
+
+def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
+    """Matrices side by side, each behind a column that holds its name."""
+    parts = [(one.symbol, _texts(one.values)) for one in matrices]
+    rows = []
+    for place in range(max(len(lines) for _, lines in parts)):
+        cells: list[str] = []
+        for name, lines in parts:
+            shown = lines[place] if place < len(lines) else [""] * len(lines[0])
+            cells += ["" if place else name, *shown]
+        rows.append(doc.Row(cells))
+    columns = []
+    for one in matrices:
+        columns += [doc.Column("", right=False, tone="faint"), *[doc.Column("")] * one.shape[1]]
+    return doc.Table(columns, rows)
+
+
+def _by_head(matrix: Matrix) -> list[Matrix]:
+    """An array (head, row, column) as matrices, one a head."""
+    return [
+        Matrix(f"{matrix.symbol} head {head}", values) for head, values in enumerate(matrix.values)
+    ]
 
 
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:
@@ -305,23 +310,3 @@ def _number(value: float, decimals: int) -> str:
         return "−∞"
     text = f"{value:.{decimals}f}"
     return text.removeprefix("-") if float(text) == 0 else text
-
-
-def _matrices(matrices: Sequence[tuple[str, list[list[str]]]]) -> doc.Table:
-    """Matrices side by side in one table, each behind a column of its own that holds its name."""
-    columns = [
-        doc.Column(name if place == 0 else "", right=bool(place), tone="plain")
-        for name, rows in matrices
-        for place in range(len(rows[0]) + 1)
-    ]
-    lines = zip_longest(*(rows for _, rows in matrices))
-    cells = [
-        [
-            text
-            for (_, rows), row in zip(matrices, line, strict=True)
-            for text in ("", *(row or [""] * len(rows[0])))
-        ]
-        for line in lines
-    ]
-    screen = partial(matrices_block, matrices)
-    return doc.Table(columns, [doc.Row(row) for row in cells], screen=screen)

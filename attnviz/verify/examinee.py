@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from attnviz.engine.observer import to_numpy
-from attnviz.records import Input, Kind, ModelInfo
+from attnviz.models.model import Model
+from attnviz.records import Input, Kind
+from attnviz.verify.torch_module import HeadSum, dropout_of, module_state
 
 Maps: TypeAlias = Mapping[tuple[Kind, int], NDArray[np.floating]]
 """The weights (head, query, key) of each layer of each kind of attention."""
@@ -104,22 +108,6 @@ class Reference(Generic[_Found]):
 
 
 @dataclass(frozen=True, eq=False)
-class HeadSum:
-    """One attention module's output beside what its heads add up to.
-
-    summed: Σ_h z_h W_O^h + b_O in float64, (token, width). output: what the module puts out.
-    terms: of the sum behind each number. largest: of the sums of absolute contributions.
-    """
-
-    kind: Kind
-    layer: int
-    summed: NDArray[np.float64]
-    output: NDArray[np.float64]
-    terms: int
-    largest: float
-
-
-@dataclass(frozen=True, eq=False)
 class Padded:
     """A run over a text with padding, cut down to what is no padding.
 
@@ -147,82 +135,96 @@ class Padded:
         return cls(side, {**maps, **cut}, outputs, beside)
 
 
-def padded_ids(
-    ids: tuple[int, ...], padding: tuple[int, ...], side: Side
-) -> tuple[tuple[int, ...], slice]:
-    """Token ids with padding on one side, and where the real ones are."""
-    if side == "right":
-        return (*ids, *padding), slice(0, len(ids))
-    return (*padding, *ids), slice(len(padding), len(padding) + len(ids))
-
-
-class Examinee(Protocol):
+class Examinee(ABC):
     """A model to be verified, and its text.
 
+    root: the torch module that is it, or its twin.
     passage: the token ids that it reads.
+    kinds: of attention that a run computes. causal: those that must not see the future.
     rounds_in: the dtype of the least exact of its steps, from which tolerances are reasoned.
-    causal: the kinds of attention that must not see the future.
-    dropout: the largest probability of dropout in training.
-    parameters: how many numbers it has learned, tied ones once.
     """
 
-    @property
-    def info(self) -> ModelInfo: ...
+    kinds: tuple[Kind, ...]
+    causal: tuple[Kind, ...]
+    rounds_in: str
+
+    def __init__(self, model: Model, root: nn.Module, passage: Input) -> None:
+        self.info = model.info
+        self.root = root
+        self.passage = passage
+        self._context = model.context
 
     @property
-    def kinds(self) -> tuple[Kind, ...]: ...
+    def dropout(self) -> float:
+        """The largest probability of dropout in training."""
+        return dropout_of(self.root)
 
     @property
-    def passage(self) -> Input: ...
+    def parameters(self) -> int:
+        """How many numbers it has learned, tied ones once."""
+        return sum(weight.numel() for weight in self.root.parameters())
 
-    @property
-    def rounds_in(self) -> str: ...
-
-    @property
-    def causal(self) -> tuple[Kind, ...]: ...
-
-    @property
-    def dropout(self) -> float: ...
-
-    @property
-    def parameters(self) -> int: ...
-
+    @abstractmethod
     def capture(self, passage: Input) -> Maps:
         """The weights of a run, by the library's own way of observing."""
-        ...
 
+    @abstractmethod
     def outputs(self, passage: Input) -> Outputs:
         """The outputs of a run while it is observed."""
-        ...
 
+    @abstractmethod
     def references(self) -> tuple[Reference[Maps], ...]:
         """The weights of the same run made otherwise."""
-        ...
 
+    @abstractmethod
     def unobserved(self) -> tuple[Reference[Outputs], ...]:
         """The outputs of the same run while nobody observes."""
-        ...
 
     def sinks(self) -> Maps:
         """What a learned sink takes of each row, (head, query, 1); empty where there is none."""
-        ...
+        return {}
 
+    @abstractmethod
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
         """The modules whose heads can be added up, and why others cannot; empty for all."""
-        ...
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
         """Runs over the text with padding; where there are none, why."""
-        ...
+        if self._context is not None and len(self.passage.ids) + PADDED > self._context:
+            return (), "the text fills the context: there is no room for padding"
+        sides, reason = self.sides()
+        return tuple(self.run_padded(side) for side in sides), reason
 
+    def sides(self) -> tuple[tuple[Side, ...], str]:
+        """Where padding can stand, and why not elsewhere."""
+        return ("right", "left"), ""
+
+    @abstractmethod
+    def run_padded(self, side: Side) -> Padded:
+        """A run over the text with padding there."""
+
+    def with_padding(self, padding: tuple[int, ...], side: Side) -> tuple[tuple[int, ...], slice]:
+        """The text's ids with padding on one side, and where the real ones are."""
+        ids = self.passage.ids
+        if side == "right":
+            return (*ids, *padding), slice(0, len(ids))
+        return (*padding, *ids), slice(len(padding), len(padding) + len(ids))
+
+    @abstractmethod
     def other_ids(self, count: int) -> tuple[int, ...]:
         """Token ids to put in place of others."""
-        ...
 
-    def training(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def training(self) -> Iterator[None]:
         """While this is open, the model is in training mode, as far as it has one."""
-        ...
+        modes = [(module, module.training) for module in self.root.modules()]
+        self.root.train()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
 
     def state(self) -> dict[str, str]:
         """A digest of each part that observing must leave alone."""
-        ...
+        return module_state(self.root)

@@ -40,13 +40,13 @@ def count_check(examinee: Examinee, model: Model, name: str, options: LoadOption
     Skipped where the config tells of no count.
     """
     title = "parameter count"
-    claim = "the model holds as many parameters as attnviz params counts"
+    claim = "the model has as many parameters as attnviz params counts"
     loaded = examinee.parameters
     try:
         expected, command = _expected(model, name, options)
     except AttnvizError as error:
         return Check("", title, claim=claim, skipped=str(error))
-    measure = exact("apart by", abs(loaded - expected), reason="whole numbers")
+    measure = exact("difference", abs(loaded - expected), reason="whole numbers")
     notes = (f"{loaded:,} in the loaded model, {expected:,} by {command}",)
     return Check("", title, claim=claim, measures=(measure,), notes=notes)
 

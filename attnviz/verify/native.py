@@ -7,9 +7,7 @@ show weights and heads.
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from abc import abstractmethod
 
 import numpy as np
 import torch
@@ -23,122 +21,99 @@ from attnviz.engine.hook_points import OwnHookPoints, observe_hook_points
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import NumpyModel
 from attnviz.models.own import OwnAttention
-from attnviz.records import Input, Kind, ModelInfo
-from attnviz.verify import examinee
+from attnviz.records import Input
+from attnviz.verify.examinee import (
+    PADDED,
+    Examinee,
+    KeepAll,
+    Maps,
+    Outputs,
+    Padded,
+    Reference,
+    Side,
+)
 from attnviz.verify.others import naive_attention
-from attnviz.verify.torch_module import module_state, sum_heads
+from attnviz.verify.torch_module import HeadSum, sum_heads
 from attnviz.verify.transformers import TransformersExaminee
 
 _OTHER_WORDS = 32
 
 
-class _NativeExaminee(ABC):
-    """A NumPy model, its text and its torch twin in evaluation mode; see ``Examinee``.
+class _NativeExaminee(Examinee):
+    """A NumPy model, its text and its torch twin in evaluation mode.
 
     vocabulary: the token ids that there are. causal: whether a token sees no later one.
     """
 
-    dropout = 0.0
-
     def __init__(
         self, model: NumpyModel, twin: nn.Module, passage: Input, vocabulary: int, causal: bool
     ) -> None:
+        super().__init__(model, twin.eval().requires_grad_(False), passage)
         self._model = model
-        self._twin = twin.eval().requires_grad_(False)
         self._vocabulary = vocabulary
-        self.passage = passage
-        self.causal: tuple[Kind, ...] = ("self",) if causal else ()
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._model.info
-
-    @property
-    def rounds_in(self) -> str:
-        return self.info.dtype
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return self._model.kinds
-
-    @property
-    def parameters(self) -> int:
-        return sum(weight.numel() for weight in self._twin.parameters())
+        self.kinds = model.kinds
+        self.causal = ("self",) if causal else ()
+        self.rounds_in = self.info.dtype
 
     @abstractmethod
     def _run(self, ids: tuple[int, ...], mask: Tensor | None = None) -> Tensor:
         """The twin's outputs (1, token, width), under a mask as ``MultiHeadAttention`` takes it."""
 
     @abstractmethod
-    def _in_numpy(self) -> examinee.Outputs:
+    def _in_numpy(self) -> Outputs:
         """The NumPy model's own outputs."""
 
     @abstractmethod
-    def _other_reference(self) -> examinee.Reference[examinee.Maps]:
+    def _other_reference(self) -> Reference[Maps]:
         """A further way to the same weights."""
 
-    def capture(self, passage: Input) -> examinee.Maps:
+    def capture(self, passage: Input) -> Maps:
         record = capture(self._model, passage.text, kind="self")
         return {("self", layer.layer): layer.weights for layer in record.layers}
 
-    def outputs(self, passage: Input) -> examinee.Outputs:
+    def outputs(self, passage: Input) -> Outputs:
         return self._watched(passage.ids)[1]
 
     @torch.inference_mode()
-    def _watched(
-        self, ids: tuple[int, ...], mask: Tensor | None = None
-    ) -> tuple[examinee.Maps, examinee.Outputs]:
+    def _watched(self, ids: tuple[int, ...], mask: Tensor | None = None) -> tuple[Maps, Outputs]:
         """The twin's weights and outputs while its hook points are observed."""
-        keep = examinee.KeepAll()
-        with observe_hook_points(self._twin, keep):
+        keep = KeepAll()
+        with observe_hook_points(self.root, keep):
             outputs = self._run(ids, mask)
         return keep.maps, outputs[0].double().numpy()
 
-    def references(self) -> tuple[examinee.Reference[examinee.Maps], ...]:
+    def references(self) -> tuple[Reference[Maps], ...]:
         maps, _ = self._watched(self.passage.ids)
-        twin = examinee.Reference(f"torch, {type(self._twin).__name__}", False, maps)
+        twin = Reference(f"torch, {type(self.root).__name__}", False, maps)
         return (twin, self._other_reference())
 
-    def unobserved(self) -> tuple[examinee.Reference[examinee.Outputs], ...]:
+    def unobserved(self) -> tuple[Reference[Outputs], ...]:
         with torch.inference_mode():
             fused = self._run(self.passage.ids)[0].double().numpy()
         return (
-            examinee.Reference("against torch's fused kernel", False, fused),
-            examinee.Reference("against NumPy", False, self._in_numpy()),
+            Reference("against torch's fused kernel", False, fused),
+            Reference("against NumPy", False, self._in_numpy()),
         )
 
-    def sinks(self) -> examinee.Maps:
-        return {}
+    def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
+        sites = OwnHookPoints(self.root)
+        return sum_heads(self.root, sites, lambda: self._run(self.passage.ids))
 
-    def head_sums(self) -> tuple[tuple[examinee.HeadSum, ...], str]:
-        sites = OwnHookPoints(self._twin)
-        return sum_heads(self._twin, sites, lambda: self._run(self.passage.ids))
-
-    def padded(self) -> tuple[tuple[examinee.Padded, ...], str]:
-        room = self._model.context
-        if room is not None and len(self.passage.ids) + examinee.PADDED > room:
-            return (), "the text fills the context: there is no room for padding"
-        return (self._padded("right"), self._padded("left")), ""
-
-    def _padded(self, side: examinee.Side) -> examinee.Padded:
-        ids, real = examinee.padded_ids(self.passage.ids, self.other_ids(examinee.PADDED), side)
+    def run_padded(self, side: Side) -> Padded:
+        ids, real = self.with_padding(self.other_ids(PADDED), side)
         visible = torch.zeros((1, len(ids)), dtype=torch.bool)
         visible[:, real] = True
         maps, outputs = self._watched(ids, padding_mask(visible))
-        return examinee.Padded.of_run(side, maps, outputs[real], real)
+        return Padded.of_run(side, maps, outputs[real], real)
 
     def other_ids(self, count: int) -> tuple[int, ...]:
         drawn = np.random.default_rng(0).permutation(self._vocabulary)
         return tuple(int(drawn[place % len(drawn)]) for place in range(count))
 
-    @contextmanager
-    def training(self) -> Iterator[None]:
-        yield
-
     def state(self) -> dict[str, str]:
         return {
             "outputs in NumPy": hashlib.sha256(self._in_numpy().tobytes()).hexdigest(),
-            **module_state(self._twin),
+            **super().state(),
         }
 
 
@@ -156,16 +131,16 @@ class BundledExaminee(_NativeExaminee):
         logits: Tensor = self._decoder(torch.tensor([ids]), mask)
         return logits
 
-    def _in_numpy(self) -> examinee.Outputs:
+    def _in_numpy(self) -> Outputs:
         return self._bundled.decoder.logits(self.passage.ids).astype("float64")
 
-    def _other_reference(self) -> examinee.Reference[examinee.Maps]:
+    def _other_reference(self) -> Reference[Maps]:
         from attnviz.models.huggingface import load_transformers  # takes seconds
 
         directory = str(self._bundled.checkpoint.directory)
         llama = load_transformers(directory, dtype=self.info.dtype, offline=True)
         (eager,) = TransformersExaminee(llama, self.passage).references()
-        return examinee.Reference(f"{llama.info.architecture}, eager", False, eager.found)
+        return Reference(f"{llama.info.architecture}, eager", False, eager.found)
 
 
 class OwnExaminee(_NativeExaminee):
@@ -199,10 +174,10 @@ class OwnExaminee(_NativeExaminee):
         output: Tensor = self._attention(torch.from_numpy(self._own.embed(ids))[None], mask=mask)
         return output
 
-    def _in_numpy(self) -> examinee.Outputs:
+    def _in_numpy(self) -> Outputs:
         return self._own.attention(self._own.embed(self.passage.ids))[0].astype("float64")
 
-    def _other_reference(self) -> examinee.Reference[examinee.Maps]:
+    def _other_reference(self) -> Reference[Maps]:
         words = self._own.embed(self.passage.ids)[None]
         visible = np.ones((1, len(self.passage.ids), len(self.passage.ids)), dtype=np.bool_)
         _, weights = naive_attention(
@@ -213,4 +188,4 @@ class OwnExaminee(_NativeExaminee):
             heads=self.info.heads,
             kv_heads=self.info.kv_heads,
         )
-        return examinee.Reference("naive loop", False, {("self", 0): weights[0]})
+        return Reference("naive loop", False, {("self", 0): weights[0]})

@@ -13,7 +13,6 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from operator import mul
 from typing import Any
 
@@ -192,25 +191,15 @@ def find_keras() -> Any:
     """
     if importlib.util.find_spec(_KERAS) is None:
         return None
-    with _without_settings():
-        return importlib.import_module(_KERAS)
-
-
-@contextmanager
-def _without_settings() -> Iterator[None]:
-    names = {"KERAS_BACKEND": os.environ.get("KERAS_BACKEND", "torch")}
     with tempfile.TemporaryDirectory() as home:
-        names["KERAS_HOME"] = os.environ.get("KERAS_HOME", home)
-        before = {name: os.environ.get(name) for name in names}
-        os.environ.update(names)
+        settings = {"KERAS_BACKEND": "torch", "KERAS_HOME": home}
+        ours = settings.keys() - os.environ.keys()
+        os.environ.update({name: settings[name] for name in ours})
         try:
-            yield
+            return importlib.import_module(_KERAS)
         finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+            for name in ours:
+                del os.environ[name]
 
 
 def keras_answer(keras: Any, case: Case) -> Answer:

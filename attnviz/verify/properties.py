@@ -36,7 +36,7 @@ _STORED = 12
 _PLACES = 4
 """From how many places on a text is changed, to see whether anything before moves."""
 
-_HIDDEN = "hidden means none at all"
+_HIDDEN = "masked means none at all"
 
 
 def exact(name: str, difference: float, where: str = "", reason: str = "") -> Measure:
@@ -127,7 +127,7 @@ class Run:
         return self.rounding.of_outputs(self.outputs)
 
 
-_Proof: TypeAlias = tuple[list[Measure], list[str]]
+_Found: TypeAlias = tuple[list[Measure], list[str]]
 """What was measured, and what else was seen."""
 
 
@@ -135,18 +135,18 @@ class Property(NamedTuple):
     """What must be true of a model.
 
     name, claim: as ``Check`` has them.
-    prove: measures it of a run, or says why it does not apply.
+    test: measures it of a run, or says why it does not apply.
     """
 
     name: str
     claim: str
-    prove: Callable[[Run], _Proof | str]
+    test: Callable[[Run], _Found | str]
 
     def check(self, run: Run) -> Check:
-        proof = self.prove(run)
-        if isinstance(proof, str):
-            return Check("", self.name, claim=self.claim, skipped=proof)
-        measures, notes = proof
+        found = self.test(run)
+        if isinstance(found, str):
+            return Check("", self.name, claim=self.claim, skipped=found)
+        measures, notes = found
         return Check("", self.name, claim=self.claim, measures=tuple(measures), notes=tuple(notes))
 
 
@@ -155,7 +155,7 @@ def model_checks(
 ) -> Iterator[Check]:
     """Every property of a model, in the order in which they are shown.
 
-    on_check: called with the name of each before it is proven.
+    on_check: called with the name of each before it is tested.
     Raises UnsupportedError where the architecture's attention cannot be observed.
     """
     on_check("a first run")
@@ -165,7 +165,7 @@ def model_checks(
         yield one.check(run)
 
 
-def _rows_sum(run: Run) -> _Proof:
+def _rows_sum(run: Run) -> _Found:
     """Weights are shares: from zero on, each row one, or one less what a learned sink takes."""
     sinks = run.examinee.sinks()
     sums = {
@@ -179,25 +179,25 @@ def _rows_sum(run: Run) -> _Proof:
     negative = math.nan if math.isnan(least) else max(0.0, -least)
     measures = [
         Measure(
-            "row and sink, off one by" if sinks else "rows, off one by",
+            "max row-plus-sink error" if sinks else "max row-sum error",
             off,
             *run.rounding.of_sum(terms, 1.0),
             where,
         ),
-        exact("below zero by", negative, reason="a share is never negative"),
+        exact("most negative weight", negative, reason="a share is never negative"),
     ]
     if not sinks:
         return measures, []
     shares = np.concatenate([taken.ravel() for taken in sinks.values()])
     taken = f"{shares.min():.3f} to {shares.max():.3f}"
-    return measures, [f"a learned sink takes {taken} of a row; tokens get the rest"]
+    return measures, [f"a learned sink takes {taken} of a row"]
 
 
-def _causality(run: Run) -> _Proof | str:
+def _causality(run: Run) -> _Found | str:
     """Later tokens change nothing of what came before; tried by changing them."""
     examinee, kinds = run.examinee, run.examinee.causal
     if not kinds:
-        return "its tokens see later ones by design"
+        return "bidirectional attention: no causal mask to test"
     length = len(examinee.passage.predicted)
     if length < 2:
         return "one token has no later one"
@@ -217,9 +217,9 @@ def _causality(run: Run) -> _Proof | str:
         before = np.abs(examinee.outputs(changed)[:place] - run.outputs[:place]).max()
         moved = max(moved, float(before), key=_number)
     measures = [
-        exact("weights on later tokens", *ahead, _HIDDEN),
-        Measure("earlier weights move by", seen[0], *run.of_weights, seen[1]),
-        Measure("earlier outputs move by", moved, *run.of_outputs),
+        exact("weight on later tokens", *ahead, _HIDDEN),
+        Measure("change of earlier weights", seen[0], *run.of_weights, seen[1]),
+        Measure("change of earlier outputs", moved, *run.of_outputs),
     ]
     tried = ", ".join(map(str, places))
     return measures, [f"changed from token {tried} on, of tokens 0 … {length - 1}"]
@@ -244,7 +244,7 @@ def _changed(examinee: Examinee, place: int) -> Input:
     return replace(passage, target=changed)
 
 
-def _heads_sum(run: Run) -> _Proof | str:
+def _heads_sum(run: Run) -> _Found | str:
     """A module's output is what its heads put out, each through its part of W_O, and b_O."""
     sums, reason = run.examinee.head_sums()
     if not sums:
@@ -264,12 +264,12 @@ def _heads_sum(run: Run) -> _Proof | str:
     worst = max(range(len(sums)), key=beyond)
     place = sums[worst]
     where = f"L{place.layer}" + ("" if place.kind == "self" else f" {place.kind}")
-    measure = Measure("outputs, apart by", off(worst), *bounds[worst], where)
+    measure = Measure("max difference", off(worst), *bounds[worst], where)
     said = f"{len(sums)} module{'s' * (len(sums) != 1)} added up"
     return [measure], [said, reason] if reason else [said]
 
 
-def _eager_weights(run: Run) -> _Proof:
+def _eager_weights(run: Run) -> _Found:
     """What was captured is what the same model computes when it is asked plainly."""
     return [
         _held(reference, *apart(run.maps, reference.found), run.of_weights)
@@ -277,7 +277,7 @@ def _eager_weights(run: Run) -> _Proof:
     ], []
 
 
-def _outputs_kept(run: Run) -> _Proof:
+def _outputs_kept(run: Run) -> _Found:
     """Observing changes no output."""
     measures = []
     for reference in run.examinee.unobserved():
@@ -299,7 +299,7 @@ def _held(
     return Measure(reference.name, difference, *bound, where)
 
 
-def _dropout_off(run: Run) -> _Proof:
+def _dropout_off(run: Run) -> _Found:
     """Nothing is drawn at random while a model is observed, whatever mode it is in."""
     examinee = run.examinee
     again = apart(run.maps, examinee.capture(examinee.passage))
@@ -312,7 +312,7 @@ def _dropout_off(run: Run) -> _Proof:
     return measures, [f"dropout of up to {examinee.dropout:g} while training"]
 
 
-def _padding_ignored(run: Run) -> _Proof | str:
+def _padding_ignored(run: Run) -> _Found | str:
     """Padding gets no weight, and moves nothing of the real tokens."""
     runs, reason = run.examinee.padded()
     if not runs:
@@ -325,13 +325,13 @@ def _padding_ignored(run: Run) -> _Proof | str:
         moved = float(np.abs(one.outputs - run.outputs).max())
         measures += [
             exact(f"weight on padding, {one.side}", *one.on_padding, _HIDDEN),
-            Measure(f"weights move by, {one.side}", difference, *run.of_weights, where),
-            Measure(f"outputs move by, {one.side}", moved, *run.of_outputs),
+            Measure(f"change of weights, {one.side}", difference, *run.of_weights, where),
+            Measure(f"change of outputs, {one.side}", moved, *run.of_outputs),
         ]
     return measures, [reason] if reason else []
 
 
-def _unchanged(run: Run) -> _Proof:
+def _unchanged(run: Run) -> _Found:
     """Everything that was done left the model as it was found."""
     before, after = run.state, run.examinee.state()
     parts = dict.fromkeys((*before, *after))
@@ -342,22 +342,22 @@ def _unchanged(run: Run) -> _Proof:
 
 PROPERTIES = (
     Property("rows sum to one", "the weights of each query are shares of one", _rows_sum),
-    Property("causality", "other tokens from a place on change nothing before it", _causality),
+    Property("causality", "changing later tokens changes nothing before them", _causality),
+    Property("heads sum to the output", "Σ_h z_h W_O^h + b_O is the module's output", _heads_sum),
     Property(
-        "heads sum to the output", "Σ_h z_h W_O^h + b_O is what the module puts out", _heads_sum
-    ),
-    Property(
-        "weights as computed plainly",
-        "the captured weights are those of a plain run",
+        "weights match an unhooked run",
+        "captured weights equal those of an unhooked run",
         _eager_weights,
     ),
-    Property("outputs kept", "outputs under capture are the outputs without", _outputs_kept),
-    Property("dropout off", "captures agree, also of a model in training mode", _dropout_off),
-    Property("padding ignored", "padding gets no weight and moves no real token", _padding_ignored),
+    Property("outputs unchanged", "outputs with capture equal those without it", _outputs_kept),
+    Property("dropout off", "captures agree, also in training mode", _dropout_off),
     Property(
-        "model left unchanged",
-        "after all of these runs the model is as it was before",
+        "padding ignored", "padding gets no weight and changes no real token", _padding_ignored
+    ),
+    Property(
+        "model unchanged",
+        "all of these runs leave the model as it was",
         _unchanged,
     ),
 )
-"""In the order in which they are shown; the last is proven when all the others have run."""
+"""In the order in which they are shown; the last is tested when all the others have run."""

@@ -58,7 +58,7 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Step, ...]:
         _projection("values", "V", _SHARED if grouped else _FLAT, text, attention.value_weight),
         Step(
             "split into heads",
-            "head h takes columns h·head_dim … (h+1)·head_dim − 1",
+            "head h: columns h·head_dim … (h+1)·head_dim − 1",
             ("kv_heads" if grouped else "heads", "tokens", "head_dim"),
             tuple(Matrix(name, part) for name, part in parts.items()),
             note=f"Q has {shape.heads} heads" if grouped else "",
@@ -102,7 +102,7 @@ def _weighing(
     mixed = attention_output(weights, value)
     merged = merge_heads(mixed)
     output = project(merged, attention.output_weight)
-    hidden = "hidden keys become −∞" if attention.causal else "nothing is hidden: all stays"
+    hidden = "masked keys become −∞" if attention.causal else "no mask: all stays"
     return (
         Step("scores", "S = Q Kᵀ", square, (Matrix("S", scores),)),
         Step(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnviz.engine.hook_points import HookPoint, HookPoints, is_linear, linear_maps
-from attnviz.verify.examinee import HeadSum
+from attnviz.records import Kind
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSum:
+    """One attention module's output beside what its heads add up to.
+
+    summed: Σ_h z_h W_O^h + b_O in float64, (token, width). output: what the module puts out.
+    terms: of the sum behind each number. largest: of the sums of absolute contributions.
+    """
+
+    kind: Kind
+    layer: int
+    summed: NDArray[np.float64]
+    output: NDArray[np.float64]
+    terms: int
+    largest: float
 
 
 @torch.inference_mode()

@@ -22,9 +22,18 @@ from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Input, Kind, ModelInfo, Tokens
-from attnviz.verify import examinee
-from attnviz.verify.torch_module import dropout_of, module_state, sum_heads
+from attnviz.records import Input, Kind, Tokens
+from attnviz.verify.examinee import (
+    PADDED,
+    Examinee,
+    KeepAll,
+    Maps,
+    Outputs,
+    Padded,
+    Reference,
+    Side,
+)
+from attnviz.verify.torch_module import HeadSum, sum_heads
 
 _TOO_LOW = (
     "not tried on the left in float64: transformers hides padding by the lowest float64, which is "
@@ -32,105 +41,81 @@ _TOO_LOW = (
 )
 
 
-class TransformersExaminee:
-    """A loaded model and the text that it reads; see ``Examinee``."""
+class TransformersExaminee(Examinee):
+    """A loaded model and the text that it reads."""
 
     def __init__(self, model: TransformersModel, passage: Input) -> None:
+        super().__init__(model, model.model, passage)
         self._model = model
         self._whole = model.model
-        self.passage = passage
         self._forward = _plan(self._whole, passage)
         both = len(self._forward.kinds) > 1
         self._stack = self._whole.get_decoder() if both else self._forward.module
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._model.info
-
-    @property
-    def rounds_in(self) -> str:
-        # Many of the library's files compute the softmax or positions in float32 whatever comes.
-        return "float32" if self.info.dtype == "float64" else self.info.dtype
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return self._forward.kinds
-
-    @property
-    def causal(self) -> tuple[Kind, ...]:
-        if "decoder" in self.kinds:
-            return ("decoder",)
+        self.kinds = self._forward.kinds
+        self.causal = ("decoder",) if "decoder" in self.kinds else ()
         # Who writes text one token after another must not look ahead.
         modules = any(getattr(module, "is_causal", False) for module in self._whole.modules())
-        return ("self",) if modules or self._whole.can_generate() else ()
+        if "decoder" not in self.kinds and (modules or self._whole.can_generate()):
+            self.causal = ("self",)
+        # Many of the library's files compute the softmax or positions in float32 whatever comes.
+        self.rounds_in = "float32" if self.info.dtype == "float64" else self.info.dtype
 
-    @property
-    def dropout(self) -> float:
-        return dropout_of(self._whole)
-
-    @property
-    def parameters(self) -> int:
-        return sum(weight.numel() for weight in self._whole.parameters())
-
-    def capture(self, passage: Input) -> examinee.Maps:
-        keep = examinee.KeepAll()
+    def capture(self, passage: Input) -> Maps:
+        keep = KeepAll()
         self._observe(passage, keep)
         return keep.maps
 
-    def outputs(self, passage: Input) -> examinee.Outputs:
+    def outputs(self, passage: Input) -> Outputs:
         with _last_hidden(self._stack) as found:
-            self._observe(passage, examinee.KeepAll())
+            self._observe(passage, KeepAll())
         return found[-1]
 
-    def _observe(self, passage: Input, keep: examinee.KeepAll) -> None:
+    def _observe(self, passage: Input, keep: KeepAll) -> None:
         observe_pass(_plan(self._whole, passage), keep)
 
-    def references(self) -> tuple[examinee.Reference[examinee.Maps], ...]:
+    def references(self) -> tuple[Reference[Maps], ...]:
         maps = _eager_maps(self._forward, self.capture(self.passage))
-        return (examinee.Reference("its own eager, as reported", True, maps),)
+        return (Reference("its own eager, as reported", True, maps),)
 
-    def unobserved(self) -> tuple[examinee.Reference[examinee.Outputs], ...]:
+    def unobserved(self) -> tuple[Reference[Outputs], ...]:
         own = self._whole.config._attn_implementation
-        eager = examinee.Reference("against its eager", True, self._plain("eager"))
+        eager = Reference("against its eager", True, self._plain("eager"))
         if own == "eager":
             return (eager,)
-        plain = examinee.Reference(f"against its own, {own}", False, self._plain(None))
+        plain = Reference(f"against its own, {own}", False, self._plain(None))
         return (plain, eager)
 
     @torch.inference_mode()
-    def _plain(self, implementation: str | None) -> examinee.Outputs:
+    def _plain(self, implementation: str | None) -> Outputs:
         with borrowed(self._whole, implementation), _last_hidden(self._stack) as found:
             self._forward.run()
         return found[-1]
 
-    def sinks(self) -> examinee.Maps:
+    def sinks(self) -> Maps:
         return _sink_shares(self._forward)
 
-    def head_sums(self) -> tuple[tuple[examinee.HeadSum, ...], str]:
+    def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
         try:
             subject = patchable_transformers(self._whole, self.kinds[-1], self.passage)
         except UnsupportedError as error:
             return (), str(error)
         return sum_heads(subject.root, subject.hook_points, lambda: subject.run(self.passage))
 
-    def padded(self) -> tuple[tuple[examinee.Padded, ...], str]:
+    def sides(self) -> tuple[tuple[Side, ...], str]:
         parameters = inspect.signature(self._forward.module.forward).parameters
-        room = self._model.context
         if "attention_mask" not in parameters:
             return (), f"{type(self._whole).__name__} takes no attention mask"
-        if room is not None and len(self.passage.ids) + examinee.PADDED > room:
-            return (), "the text fills the context: there is no room for padding"
         # On the left, real tokens keep their places only where these can be handed over.
         if self.causal != ("self",) or "position_ids" not in parameters:
-            return (self._padded("right"),), ""
+            return ("right",), ""
         if self.info.dtype == "float64":
-            return (self._padded("right"),), _TOO_LOW
-        return (self._padded("right"), self._padded("left")), ""
+            return ("right",), _TOO_LOW
+        return ("right", "left"), ""
 
-    def _padded(self, side: examinee.Side) -> examinee.Padded:
+    def run_padded(self, side: Side) -> Padded:
         number = getattr(self._whole.config, "pad_token_id", None)
         padding = number if isinstance(number, int) and number >= 0 else 0
-        ids, real = examinee.padded_ids(self.passage.ids, (padding,) * examinee.PADDED, side)
+        ids, real = self.with_padding((padding,) * PADDED, side)
         mask = torch.zeros((1, len(ids)), dtype=torch.long)
         mask[:, real] = 1
         forward = _plan(self._whole, replace(self.passage, text=Tokens.bare(ids)), mask)
@@ -138,11 +123,11 @@ class TransformersExaminee:
             places = (mask.cumsum(-1) - 1).clamp(min=0).to(self._whole.device)
             forward = replace(forward, inputs=forward.inputs | {"position_ids": places})
         with _last_hidden(self._stack) as found:
-            keep = examinee.KeepAll()
+            keep = KeepAll()
             observe_pass(forward, keep)
         # A decoder's own text is not padded.
         outputs = found[-1][real] if len(self.kinds) == 1 else found[-1]
-        return examinee.Padded.of_run(side, keep.maps, outputs, real)
+        return Padded.of_run(side, keep.maps, outputs, real)
 
     def other_ids(self, count: int) -> tuple[int, ...]:
         config = self._whole.config
@@ -155,19 +140,6 @@ class TransformersExaminee:
         drawn = np.random.default_rng(0).permutation(plain)[:count]
         return tuple(int(drawn[place % len(drawn)]) for place in range(count))
 
-    @contextmanager
-    def training(self) -> Iterator[None]:
-        modes = [(module, module.training) for module in self._whole.modules()]
-        self._whole.train()
-        try:
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
-
-    def state(self) -> dict[str, str]:
-        return module_state(self._whole)
-
 
 def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
     """A run over one text that computes every kind of attention."""
@@ -177,9 +149,9 @@ def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> F
 
 
 @torch.inference_mode()
-def _eager_maps(forward: ForwardPass, like: examinee.Maps) -> examinee.Maps:
+def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
     """What the model itself reports with eager attention, numbered as the layers of ``like``."""
-    keep = examinee.KeepAll()
+    keep = KeepAll()
     for kind, reported in run_reporting(forward)[1].items():
         # Layers without attention report nothing, but are counted.
         numbers = sorted(layer for other, layer in like if other == kind)
@@ -206,7 +178,7 @@ def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
 
 
 @torch.inference_mode()
-def _sink_shares(forward: ForwardPass) -> examinee.Maps:
+def _sink_shares(forward: ForwardPass) -> Maps:
     """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys.
 
     transformers hands the sinks of a layer, a score for each head, to its attention function.

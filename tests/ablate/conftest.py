@@ -59,6 +59,7 @@ def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: in
         {"loss_delta": delta, **values},
         intervals if texts >= 5 else {},
         token_losses=(by_token,) * texts,
+        adjusted={"loss_delta": 0.03 if abs(delta) > 0.01 else 0.5} if texts > 5 else {},
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from attnviz.ablate.effects import (
     ablation_effects,
+    adjusted_p,
     mean_baseline,
     mean_interval,
     spearman,
@@ -151,6 +152,53 @@ def test_the_interval_holds_the_mean_as_often_as_it_says(
     low, high = mean_interval(values, 0)
     mean = np.exp(0.5) if skewed else 0.0
     assert least <= ((low <= mean) & (mean <= high)).mean() <= 0.975
+
+
+def test_the_adjusted_p_is_the_share_of_all_flips_with_a_larger_t() -> None:
+    """Every flip of six texts by hand, each with its own t statistic."""
+    values = np.random.default_rng(7).normal([0.9, 0.1, -0.6, 0.0], 0.7, (6, 4))
+
+    def t(column: np.ndarray) -> float:
+        return abs(statistics.mean(column)) / (statistics.stdev(column) / 6**0.5)
+
+    largest = [
+        max(t(values[:, place] * signs) for place in range(4))
+        for signs in itertools.product((1.0, -1.0), repeat=6)
+    ]
+    found = adjusted_p(values, 0)
+    for place in range(4):
+        own = t(values[:, place])
+        assert found[place] == pytest.approx(np.mean([each >= own - 1e-9 for each in largest]))
+
+
+@pytest.mark.parametrize("texts", [10, 20])
+def test_chance_alone_finds_something_in_one_of_twenty_models(texts: int) -> None:
+    """24 heads that do nothing, alike by half, over 300 models: 5 % of these name any head."""
+    rng = np.random.default_rng(texts)
+    shared, own = rng.standard_normal((300, texts, 1)), rng.standard_normal((300, texts, 24))
+    named = [bool((adjusted_p(shared[m] + own[m], m) <= 0.05).any()) for m in range(300)]
+    assert np.mean(named) <= 0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5
+
+
+def test_a_clear_effect_is_found_among_many() -> None:
+    values = np.random.default_rng(3).standard_normal((10, 24))
+    values[:, 5] -= 3
+    found = adjusted_p(values, 0)
+    assert found[5] <= 0.05
+    assert np.delete(found, 5).min() > 0.05
+
+
+def test_five_texts_are_too_few_for_any_p() -> None:
+    assert adjusted_p(np.array([[1.0], [1.1], [0.9], [1.05], [1.0]]), 0)[0] == 1 / 16
+
+
+def test_what_is_zero_or_no_number_has_no_small_p() -> None:
+    values = np.random.default_rng(5).standard_normal((8, 3)) + 5
+    values[:, 1], values[3, 2] = 0, np.nan
+    found = adjusted_p(values, 0)
+    assert found[0] == 1 / 128
+    assert found[1] == 1
+    assert np.isnan(found[2])
 
 
 @pytest.mark.parametrize(

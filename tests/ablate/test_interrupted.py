@@ -92,9 +92,9 @@ def test_ctrl_c_shows_what_is_done(
     process.send_signal(signal.SIGINT)
     out, err = (stream.decode() for stream in process.communicate(timeout=60))
     assert process.returncode == 130
-    assert "incomplete: cut off after" in out
+    assert "Incomplete, " in out
     assert f"of {COUNT} texts" in out
-    assert "The heads that matter most" in out
+    assert "Largest changes" in out
     assert "goes on where this one ended" in err
     assert err.endswith("attnviz: interrupted\n")
     assert "Traceback" not in err
@@ -132,12 +132,12 @@ def shown(
 
 
 def test_a_real_terminal(program: Sequence[str], environment: dict[str, str], texts: Path) -> None:
-    screen, output = shown(program, environment, 120, "--texts", str(texts), "--by-token")
+    screen, output = shown(program, environment, 120, "--texts", str(texts))
     lines = [line.rstrip() for line in screen.display]
     text = "\n".join(lines)
-    assert "removing heads" in output  # the bar
-    assert "removing heads" not in text  # gone at the end
-    assert lines[0].startswith("tiny · revision ")
+    assert "ablating heads" in output  # the bar
+    assert "ablating heads" not in text  # gone at the end
+    assert lines[0].startswith("tiny · 24 heads · zero ablation")
     assert "95 % interval" in text
     row = next(y for y, line in enumerate(lines) if line.startswith("L0 "))
     backgrounds = {screen.buffer[row][x].bg for x in range(120)} - {"default"}

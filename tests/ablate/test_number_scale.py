@@ -18,7 +18,8 @@ from attnviz.ablate.number_scale import NumberScale
         (0.532, -0.0004, "-0.000", 0),
         (14.05, 3.4, "+3.40", 0),
         (178.0, -44.5, "-44.5", 0),
-        (0.053, 0.053, "+53.00", -3),
+        (0.053, 0.053, "+0.0530", 0),
+        (0.0053, 0.0053, "+5.300", -3),
         (0.00044, 0.00022, "+0.220", -3),
         (0.000099, 0.00005, "+50.00", -6),
         (0.0, 0.0, "+0.000", 0),
@@ -43,11 +44,10 @@ def test_as_much_as_fits(room: int, text: str | None) -> None:
     assert NumberScale(0.532).fitted(0.532, room) == text
 
 
-def test_zero_is_not_what_rounds_to_it() -> None:
-    scale = NumberScale(0.532)
-    assert scale.fitted(0.0, 6) == "0"
-    assert scale.fitted(0.0001, 6) == "·"
-    assert scale.fitted(-0.0001, 6) == "·"
+def test_what_rounds_to_zero_has_no_sign() -> None:
+    for value in (0.0, 0.0001, -0.0001):
+        assert NumberScale(0.532).fitted(value, 6) == "0.000"
+        assert NumberScale(0.532).fitted(value, 4) == ".00"
 
 
 @given(st.floats(1e-14, 1e14), st.floats(-1, 1), st.integers(1, 12), st.booleans(), st.booleans())

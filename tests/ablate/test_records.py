@@ -22,8 +22,31 @@ def test_every_metric_has_its_row() -> None:
     assert tuple(METRICS) == get_args(Metric)
 
 
-def test_the_ranking_is_in_order_and_whole(scans: Scans) -> None:
+def of_many_texts(report: AblationReport, adjusted: float) -> AblationReport:
+    """The same with intervals and p values; those of heads 0 include zero."""
+    effects = []
+    for effect in report.effects:
+        value = effect.values["loss_delta"]
+        wide = 2 * abs(value) if effect.variant.heads[0][1] == 0 else abs(value) / 2
+        ends = {"loss_delta": (value - wide, value + wide)}
+        effects.append(replace(effect, intervals=ends, adjusted={"loss_delta": adjusted}))
+    return replace(report, effects=tuple(effects))
+
+
+def test_one_text_is_no_ranking(scans: Scans) -> None:
     report = scans()
+    order = report.ranking(99)
+    sizes = [abs(effect.values["loss_delta"]) for effect in order.matter]
+    assert not report.ranks
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) == len(report.effects)
+    assert min(effect.values["loss_delta"] for effect in order.matter) < 0
+    assert not order.harm
+
+
+def test_harm_must_be_significant_among_all(scans: Scans) -> None:
+    report = of_many_texts(scans(texts=6), adjusted=0.04)
+    assert report.ranks
     order = report.ranking(99)
     matter = [effect.values["loss_delta"] for effect in order.matter]
     harm = [effect.values["loss_delta"] for effect in order.harm]
@@ -31,11 +54,21 @@ def test_the_ranking_is_in_order_and_whole(scans: Scans) -> None:
     assert min(matter) > 0
     assert harm == sorted(harm)
     assert max(harm) < 0
-    assert len(matter) + len(harm) == len(report.effects)
+    assert 0 not in {effect.variant.heads[0][1] for effect in order.harm}
+    assert {e.variant.heads[0][1] for e in order.matter if e.unclear("loss_delta")} == {0}
+    assert not of_many_texts(report, adjusted=0.06).ranking(99).harm
+
+
+def test_random_weights_have_no_ranking(scans: Scans) -> None:
+    report = of_many_texts(scans(texts=6), adjusted=0.01)
+    noise = replace(report, model=replace(report.model, weights="random"))
+    assert not noise.ranks
+    assert not noise.ranking(99).harm
 
 
 def test_the_ranking_is_cut(scans: Scans) -> None:
-    order = scans(top=3).ranking()
+    assert len(scans(top=3).ranking().matter) == 3
+    order = of_many_texts(scans(texts=6, top=3), adjusted=0.01).ranking()
     assert (len(order.matter), len(order.harm)) == (3, 2)
 
 
@@ -46,9 +79,14 @@ def test_a_metric_without_sign_has_no_harm(scans: Scans) -> None:
 
 
 def test_what_speaks_for_the_answer_comes_first(scans: Scans) -> None:
-    report = scans(metric="logit_diff")
+    report = scans(metric="logit_diff", texts=6)
     effects = tuple(
-        Effect(effect.variant, values={"logit_diff": float(place - 4)})
+        Effect(
+            effect.variant,
+            values={"logit_diff": float(place - 4)},
+            intervals={"logit_diff": (place - 4.5, place - 3.5)},
+            adjusted={"logit_diff": 0.01},
+        )
         for place, effect in enumerate(report.effects)
     )
     order = replace(report, effects=effects).ranking(2)
@@ -87,7 +125,7 @@ def test_json_is_the_data(scans: Scans) -> None:
 
 
 def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
-    report = scans(texts=5)
+    report = scans(texts=5, by_token=True)
     data = ablation_data(report)
     assert next(iter(data)) == "schema"
     assert data["schema"] == "attnviz.ablate/1"
@@ -104,6 +142,10 @@ def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
         assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
         assert entry["token_loss_deltas"][0][0] is None
         assert entry["trait"]["score"] <= 1
+        assert "adjusted_p" not in entry
+    assert "token_loss_deltas" not in ablation_data(scans())["heads"][0]
+    for entry in ablation_data(of_many_texts(report, adjusted=0.25))["heads"]:
+        assert entry["adjusted_p"] == 0.25
     for entry in ablation_data(scans(texts=4))["heads"]:
         assert (entry["ci_low"], entry["ci_high"], entry["intervals"]) == (None, None, {})
 
@@ -124,7 +166,7 @@ def test_the_screen_shows_the_numbers_of_the_json(scans: Scans, screen: Callable
     report = scans()
     shown = screen(report, Theme("viridis", colour=False), 120)
     for entry in ablation_data(report)["heads"]:
-        assert f"{entry['loss_delta'] * 1000:+.2f}" in shown
+        assert f"{entry['loss_delta']:+.3f}".replace("0.", ".") in shown
 
 
 def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> None:

@@ -36,7 +36,7 @@ def test_a_loaded_model(model: Any, tokenizer: Any) -> None:
         for head in range(3):
             assert np.array_equal(maps[layer, head], weights[head])
     assert repr(maps) == "<HeadMaps of LlamaForCausalLM: 6 heads, 8 tokens>"
-    assert "no revision · loaded weights · float32\n2 layers × 3 heads on 1 key/value" in str(maps)
+    assert "loaded weights · float32\n2 layers × 3 heads on 1 key/value" in str(maps)
 
 
 def test_a_model_is_left_as_it_was(model: Any, tokenizer: Any) -> None:

@@ -190,7 +190,7 @@ def test_the_pretty_prompt_of_rich_draws_it(
 
 def test_views(maps: HeadMaps) -> None:
     head = maps.heads("L0H1")
-    assert f" {maps['L0H1'][1, 0]:.2f} ".replace(" 0.", " .") in str(head.view(values=True))
+    assert f"\n{maps['L0H1'][1, 0]:.2f} ".replace("\n0.", "\n.") in str(head.view(values=True))
     assert "3 strongest pairs" in str(head.view(top=3))
     assert "How to read this" in str(head.view(explain=True))
     assert str(head.view(ascii=True)).isascii()

@@ -21,15 +21,16 @@ SCREEN = """\
 attention weights · given as a float64 array · 2 heads · 3 tokens
 text   The cat sat
 
-H0 · previous .90   H1 · spread 1.0
-uniform .42         entropy 0.60 nats
-entropy 0.21 nats
-    The cat sat         The cat sat
-The ████            The ████
-cat ████····        cat ▓▓▓▓▓▓▓▓
-sat ░░░░████░░░░    sat ▒▒▒▒▒▒▒▒▒▒▒▒
+H0: sink .55; strongest link sat → cat .80. 1 more.
 
-weight  ·· from 0  ░░ from .04  ▒▒ from .16  ▓▓ from .36  ██ from .64\
+H0 · sink .55 · uniform .42   H1 · diffuse 1.0
+entropy 0.21 nats             entropy 0.60 nats
+                              sink weight .42
+██ The                        ██ The
+██·· cat                      ▓▓▓▓ cat
+░░██░░ sat                    ▒▒▒▒▒▒ sat
+
+weight  ·· 0  ░░ .05  ▒▒ .25  ▓▓ .50  ██ 1  √ scale; rows attend to columns\
 """
 
 TWO_HEADS = [
@@ -39,7 +40,7 @@ TWO_HEADS = [
 
 
 def test_a_screen() -> None:
-    # previous of H0: the mean of 1 and 0.8; uniform 1/2 and 1/3: .42. Entropy over queries:
+    # sink of H0: the mean of 1 and 0.1; uniform 1/2 and 1/3: .42. Entropy over queries:
     # (0 + 0 + 0.639) / 3 and (0 + ln 2 + ln 3) / 3.
     assert str(attnviz.heatmap(TWO_HEADS, "The cat sat")) == SCREEN
 
@@ -95,7 +96,7 @@ class TestRowsThatDoNotSumToOne:
         assert maps.limit == 4.0
         assert np.array_equal(maps["H0"], self.WEIGHTS)
         drawn = str(maps.view(values=True))
-        assert "\na .50\nb .25 1.0\n" in drawn
+        assert "\n.50  a\n.25 1.0  b\n" in drawn
         assert "rows sum to 2 to 5, not to one" in drawn
         assert "the legend's 1 is 4" in drawn
 

@@ -35,8 +35,11 @@ def test_the_import_costs_nothing() -> None:
         "import rich, attnviz\nrich.print(attnviz.heatmap([[1.0]]))",
         "import attnviz\nprint(attnviz.capture('tiny', 'A cat.')._repr_html_())",
         "import attnviz\nprint(attnviz.capture('mha', 'A cat.'))",
+        "import attnviz\nprint(attnviz.rollout('tiny', text='A cat sat.'))",
+        "import attnviz\nprint(attnviz.params(d_model=64, heads=8))",
+        "import attnviz\nattnviz.patterns, attnviz.ablate, attnviz.params, attnviz.prune",
     ],
-    ids=["attention", "heatmap", "tiny", "mha"],
+    ids=["attention", "heatmap", "tiny", "mha", "rollout", "params", "names"],
 )
 def test_what_needs_no_torch(program: str) -> None:
     assert not loaded(program) & HEAVY
@@ -51,7 +54,7 @@ def test_the_mechanism_needs_no_rich() -> None:
 def test_every_name_is_there() -> None:
     assert set(attnviz.__all__) <= set(dir(attnviz))
     assert all(getattr(attnviz, name) is not None for name in attnviz.__all__)
-    for name in ("capture", "heatmap", "scaled_dot_product_attention"):
+    for name in ("capture", "heatmap", "rollout", "scaled_dot_product_attention"):
         assert getattr(attnviz, name).__name__ == name
         assert getattr(attnviz, name).__doc__
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from attnviz.cli.inputs import natural_texts
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.patterns.probes import natural_texts
 from attnviz.patterns.score import score_patterns
 
 pytestmark = pytest.mark.benchmark

@@ -17,11 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.heatmap import dense_map
+from attnviz.draw.document import Map, Maps
+from attnviz.draw.heatmap import heatmap
 from attnviz.draw.maps import pool
 from attnviz.draw.palette import colour_table, to_hex
+from attnviz.draw.panels import maps_block
 from attnviz.draw.theme import Theme
-from attnviz.heads.overview import overview
 from attnviz.measures.one_text import head_scores
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
@@ -66,7 +67,7 @@ def table_overview(report: HeadsReport) -> Table:
     """A table of small tables, pooled as the overview's maps are."""
     outer = Table(box=None, padding=(0, 1), show_header=False)
     for layer in report.record.layers:
-        outer.add_row(*(table_of(pool(weights, 6, 7)) for weights in layer.weights))
+        outer.add_row(*(table_of(pool(weights, (3, 3))) for weights in layer.weights))
     return outer
 
 
@@ -85,7 +86,13 @@ def seconds(draw: Callable[[], RenderableType], columns: int) -> float:
 
 def main() -> None:
     small = report_of(12, 12, 15)
-    ratio = seconds(lambda: overview(small, Theme(), 120, 38), 120) / seconds(
+    record = small.record
+    maps = [
+        Map(small.name(*place), weights, record.queries, record.keys, causal=True)
+        for *place, weights in record
+    ]
+    part = Maps(maps, small=(3, 7), across=12, scale=None)
+    ratio = seconds(lambda: maps_block(part, Theme(), 120), 120) / seconds(
         lambda: table_overview(small), 160
     )
     print(f"overview of 12 x 12 heads, against tables: {ratio:.3f}")
@@ -93,7 +100,7 @@ def main() -> None:
     weights = causal_maps(1, 300)[0]
     labels = [f"w{place}" for place in range(300)]
     axes = Axes(labels, labels, causal=True)
-    ratio = seconds(lambda: dense_map(weights, axes, Theme(), [], 330), 330) / seconds(
+    ratio = seconds(lambda: heatmap(weights, axes, Theme(), 330), 330) / seconds(
         lambda: table_of(weights), 330
     )
     print(f"map of 300 x 300 tokens, against a table: {ratio:.3f}")

@@ -58,7 +58,11 @@ Refused = Callable[..., str]
         (["a", "--sort", "size"], "'size' is not one of 'previous', 'first'"),
         (["a", "--sort", "duplicate"], "duplicate cannot be measured here: the text repeats no"),
         (["a", "--reverse"], "add --sort MEASURE"),
-        (["a", "--token", "zebra"], "no token 'zebra' in the text: give a word of it, or an index"),
+        (
+            ["a", "--token", "zebra"],
+            "no token 'zebra' in the text: give a word of it, WORD:2 for its second place, or an "
+            "index from 0 to 1",
+        ),
         (["a", "--token", "7"], "an index from 0 to 1"),
         (["a", "--kind", "cross"], "'tiny' has no cross attention: expected --kind self"),
         (["a", "--kind", "both"], "'both' is not one of 'self', 'encoder'"),

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.inputs import BUILT_IN_TEXT, as_utf8, read_text, read_texts, read_texts_file
+from attnviz.cli.inputs import (
+    BUILT_IN_TEXT,
+    as_utf8,
+    natural_texts,
+    read_text,
+    read_texts,
+    read_texts_file,
+)
 from attnviz.errors import LoadError, UsageError
 
 
@@ -96,10 +103,15 @@ def written(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
-def test_the_built_in_text_says_so() -> None:
+def test_the_built_in_texts_are_the_first_sentences_of_each_passage() -> None:
     texts = read_texts(None, None, None)
-    assert texts.texts == (BUILT_IN_TEXT,)
-    assert "built in" in texts.source
+    assert texts.source == "10 built-in texts"
+    assert len(set(texts.texts)) == 10
+    for text, passage in zip(texts.texts, natural_texts(), strict=True):
+        assert passage.startswith(text)
+        assert text[-1] in '.?!"'
+        assert 26 <= len(text.split()) <= 50
+    assert 300 <= sum(len(text.split()) for text in texts.texts) <= 400
 
 
 def test_the_built_in_text_repeats_its_names() -> None:

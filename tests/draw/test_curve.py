@@ -101,31 +101,34 @@ def test_the_legend_names_curves_and_phases() -> None:
     )
     lines = block.plain.splitlines()
     assert lines[0] == "Loss · nats"
-    assert lines[-3:] == ["⠒⠒⠒ training", " ●  validation", " ┊  phase text from 16 on"]
+    assert lines[-1] == "⠒⠒⠒ training    ●  validation    ┊  phase text from 16 on"
     column = canvas(block)[0].index("┊")
     assert all(line[column : column + 1] not in ("", " ") for line in canvas(block)[:2])
 
 
-@pytest.mark.parametrize("theme", [PLAIN, ASCII])
-def test_many_lines_are_told_apart_without_colour(theme: Theme) -> None:
+@pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
+def test_many_lines_are_told_apart_by_signs(theme: Theme) -> None:
     curves = [
-        Curve(f"{heads} heads", [(place, loss + heads) for place, loss in FALLING])
+        Curve(f"{heads} heads", [(place, loss + heads) for place, loss in FALLING[::32]])
         for heads in (1, 2, 4, 8)
     ]
     block = curve_plot(curves, theme, 80)
-    signs = [line.split()[0] for line in block.plain.splitlines()[-4:]]
+    (legend,) = block.plain.splitlines()[-1:]
+    signs = re.findall(r"\S(\S)\S \d heads", legend)
     assert len(set(signs)) == 4
     body = "".join(canvas(block))
     for sign in signs:
-        assert body.count(sign[1]) >= 4, sign
+        assert body.count(sign) >= 4, sign
 
 
-def test_many_lines_are_told_apart_by_colour() -> None:
-    curves = [Curve(str(number), FALLING) for number in range(3)]
+def test_many_lines_are_told_apart_by_hue() -> None:
+    """Okabe and Ito's: no two are close, also not in brightness alone."""
+    curves = [Curve(f"curve {number}", FALLING) for number in range(4)]
     block = curve_plot(curves, COLOUR, 80)
-    styles = [line[0].style for line in block.lines[-3:]]
-    assert len(set(styles)) == 3
-    assert "●" not in block.plain
+    styles = [segment.style for segment in block.lines[-1] if "⠒" in segment.text]
+    hues = [style.color.triplet.hex for style in styles if style and style.color]
+    assert hues == ["#56b4e9", "#e69f00", "#009e73", "#cc79a7"]
+    assert "●" not in curve_plot(curves[:1], COLOUR, 80).plain
 
 
 @pytest.mark.parametrize(

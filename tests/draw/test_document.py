@@ -314,3 +314,23 @@ def test_a_map_has_its_values_in_readable_ink() -> None:
     values = [item for item in first.items if isinstance(item, Label) and item.style == "value"]
     assert len(values) == 10
     assert all(item.on is not None for item in values)
+
+
+def test_bars_have_a_caption() -> None:
+    table = RANKED._replace(bars="loss below")
+    assert "loss below" in part_block(table, PLAIN, 100).plain.splitlines()[1]
+    document = doc.Document("name", "title", [doc.Group([table])])
+    assert "loss below" in _texts(document_drawing(document))
+    assert '<th class="word">loss below</th>' in "".join(document_html(document, "viridis"))
+
+
+def test_a_finding_stands_under_the_title_of_files() -> None:
+    document = doc.Document(
+        "name", "title", [doc.Group([doc.Note("facts")])], finding="The answer."
+    )
+    assert [*_texts(document_drawing(document))] == ["title", "The answer.", "facts"]
+    page = "".join(document_html(document, "viridis"))
+    assert (
+        page.index("<h1>title") < page.index('<p class="finding">The answer.') < page.index("facts")
+    )
+    assert list(document_markdown(document))[:2] == ["## title\n", "**The answer.**\n"]

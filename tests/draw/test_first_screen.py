@@ -83,3 +83,17 @@ def test_hints_are_one_line() -> None:
 
 def test_everything_is_shown_where_there_is_no_first_screen() -> None:
     assert lines(document(first=None)) == ["all there is", "", "Heads attend."]
+
+
+@pytest.mark.parametrize("height", [8, 12, 20, 30])
+def test_a_grid_that_is_too_tall_says_how_many_rows_are_hidden(height: int) -> None:
+    names = [f"L{row}" for row in range(24)]
+    cells = {(row, 0): doc.Cell(0.5, doc.Tint(9), letter="prev") for row in range(24)}
+    grid = doc.HeadGrid(names, ["H0"], cells, aside=("even", [".07"] * 24))
+    beside = doc.Group([doc.Group([grid]), doc.Note("right")], beside=doc.Beside(30))
+    for group in (doc.Group([grid]), beside):
+        found = lines(document(group), height)
+        assert len(found) <= height
+        rows = [line for line in found if line.startswith("L")]
+        if len(rows) < 24:
+            assert any(f"{24 - len(rows)} more rows: --full" in line for line in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,8 +13,8 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.blocks import Block, text_line
-from attnviz.draw.heatmap import heatmap, heatmap_width
+from attnviz.draw.blocks import Block
+from attnviz.draw.heatmap import heatmap
 from attnviz.draw.labels import token_labels
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.theme import Theme
@@ -22,6 +23,7 @@ from attnviz.records import HeadsReport
 Reports = Callable[..., HeadsReport]
 Look = Callable[..., Any]
 
+ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 TEXTS = {
     "latin": ("<s>", " The", " cat", " saw", " the", " unbelievable", "."),
     "cjk": ("<s>", "나는", " 오늘", "漢字仮名", " a", "학교에", "."),
@@ -47,16 +49,6 @@ def nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def visible_cells(report: HeadsReport) -> list[tuple[int, int]]:
-    record = report.record
-    return [
-        (query, key)
-        for query in range(len(record.queries))
-        for key in range(len(record.keys))
-        if key <= query or not record.causal
-    ]
-
-
 @pytest.mark.parametrize("palette", PALETTES)
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize("text", TEXTS)
@@ -71,19 +63,17 @@ def test_every_cell_has_its_colour_and_place(
     causal: bool,
 ) -> None:
     report = reports(TEXTS[text], causal=causal)
-    weights, axes = report.weights(1, 2), axes_of(report)
-    room = 80
-    block = heatmap(weights, axes, Theme(palette), [], room, values)
-    screen = look(block, room, palette)
-    cell = axes.cell_width(room, values)
-    top = len(block.lines) - len(axes.queries)
-    drawn = visible_cells(report)
+    weights, axes, room = report.weights(1, 2), axes_of(report), 80
+    screen = look(heatmap(weights, axes, Theme(palette), room, values), room, palette)
+    cells = axes.cells(room, values)
+    assert cells is not None
+    top, left = (0, 0) if causal else (1, axes.label_width)
     for query in range(len(axes.queries)):
-        for x in range(axes.label_width, room):
-            key = (x - axes.label_width) // cell
+        for x in range(left, room):
+            key = (x - left) // cells.wide
             upper, lower = screen.cell(top + query, x)
             assert upper == lower
-            if (query, key) in drawn:
+            if key < len(axes.keys) and (key <= query or not causal):
                 assert upper is not None
                 assert step_of(weights[query, key]) in upper
             else:
@@ -92,51 +82,60 @@ def test_every_cell_has_its_colour_and_place(
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("room", [30, 40, 60, 80, 200])
-def test_tokens_stand_on_both_axes(reports: Reports, look: Look, text: str, room: int) -> None:
+def test_each_row_of_a_causal_map_ends_in_its_token(
+    reports: Reports, look: Look, text: str, room: int
+) -> None:
     report = reports(TEXTS[text])
-    axes, theme = axes_of(report), Theme()
-    cell = axes.cell_width(room, values=False)
-    assert cell >= 2
-    block = heatmap(report.weights(0, 0), axes, theme, [], room)
-    screen = look(block, room)
-    top = len(block.lines) - len(axes.queries)
-    for query, label in enumerate(axes.queries):
-        row = screen.rows[top + query][: axes.label_width]
-        shown = "".join(c.data for c in row).strip()
-        assert nfc(shown) == nfc(label) or (
-            shown.endswith("…") and label.startswith(shown[:-1].rstrip())
-        )
-        assert row[-1].data == " "
-    for key, label in enumerate(axes.keys):
-        left = axes.label_width + key * cell
-        pieces = [
-            "".join(c.data for c in screen.rows[y][left : left + cell]).strip() for y in range(top)
-        ]
-        shown = "".join(pieces)
-        plain = label.replace(" ", "")
-        assert nfc(shown).replace(" ", "") == nfc(plain) or (
-            shown.endswith("…") and plain.startswith(shown[:-1].replace(" ", ""))
-        )
-
-
-def test_narrow_labels_leave_a_blank_between_columns(reports: Reports, look: Look) -> None:
-    """Two columns a cell: labels run down, or neighbours would read as one word."""
-    report = reports()
     axes = axes_of(report)
-    room = axes.label_width + 2 * len(axes.keys)
-    block = heatmap(report.weights(0, 0), axes, Theme(), [], room)
-    screen = look(block, room)
-    for y in range(len(block.lines) - len(axes.queries)):
-        assert all(screen.rows[y][x].data == " " for x in range(axes.label_width + 1, room, 2))
+    screen = look(heatmap(report.weights(0, 0), axes, Theme(), room), room)
+    assert len(screen.rows) == len(axes.queries)
+    for query, label in enumerate(axes.queries):
+        row = screen.rows[query]
+        assert screen.cell(query, 2 * query + 1)[0] is not None
+        assert screen.cell(query, 2 * query + 2)[0] is None
+        shown = "".join(c.data for c in row[2 * query + 2 :])
+        assert nfc(shown).strip() == nfc(label)
 
 
-def test_no_ellipsis_stands_alone() -> None:
-    """A special token's name is cut to eight columns; one column less cuts it again."""
-    axes = Axes(["a", "b"], ["<|endof…", "b"])
-    weights = np.full((2, 2), 0.5)
-    room = axes.label_width + 2 * 8
-    header = lines_of(heatmap(weights, axes, Theme(colour=False), [], room))[:-2]
-    assert " ".join(header).split() == ["<|endo…", "b"]
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("room", [40, 60, 80, 200])
+def test_other_maps_have_words_or_numbers_over_their_columns(
+    reports: Reports, look: Look, text: str, room: int
+) -> None:
+    report = reports(TEXTS[text], causal=False)
+    axes = axes_of(report)
+    cells = axes.cells(room, values=False)
+    assert cells is not None
+    screen = look(heatmap(report.weights(0, 0), axes, Theme(), room), room)
+    assert len(screen.rows) == len(axes.queries) + 1
+    numbered = cells.header == "numbers"
+    left = axes.label_width + (axes.digits + 1) * numbered
+    for query, label in enumerate(axes.queries):
+        shown = "".join(c.data for c in screen.rows[query + 1][:left])
+        assert nfc(shown).split() == [*[str(query)] * numbered, *nfc(label).split()]
+    for key, label in enumerate(axes.keys):
+        cell = "".join(c.data for c in screen.rows[0][left + key * cells.wide :][: cells.wide])
+        if numbered:
+            assert cell.strip() == str(key)
+        else:
+            kept = nfc(cell).strip().rstrip("… ")
+            assert nfc(label).startswith(kept)
+            assert cell_len(kept) >= min(cell_len(nfc(label)), 4) or "…" in cell
+
+
+def test_no_word_is_cut_below_four_letters(reports: Reports) -> None:
+    words = ["[CLS]", "animal", "street", "because", "unbelievable"]
+    axes = axes_of(reports(words, causal=False))
+    for room in range(25, 90):
+        cells = axes.cells(room, False)
+        assert cells is not None
+        header = lines_of(heatmap(np.full((5, 5), 0.2), axes, Theme(), room))[0].split()
+        if cells.header == "numbers":
+            assert header == ["0", "1", "2", "3", "4"]
+        else:
+            for shown, word in zip(header, words, strict=True):
+                assert word.startswith(shown.rstrip("…"))
+                assert len(shown.rstrip("…")) >= 4
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
@@ -146,27 +145,30 @@ def test_without_colour_each_cell_has_its_glyph(
     report = reports()
     weights, axes = report.weights(0, 1), axes_of(report)
     theme = Theme(colour=False, ascii=ascii_only, encoding="ascii" if ascii_only else "utf-8")
-    block = heatmap(weights, axes, theme, [], 80)
-    cell = axes.cell_width(80, False)
-    rows = lines_of(block)[-len(axes.queries) :]
+    rows = lines_of(heatmap(weights, axes, theme, 80))
     for query, row in enumerate(rows):
-        cells = row[axes.label_width :]
-        glyphs = [cells[x : x + cell] for x in range(0, len(cells), cell)]
-        assert len(glyphs) == query + 1
-        for key, glyph in enumerate(glyphs):
-            assert set(glyph) == {theme.ramp[step_of(weights[query, key]) * len(theme.ramp) // 256]}
+        cells, label = row[: 2 * query + 2], row[2 * query + 2 :]
+        assert label == f" {axes.queries[query]}"
+        for key in range(query + 1):
+            step = step_of(weights[query, key])
+            glyph = theme.ramp[step * len(theme.ramp) // 256]
+            assert cells[2 * key : 2 * key + 2] == 2 * glyph
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("theme", [Theme(), Theme(colour=False, ascii=True, encoding="ascii")])
-def test_values_are_the_weights_and_a_row_sums_to_one(reports: Reports, theme: Theme) -> None:
-    report = reports()
+def test_values_are_the_weights_and_a_row_sums_to_one(
+    reports: Reports, theme: Theme, causal: bool
+) -> None:
+    report = reports(causal=causal)
     weights, axes = report.weights(0, 0), axes_of(report)
-    block = heatmap(weights, axes, theme, [], 120, values=True)
-    for query, row in enumerate(lines_of(block)[-len(axes.queries) :]):
-        printed = row[axes.label_width :].split()
-        assert len(printed) == query + 1
+    rows = lines_of(heatmap(weights, axes, theme, 120, values=True))[-len(axes.queries) :]
+    for query, row in enumerate(rows):
+        count = query + 1 if causal else len(axes.keys)
+        printed = row[: 4 * count].split() if causal else row[axes.label_width :].split()
+        assert len(printed) == count
         numbers = [0.0 if text == theme.trace else float(text) for text in printed]
-        np.testing.assert_allclose(numbers, weights[query, : query + 1], atol=0.005001)
+        np.testing.assert_allclose(numbers, weights[query, :count], atol=0.005001)
         assert sum(numbers) == pytest.approx(1, abs=0.005 * len(numbers))
 
 
@@ -175,26 +177,27 @@ def test_values_are_the_weights_and_a_row_sums_to_one(reports: Reports, theme: T
     [(0.0, "0"), (0.004, "·"), (0.005, ".01"), (0.074, ".07"), (0.994, ".99"), (0.996, "1.0")],
 )
 def test_values_by_hand(weight: float, shown: str) -> None:
-    axes = Axes(["q"], ["k"])
-    block = heatmap(np.array([[weight]]), axes, Theme(colour=False), [], 40, values=True)
+    block = heatmap(np.array([[weight]]), Axes(["q"], ["k"]), Theme(colour=False), 40, True)
     assert lines_of(block)[-1].split() == ["q", shown]
 
 
-def test_values_without_room_are_refused_in_words(reports: Reports) -> None:
-    report = reports()
+@pytest.mark.parametrize("causal", [True, False])
+def test_values_without_room_are_refused_in_words(reports: Reports, causal: bool) -> None:
+    report = reports(TEXTS["latin"] * 2, causal=causal)
     axes = axes_of(report)
-    room = axes.label_width + 3 * len(axes.keys)
-    needed = axes.label_width + 4 * len(axes.keys)
-    said = " ".join(heatmap(report.weights(0, 0), axes, Theme(), [], room, True).plain.split())
+    needed = axes.value_room()
+    said = " ".join(heatmap(report.weights(0, 0), axes, Theme(), needed - 1, True).plain.split())
     assert f"values need {needed} columns (--width {needed})" in said
-    enough = heatmap(report.weights(0, 0), axes, Theme(), [], needed, True).plain
+    enough = heatmap(report.weights(0, 0), axes, Theme(), needed, True).plain
     assert "values need" not in enough
 
 
-def test_a_dense_map_says_what_values_need(reports: Reports) -> None:
-    report = reports([f" w{i}" for i in range(60)])
-    plain = heatmap(report.weights(0, 0), axes_of(report), Theme(), [], 80, values=True).plain
-    assert "values need 244 columns" in plain
+def test_columns_with_numbers_are_named_where_no_row_names_them(reports: Reports) -> None:
+    keys = [f"k{i}" for i in range(20)]
+    axes = axes_of(reports(["a", "b"], keys=keys, kind="cross"))
+    plain = heatmap(np.full((2, 20), 0.05), axes, Theme(), 60).plain
+    assert "columns: 0 k0 1 k1 2 k2" in plain
+    assert "columns:" not in heatmap(np.full((2, 20), 0.05), axes, Theme(), 120).plain
 
 
 def test_what_is_no_number_stays_blank(reports: Reports, look: Look) -> None:
@@ -203,47 +206,106 @@ def test_what_is_no_number_stays_blank(reports: Reports, look: Look) -> None:
     weights[2, 3] = np.nan
     axes = axes_of(report)
     for values in (True, False):
-        block = heatmap(weights, axes, Theme(), [], 80, values)
+        block = heatmap(weights, axes, Theme(), 80, values)
         screen = look(block, 80)
-        top = len(block.lines) - len(axes.queries)
-        cell = axes.cell_width(80, values)
-        blank = screen.cell(top + 2, axes.label_width + 3 * cell)
-        beside = screen.cell(top + 2, axes.label_width + 4 * cell)
-        assert blank == (None, None)
-        assert beside != (None, None)
+        cells = axes.cells(80, values)
+        assert cells is not None
+        assert screen.cell(3, axes.label_width + 3 * cells.wide) == (None, None)
+        assert screen.cell(3, axes.label_width + 4 * cells.wide) != (None, None)
         assert "nan" not in block.plain
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (2, 2), (1, 6), (6, 1), (4, 6)])
-def test_any_shape(reports: Reports, look: Look, queries: int, keys: int) -> None:
-    report = reports(
-        [f"q{i}" for i in range(queries)], keys=[f"k{i}" for i in range(keys)], kind="cross"
-    )
-    axes = axes_of(report)
-    block = heatmap(report.weights(0, 0), axes, Theme(), [text_line("title")], 80)
-    screen = look(block, 80)
-    assert screen.text(0) == "title"
-    assert [label for label in axes.keys if label not in screen.text(1)] == []
-    for query in range(queries):
-        cells = [screen.cell(2 + query, x)[0] for x in range(80)]
-        assert sum(cell is not None for cell in cells) == keys * axes.cell_width(80, False)
+def test_a_row_without_weights_keeps_its_label_on_the_diagonal(reports: Reports) -> None:
+    """As where the sink is left out: the first token sees nothing else."""
+    report = reports()
+    weights = report.weights(0, 0).copy()
+    weights[:, 0] = np.nan
+    rows = lines_of(heatmap(weights, axes_of(report), Theme(colour=False), 80))
+    assert rows[0] == f"   {axes_of(report).queries[0]}"
+    assert rows[1][:2] == "  "
 
 
 @pytest.mark.parametrize("room", [20, 26, 33, 40, 80, 300])
 @pytest.mark.parametrize("values", [True, False])
-@pytest.mark.parametrize("count", [1, 2, 7, 13, 61])
-def test_the_stated_width_is_kept(reports: Reports, room: int, values: bool, count: int) -> None:
-    report = reports([f" word{i}한" for i in range(count)])
-    axes = axes_of(report)
-    block = heatmap(report.weights(0, 0), axes, Theme(colour=False), [], room, values)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 7, 13, 40, 61, 400])
+@pytest.mark.parametrize("theme", [Theme(), Theme(colour=False), ASCII])
+def test_the_stated_width_is_kept(
+    reports: Reports, room: int, values: bool, causal: bool, count: int, theme: Theme
+) -> None:
+    report = reports([f" word{i}한" for i in range(count)], causal=causal, heads=(1,))
+    axes = axes_of(report, theme.encoding)
+    block = heatmap(report.weights(0, 0), axes, theme, room, values)
     assert max(map(cell_len, lines_of(block))) <= block.width <= room
-    assert block.width <= heatmap_width(axes, room, values) or count > 1
+
+
+# Long texts ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long(reports: Reports) -> HeadsReport:
+    return reports([f" w{i}" for i in range(400)], heads=(1,))
+
+
+@pytest.mark.parametrize("theme", [Theme(), Theme(colour=False), ASCII])
+@pytest.mark.parametrize("room", [40, 80, 200])
+@pytest.mark.parametrize("lines", [8, 14, 40])
+def test_a_long_map_keeps_its_lines_and_names_their_first_query(
+    long: HeadsReport, theme: Theme, room: int, lines: int
+) -> None:
+    *rows, caption = lines_of(heatmap(long.weights(0, 0), axes_of(long), theme, room, lines=lines))
+    assert len(rows) <= lines
+    said = re.fullmatch(r"downsampled (\d+)[×x] \(max\)", caption)
+    assert said is not None
+    step = int(said[1]) * (2 if theme.half_blocks else 1)
+    named = [re.search(r"(\d+) w(\d+)$", row) for row in rows]
+    numbers = [int(match[1]) for match in named if match and match[1] == match[2]]
+    assert numbers == list(range(0, 400, step))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("room", [40, 80, 200])
+def test_a_long_map_shows_the_largest_weight_of_each_block(
+    reports: Reports, look: Look, step_of: Callable[[float], int], causal: bool, room: int
+) -> None:
+    report = reports([f" w{i}" for i in range(400)], causal=causal, heads=(1,))
+    weights = report.weights(0, 0)
+    block = heatmap(weights, axes_of(report), Theme(), room)
+    screen = look(block, room)
+    factor = int(lines_of(block)[-1].split()[1][:-1])
+    top = 0 if causal else 1
+    left = 0 if causal else cell_len(lines_of(block)[0]) - len(lines_of(block)[0].lstrip())
+    for row in range(-(-400 // factor)):
+        for column in range(-(-400 // factor)):
+            steps = screen.cell(top + row // 2, left + column)[row % 2]
+            if causal and column > row:
+                assert steps is None
+            else:
+                part = weights[row * factor :, column * factor :][:factor, :factor]
+                assert steps is not None
+                assert step_of(part.max()) in steps
+
+
+def test_forty_tokens_are_never_downsampled(reports: Reports) -> None:
+    for causal in (True, False):
+        report = reports([f" w{i}" for i in range(40)], causal=causal, heads=(1,))
+        for theme in (Theme(), Theme(colour=False)):
+            block = heatmap(report.weights(0, 0), axes_of(report), theme, 80)
+            assert "downsampled" not in block.plain
+            assert len(block.lines) <= 41
+
+
+def test_two_queries_a_line_are_both_named(reports: Reports) -> None:
+    report = reports([f" w{i}" for i in range(40)], heads=(1,))
+    rows = lines_of(heatmap(report.weights(0, 0), axes_of(report), Theme(), 80, lines=20))
+    assert len(rows) == 20
+    assert rows[3].split()[-3:] == ["6", "w6", "w7"]
 
 
 def test_ticks_are_the_indices_of_their_columns(reports: Reports) -> None:
     """A dense map: each number stands over the first key of its column."""
-    report = reports([f" w{i}" for i in range(60)])
-    block = heatmap(report.weights(0, 0), axes_of(report), Theme(colour=False), [], 80)
+    report = reports([f" w{i}" for i in range(60)], causal=False)
+    block = heatmap(report.weights(0, 0), axes_of(report), Theme(), 80)
     ticks = lines_of(block)[0]
     indent = len(ticks) - len(ticks.lstrip())
     numbers = [int(number) for number in ticks.split()]

@@ -15,6 +15,7 @@ from attnviz.draw.blocks import Block, text_line
 from attnviz.draw.labels import (
     at_blanks,
     fit,
+    split_into_bytes,
     token_label,
     token_labels,
     visible,
@@ -123,10 +124,54 @@ def test_pieces_make_one_word(texts: list[str], word: str) -> None:
 
 def test_names_of_special_tokens_are_cut() -> None:
     tokens = Tokens(
-        (0, 1, 2), ("<|endoftext|>", " unbelievable", "<s>"), special=(True, False, True)
+        (0, 1, 2), ("<|im_start|>", " unbelievable", "<s>"), special=(True, False, True)
     )
-    assert token_labels(tokens) == ("<|endof…", "unbelievable", "<s>")
-    assert token_labels(tokens, "ascii") == ("<|endof~", "unbelievable", "<s>")
+    assert token_labels(tokens) == ("<|im_st…", "unbelievable", "<s>")
+    assert token_labels(tokens, "ascii") == ("<|im_st~", "unbelievable", "<s>")
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels"),
+    [
+        (("<|endoftext|>", "a", "<|endoftext|>"), ("<bos>", "a", "<eos>")),
+        (("<|begin_of_text|>", "a", "<|end_of_text|>"), ("<bos>", "a", "<eos>")),
+        (("<｜begin▁of▁sentence｜>", "a", "</s>"), ("<bos>", "a", "</s>")),
+    ],
+)
+def test_long_names_of_the_ends_of_a_text_are_short(
+    texts: tuple[str, ...], labels: tuple[str, ...]
+) -> None:
+    assert token_labels(Tokens((0, 1, 2), texts, (True, False, True))) == labels
+    plain = Tokens((0, 1, 2), texts, (False, False, False))  # a text that has them as words
+    assert token_labels(plain)[0] == texts[0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels"),
+    [
+        ((" <0xEA>", "<0xB0>", "<0x94>"), ("갔 1/3", "갔 2/3", "갔 3/3")),
+        (("<0xEB><0x8B>", "<0xA4>", " a"), ("다 1/2", "다 2/2", "a")),
+        (("다<0xEA>", "<0xB0><0x94>"), ("다갔 1/2", "갔 2/2")),
+        (("<0xF0><0x9F><0x90>", "<0xB1>"), ("🐱 1/2", "🐱 2/2")),
+        (("<0xED>", "a", "<0x95>"), ("<ED>", "a", "<95>")),
+        (("<0xE2><0x80>", "<0xAE>"), ("<U+202E> 1/2", "<U+202E> 2/2")),
+        (("\ud800<0xED>",), ("?<ED>",)),
+    ],
+)
+def test_bytes_are_shown_as_the_character_that_they_are_part_of(
+    texts: tuple[str, ...], labels: tuple[str, ...]
+) -> None:
+    count = len(texts)
+    tokens = Tokens(tuple(range(count)), texts, (False,) * count)
+    assert token_labels(tokens) == labels
+    told = split_into_bytes(tokens)
+    assert bool(told) == any("/" in label for label in labels)
+
+
+def test_the_advice_on_bytes_names_the_first_word() -> None:
+    texts = (" a", " <0xEA>", "<0xB0>", "<0x94>", "<0xEB><0x8B>", "<0xA4>", " b")
+    told = split_into_bytes(Tokens(tuple(range(7)), texts, (False,) * 7))
+    assert told == "this tokenizer splits 갔다 into bytes; a multilingual model shows words"
 
 
 def test_a_skin_tone_without_a_skin_is_written_out() -> None:

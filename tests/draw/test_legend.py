@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
+from rich.segment import Segment
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.panels import legend
+from attnviz.draw.coloured_text import scale_block
+from attnviz.draw.document import WEIGHTS, Map, Maps
+from attnviz.draw.panels import maps_block
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import label_text, share
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
-from attnviz.records import HeadLabel
+from attnviz.records import HeadLabel, Tokens
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
@@ -47,10 +51,12 @@ def test_a_share_takes_three_characters(value: float, shown: str) -> None:
     assert share(value) == shown
 
 
-def test_a_trait_is_a_letter_where_its_name_does_not_fit() -> None:
-    trait = HeadLabel("duplicate", "D", 0.98, 0.1)
-    assert label_text(trait, 13) == "duplicate .98"
-    assert label_text(trait, 12) == "D .98"
+def test_a_label_is_short_where_its_name_does_not_fit() -> None:
+    label = HeadLabel("duplicate", "D", 0.98, 0.1, "dup", "duplicate token")
+    assert label_text(label, 19) == "duplicate token .98"
+    assert label_text(label, 18) == "dup .98"
+    assert label_text(label, 6) == "dup"
+    assert label_text(label._replace(score=math.nan), 19) == "duplicate token"
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII])
@@ -64,44 +70,46 @@ def test_parts_are_joined_while_they_fit(theme: Theme, room: int) -> None:
     assert whole[-1] == "x" * (room - 1) + theme.ellipsis if room < 90 else "x" * 90
 
 
-def test_the_legends_samples_have_the_colours_of_their_weights() -> None:
-    line = legend(Theme(), 80).lines[0]
-    samples = [
-        (float(before.text), cell.style)
-        for before, cell in itertools.pairwise(line)
-        if re.fullmatch(r"[\d.]+ ", before.text)
+def samples_of(theme: Theme) -> list[tuple[float, Segment]]:
+    line = scale_block(WEIGHTS, theme, 200).lines[0]
+    if theme.colour:
+        pairs = [(before, after) for before, after in itertools.pairwise(line)]
+    else:
+        pairs = [(after, before) for before, after in itertools.pairwise(line)]
+    return [
+        (float(text.text), cell) for text, cell in pairs if re.fullmatch(r"\.?\d+ ?", text.text)
     ]
-    assert [weight for weight, _ in samples] == [0, 0.01, 0.05, 0.1, 0.25, 0.5, 1]
-    for weight, style in samples:
+
+
+@pytest.mark.parametrize("theme", [Theme(), PLAIN, ASCII])
+def test_the_samples_look_like_their_weights(theme: Theme) -> None:
+    samples = samples_of(theme)
+    assert [weight for weight, _ in samples] == [0, 0.05, 0.25, 0.5, 1]
+    for weight, cell in samples:
         step = int(weight_steps(np.array(weight)))
-        assert style == Theme().cells(step, 2).style
-
-
-@pytest.mark.parametrize("theme", [PLAIN, ASCII])
-def test_the_legends_glyphs_start_where_it_says(theme: Theme) -> None:
-    shown = re.findall(r"(\S)\1 from ([\d.]+)", legend(theme, 200).plain)
-    assert "".join(glyph for glyph, _ in shown) == theme.ramp
-    for glyph, start in shown:
-        weight = float(start)
-        near = {theme.glyph(int(s)) for s in weight_steps(np.array([weight, weight + 0.006]))}
-        assert glyph in near
-        if weight:
-            below = int(weight_steps(np.array(weight - 0.006)))
-            assert theme.ramp.index(theme.glyph(below)) < theme.ramp.index(glyph)
+        if theme.colour:
+            assert cell.style is not None
+            assert cell.style.bgcolor == theme.cells(step, 2).style.bgcolor
+        else:
+            assert cell.text == theme.glyph(step) * 2 + " "
 
 
 @pytest.mark.parametrize("theme", [Theme(), Theme(ascii=True, encoding="ascii"), PLAIN, ASCII])
 @pytest.mark.parametrize("room", [20, 40, 80, 300])
 def test_the_legend_fits(theme: Theme, room: int) -> None:
-    block = legend(theme, room)
+    block = scale_block(WEIGHTS, theme, room)
     assert max(map(cell_len, block.plain.split("\n"))) <= room
     assert all(block.lines)
     assert not theme.ascii or block.plain.isascii()
-    assert "weight" in block.plain
-    assert not theme.colour or "colour: " in block.plain
+    assert block.plain.startswith("weight")
+    assert room < 80 or len(block.lines) == 1
+    told = WEIGHTS._replace(words="share of the weight", after="colour: a sentence of many words")
+    assert max(map(cell_len, scale_block(told, theme, 20).plain.split("\n"))) <= 20
 
 
 def test_values_below_a_hundredth_are_explained() -> None:
-    assert "· below .005" in said(legend(PLAIN, 80, values=True))
-    assert ". below .005" in said(legend(ASCII, 80, values=True))
-    assert "below .005" not in said(legend(PLAIN, 80))
+    tokens = Tokens((0,), ("a",), (False,))
+    shown = Maps([Map("L0H0", np.ones((1, 1)), tokens, tokens)], values=True)
+    assert "· below .005" in said(maps_block(shown, PLAIN, 80))
+    assert ". below .005" in said(maps_block(shown, ASCII, 80))
+    assert "below .005" not in said(maps_block(shown._replace(values=False), PLAIN, 80))

@@ -101,6 +101,35 @@ def test_large_maps_are_one_image_and_say_which_tokens_are_named() -> None:
     assert len(svg_document(drawing, "viridis")) < 1_000_000
 
 
+def values(part: Maps) -> list[str]:
+    """What is written into the cells of a file's maps."""
+    drawing = document_drawing(Document("maps", "", [Group([part])]))
+    labels = svg(drawing).iter(f"{SVG}text")
+    return [each.text or "" for each in labels if each.get("class") == "value"]
+
+
+def test_what_rounds_to_zero_is_a_dot_and_zero_is_nothing() -> None:
+    weights = np.array([[1.0, 0.0, 0.0], [0.996, 0.004, 0.0], [0.5, 0.005, 0.495]])
+    axes = tokens(TEXTS[:3]), tokens(TEXTS[:3])
+    assert values(Maps([Map("L0H0", weights, *axes, causal=True)])) == (
+        ["1.0", "1.0", "·", ".50", ".01", ".49"]
+    )
+    changes = np.array([[0.2, -0.004], [0.0, -0.1]])
+    signed = Map("L0H0", changes, tokens("ab"), tokens("ab"), limit=1.0)
+    assert values(Maps([signed])) == ["+0.20", "·", "", "-0.10"]
+
+
+def test_all_maps_of_a_file_have_values_or_none() -> None:
+    short = [f"w{place}" for place in range(14)]
+    long = [f"w{place}" for place in range(17)]
+
+    def shown(texts: Sequence[str]) -> Map:
+        return Map("L0H0", np.full((len(texts),) * 2, 0.5), tokens(texts), tokens(texts))
+
+    assert len(values(Maps([shown(short), shown(short)]))) == 2 * 14**2
+    assert values(Maps([shown(short), shown(long)])) == []
+
+
 def test_weights_that_are_no_numbers_are_left_blank() -> None:
     _, drawing = drawn(hole=(4, 2))
     cells = svg_cells(svg(drawing), 7, 7)

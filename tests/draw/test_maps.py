@@ -1,4 +1,4 @@
-"""Small maps against a loop: each cell is the share of its block."""
+"""Maps in cells against loops: downsampled by whole numbers, the largest weight is kept."""
 
 from __future__ import annotations
 
@@ -10,38 +10,85 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.maps import cell_steps, small_map, small_map_cells
+from attnviz.draw.maps import cell_steps, fitted, pool, pooling, small_map, thumbnails_fit
 from attnviz.draw.theme import Theme
 from attnviz.records import HeadsReport
 
-sizes = st.integers(1, 17)
+sizes = st.integers(1, 47)
+factors = st.integers(1, 9)
+themes = st.sampled_from([Theme(), Theme(colour=False), Theme(colour=False, ascii=True)])
 
 
-@given(sizes, sizes, sizes, sizes, st.booleans())
+@given(sizes, sizes, factors, factors)
+def test_pooling_keeps_the_largest_weight_of_each_block(
+    queries: int, keys: int, down: int, across: int
+) -> None:
+    weights = np.random.default_rng(queries * 31 + keys).random((queries, keys))
+    pooled = pool(weights, (down, across))
+    assert pooled.shape == (-(-queries // down), -(-keys // across))
+    for (row, column), value in np.ndenumerate(pooled):
+        block = weights[row * down : (row + 1) * down, column * across : (column + 1) * across]
+        assert value == max(block.ravel().tolist())
+
+
+def test_by_hand() -> None:
+    weights = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0.2, 0.3, 0.5]])
+    np.testing.assert_array_equal(pool(weights, (2, 2)), [[1, 0], [0.3, 0.5]])
+    np.testing.assert_array_equal(pool(weights, (1, 3)), [[1], [0.5], [0.5]])
+    assert pool(weights, (1, 1)) is weights
+
+
+def test_what_is_no_number_is_no_weight() -> None:
+    weights = np.array([[0.5, np.nan, np.nan], [0.25, np.nan, np.nan]])
+    np.testing.assert_array_equal(pool(weights, (2, 2)), [[0.5, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        ((1, 1), ""),
+        ((3, 3), "downsampled 3× (max)"),
+        ((1, 2), "downsampled 2× over keys (max)"),
+        ((4, 2), "downsampled 4× over queries, 2× over keys (max)"),
+    ],
+)
+def test_the_words_say_what_a_cell_is(factors: tuple[int, int], said: str) -> None:
+    assert pooling(factors) == said
+
+
+@given(sizes, factors, st.booleans())
 def test_blank_is_exactly_what_only_the_future_fills(
-    queries: int, keys: int, rows: int, columns: int, causal: bool
+    tokens: int, factor: int, causal: bool
 ) -> None:
-    steps = cell_steps(np.full((queries, keys), 1 / keys), rows, columns, causal)
-    rows, columns = min(rows, queries), min(columns, keys)
-    assert steps.shape == (rows, columns)
-    for row in range(rows):
-        last_query = (row + 1) * queries // rows - 1
-        for column in range(columns):
-            first_key = column * keys // columns
-            assert (steps[row, column] == -1) == (causal and first_key > last_query)
+    steps = cell_steps(np.full((tokens, tokens), 1 / tokens), (factor, factor), causal)
+    for (row, column), step in np.ndenumerate(steps):
+        last_query = min((row + 1) * factor, tokens) - 1
+        assert (step == -1) == (causal and column * factor > last_query)
 
 
-@given(sizes, sizes, sizes, sizes, st.sampled_from(["colour", "plain", "ascii"]))
-def test_a_small_map_keeps_its_room(
-    queries: int, keys: int, lines: int, columns: int, kind: str
+@given(sizes, sizes, st.integers(1, 20), st.integers(1, 60), themes)
+def test_a_map_fits_and_no_finer_one_does(
+    queries: int, keys: int, lines: int, columns: int, theme: Theme
 ) -> None:
-    theme = Theme(colour=kind == "colour", ascii=kind == "ascii")
-    block = small_map(np.full((queries, keys), 1 / keys), lines, columns, True, theme)
+    fit = fitted(queries, keys, lines, columns, theme)
+    rows = 2 * lines if theme.half_blocks else lines
+    down, across = fit.cells(queries, keys)
+    assert down <= (rows if fit.halves else lines)
+    assert across * fit.wide <= max(columns, fit.wide)
+    if queries == keys:
+        assert fit.factors[0] == fit.factors[1]
+        finer = fit.factors[0] - 1
+        assert not finer or -(-queries // finer) > min(rows, columns)
+    else:
+        for size, factor, room in zip((queries, keys), fit.factors, (rows, columns), strict=True):
+            assert factor == max(fit.factors) or factor == 1 or -(-size // (factor - 1)) > room // 2
+
+
+@given(sizes, st.integers(1, 12), st.integers(2, 24), themes)
+def test_a_small_map_keeps_its_room(tokens: int, lines: int, columns: int, theme: Theme) -> None:
+    block = small_map(np.full((tokens, tokens), 0.5), lines, columns, True, theme)
     assert 1 <= len(block.lines) <= lines
     assert block.width <= columns
-    rows, cells = small_map_cells(queries, keys, lines, columns, theme)
-    assert block.width in (cells, 2 * cells)
-    assert len(block.lines) in (rows, (rows + 1) // 2)
 
 
 @pytest.mark.parametrize(("lines", "columns"), [(7, 14), (4, 7), (2, 3), (3, 7), (1, 1)])
@@ -54,14 +101,29 @@ def test_each_half_block_shows_its_weight(
 ) -> None:
     weights = reports(causal=False).weights(0, 0)
     n = len(weights)
-    block = small_map(weights, lines, columns, False, Theme())
-    screen = look(block, 20)
+    screen = look(small_map(weights, lines, columns, False, Theme()), 20)
     large = lines >= n and columns >= 2 * n
-    rows, cells = (n, n) if large else (min(2 * lines, n), min(columns, n))
-    for row in range(rows):
-        queries = range(row * n // rows, (row + 1) * n // rows)
-        for column in range(cells):
-            keys = range(column * n // cells, (column + 1) * n // cells)
-            share = np.mean([sum(weights[i, j] for j in keys) for i in queries])
+    factor = 1 if large else max(-(-n // (2 * lines)), -(-n // columns))
+    for row in range(-(-n // factor)):
+        for column in range(-(-n // factor)):
+            block = weights[row * factor :, column * factor :][:factor, :factor]
             y, half, x = (row, 0, 2 * column) if large else (row // 2, row % 2, column)
-            assert step_of(share) in screen.cell(y, x)[half]
+            assert step_of(block.max()) in screen.cell(y, x)[half]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows", "across", "lines", "columns", "size"),
+    [
+        (13, 6, 4, 53, 58, (7, 13)),
+        (13, 6, 4, 52, 68, None),
+        (13, 6, 4, 54, 57, None),
+        (20, 6, 4, 71, 86, (10, 20)),
+        (8, 1, 1, 6, 13, (4, 13)),
+        (7, 1, 1, 99, 99, None),
+        (41, 1, 1, 99, 99, None),
+    ],
+)
+def test_thumbnails_are_whole_and_apart_or_not_shown(
+    tokens: int, rows: int, across: int, lines: int, columns: int, size: tuple[int, int] | None
+) -> None:
+    assert thumbnails_fit(tokens, rows, across, lines, columns) == size

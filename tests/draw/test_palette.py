@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.draw.palette import PALETTES, RGB, STEPS, colour_table, contrasting, to_hex
+from attnviz.draw.palette import (
+    DIVERGING,
+    PALETTES,
+    RGB,
+    STEPS,
+    colour_table,
+    contrasting,
+    paper_table,
+    to_hex,
+)
 
 
 def luminance(colour: RGB) -> float:
@@ -54,6 +63,16 @@ def test_ink_can_be_read_on_every_step(name: str) -> None:
     for colour in colour_table(name):
         ink, paper = sorted((luminance(contrasting(colour)), luminance(colour)))
         assert (paper + 0.05) / (ink + 0.05) > 4.5
+
+
+def test_on_paper_zero_is_white_and_both_signs_grow_darker() -> None:
+    assert all(part >= 252 for part in paper_table(DIVERGING)[128])
+    bright = [luminance(colour) for colour in paper_table(DIVERGING)]
+    assert bright[:128] == sorted(bright[:128])
+    assert bright[128:] == sorted(bright[128:], reverse=True)
+    assert paper_table("magma") == colour_table("magma")
+    for step in (40, 215):  # of bars
+        assert bright[step] < 0.5
 
 
 def test_an_unknown_palette_is_no_palette() -> None:

@@ -110,6 +110,9 @@ def test_the_documented_fields(reports: Reports) -> None:
         "name": scores.label.name,
         "score": scores.label.score,
         "base_rate": scores.label.base_rate,
+        "source": scores.label.source,
+        "events": scores.label.events,
+        "measured": None,
     }
 
 

@@ -19,7 +19,9 @@ from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
 from attnviz.heads.document import heads_document, shown_heads
-from attnviz.heads.report import View, Word, compare_heads
+from attnviz.heads.first import distinctive
+from attnviz.heads.report import View, compare_heads
+from attnviz.measures.words import Word
 from attnviz.records import HeadsReport
 
 Reports = Callable[..., HeadsReport]
@@ -57,7 +59,7 @@ def test_the_figure_names_and_draws_every_head(reports: Reports) -> None:
         assert token in texts
     assert {"0", ".05", ".25", ".50", "1"} <= set(texts)
     provenance = next(text for text in texts if text is not None and text.startswith("made · "))
-    for words in ("revision 0123456789ab", "2 layers × 5 heads", "7 tokens", "no seed used"):
+    for words in ("revision 0123456789ab", "2 layers × 5 heads", "7 tokens"):
         assert words in provenance
 
 
@@ -83,7 +85,7 @@ def test_small_maps_have_every_score_in_their_tip_and_pool_long_texts(reports: R
     root = ElementTree.fromstring(markup)
     tips = [title.text or "" for title in root.iter(f"{SVG}title")]
     assert any(tip.startswith("L0H0 · ") and "entropy" in tip for tip in tips)
-    assert any("pooled" in (text or "") for text in svg_texts(report))
+    assert any("downsampled" in (text or "") for text in svg_texts(report))
     assert "1 token in 3 is named" in svg_texts(report)
     assert len(markup) < 1_000_000
 
@@ -117,7 +119,7 @@ def test_links_of_the_table_lead_to_maps(reports: Reports) -> None:
     root = ElementTree.fromstring("\n".join(document_html(document(report), "viridis")))
     targets = {element.get("id") for element in root.iter() if element.get("id")}
     links = {(element.get("href") or "").removeprefix("#") for element in root.iter("a")}
-    assert links == targets == {report.name(*place) for place in report.notable}
+    assert links == targets == {report.name(*place) for place in distinctive(report)[:3]}
 
 
 def test_a_word_is_drawn_with_a_row_a_head(reports: Reports) -> None:
@@ -125,8 +127,8 @@ def test_a_word_is_drawn_with_a_row_a_head(reports: Reports) -> None:
     found = document(report, words=[(Word(range(3, 4)), Word(range(3, 4)))])
     maps = [shown for part in parts(found, Maps) for shown in part.maps]
     assert [shown.name for shown in maps] == [
-        "what “saw” (token 3) looks at",
-        "what looks at “saw” (token 3)",
+        "attention from “saw” (token 3)",
+        "attention to “saw” (token 3)",
     ]
     assert all(len(shown.queries) == 6 for shown in maps)
 
@@ -142,12 +144,12 @@ def test_provenance_names_what_a_rerun_needs(reports: Reports, screen: Callable[
     plain = said(screen(reports(kv_heads=1, text="The cat"), width=200))
     assert plain.startswith(
         "made · revision 0123456789ab · trained weights · float32 · "
-        "2 layers × 3 heads on 1 key/value heads · 7 tokens · no seed used text The cat"
+        "2 layers × 3 heads on 1 key/value heads · 7 tokens text The cat"
     )
     axes = {"texts": ["a", "b"], "keys": ["c", "d", "e"], "kind": "cross"}
     crossed = reports(**axes, heads=(1,), revision=None, text="c d e", target="a b")
     plain = said(screen(crossed, theme=ASCII, width=200))
-    assert "no revision - " in plain
+    assert "revision" not in plain
     assert "1 layer x 1 heads - cross attention - 2 queries, 3 keys" in plain
     assert "text c d e target a b" in plain
 

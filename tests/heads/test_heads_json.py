@@ -105,7 +105,7 @@ def test_measures_without_a_value_are_null(document: Any) -> None:
 
 def test_the_views_change_nothing(run: Any) -> None:
     plain = run("heads", SENTENCE, "--json").out
-    views = ("--values", "--top", "2", "--token", "cat", "--explain", "--ascii", "--quiet")
+    views = ("--values", "--top", "2", "--sink", "--explain", "--ascii", "--quiet", "--full")
     assert run("heads", SENTENCE, "--json", *views, "--color", "always").out == plain
 
 

@@ -19,6 +19,7 @@ from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.heads.rollout import Rollout
 from attnviz.heads.rollout_command import EXAMPLES, RolloutReport
+from attnviz.heads.rollout_document import Shown, rollout_document
 
 TEXT = "The cat sat on the mat because it was tired."
 SHORT = "Old Tom saw Ann, and Ann saw Tom."
@@ -51,6 +52,35 @@ def test_json_is_the_product_of_the_layers(run: Any, options: list[str]) -> None
     np.testing.assert_allclose(np.sum(found["rollout"], axis=1), 1, atol=1e-6)
 
 
+def test_the_sink_is_left_out_unless_asked(run: Any) -> None:
+    """Each row without its first column, divided by what is left of it."""
+    found = run("rollout", TEXT, "--json").document
+    assert found["sink"] == [0]
+    matrix = np.array(found["rollout"])
+    left = np.array(found["rollout_without_sink"], dtype=float)
+    assert np.isnan(left[0]).all()
+    assert np.isnan(left[:, 0]).all()
+    expected = matrix[1:, 1:] / matrix[1:, 1:].sum(-1, keepdims=True)
+    np.testing.assert_allclose(left[1:, 1:], expected)
+    last = matrix[-1]
+    finding = run("rollout", TEXT).out.replace("\n", " ").replace("  ", " ")
+    assert f"{last[0]:.0%} of “.”, the last token, comes from" in finding
+    best = int(np.argmax(expected[-1])) + 1
+    assert f"without it: “{found['tokens'][best].strip()}” {expected[-1].max():.2f}"[:-4] in finding
+    assert "--sink keeps it" in run("rollout", TEXT, "--width", "200").out
+    raw = run("rollout", TEXT, "--sink", "--width", "200")
+    assert "raw rollout" in raw.out
+    assert "“.”, the last token, comes mostly from “" in raw.out
+
+
+def test_an_encoder_leaves_out_what_its_tokenizer_added(run: Any, checkpoint: Any) -> None:
+    options = ["--model", str(checkpoint("bert"))]
+    found = run("rollout", "the cat sat on the mat", *options, "--json").document
+    assert found["sink"] == [0, len(found["tokens"]) - 1]
+    shown = run("rollout", "the cat sat on the mat", *options).out
+    assert "of “mat”, the last token, comes from <s> and </s>" in " ".join(shown.split())
+
+
 def test_the_screen_has_both_maps(run: Any) -> None:
     result = run("rollout", TEXT, "--width", "130", "--values", "--explain")
     assert (result.code, result.err) == (0, "")
@@ -58,11 +88,6 @@ def test_the_screen_has_both_maps(run: Any) -> None:
     titles = rf"rollout through {found['layers']} layers {{3,}}last layer, mean of its heads"
     assert re.search(titles, result.out)
     assert "How to read this: " in result.out
-    row = next(line for line in result.lines if line.strip().startswith("sat "))
-    shown = [float(number) for number in re.findall(r"(?:\d)?\.\d\d?", row)]
-    wanted = [*found["rollout"][3][:4], *found["last_layer"][3][:4]]
-    kept = [round(value, 2) for value in wanted if value >= 0.005]
-    assert shown[: len(kept)] == pytest.approx(kept, abs=0.011)
 
 
 @pytest.mark.parametrize("width", ["20", "47", "80", "200"])
@@ -92,7 +117,9 @@ def test_saving(run: Any, tmp_path: Path) -> None:
 
 
 def drawn(rollout: Rollout, theme: Theme, room: int, **wish: Any) -> str:
-    return terminal_block(RolloutReport(rollout, SHORT, **wish).document(), theme, room).plain
+    target = wish.pop("target", None)
+    document = rollout_document(rollout, SHORT, target, Shown(**wish))
+    return terminal_block(document, theme, room).plain
 
 
 @pytest.mark.parametrize(
@@ -124,7 +151,7 @@ def test_no_line_is_too_wide(rollouts: Callable[..., Rollout], room: int, count:
 
 def test_tokens_and_names_cannot_act(rollouts: Callable[..., Rollout]) -> None:
     evil = "\x1b[31m<script>[/]\x9b\u202e"
-    report = RolloutReport(rollouts(pieces=("<s>", evil, "\n", " \u200b")), evil, evil)
+    report = RolloutReport(rollouts(pieces=("<s>", evil, "\n", " \u200b")), evil, evil, Shown())
     content = terminal_block(report.document(), PLAIN, 90).plain
     content += "".join(document_html(report.document(), "viridis"))
     assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(content)
@@ -133,7 +160,7 @@ def test_tokens_and_names_cannot_act(rollouts: Callable[..., Rollout]) -> None:
 
 def test_programs_get_both_matrices(rollouts: Callable[..., Rollout]) -> None:
     rollout = rollouts()
-    report, stream = RolloutReport(rollout, SHORT), io.StringIO()
+    report, stream = RolloutReport(rollout, SHORT, None, Shown()), io.StringIO()
     report.write_json(stream)
     document = json.loads(stream.getvalue())
     assert np.array_equal(document["rollout"], rollout.matrix)
@@ -170,3 +197,23 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
 )
 def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
     assert line in refused(code, "rollout", *arguments)
+
+
+LONG = " ".join(["The old captain saw the ship and the boat came home again"] * 32)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("text", [TEXT, LONG, "나는 오늘 학교에 갔다", "one"])
+@pytest.mark.parametrize("kind", ["tiny", "mha", "bert"])
+def test_the_first_screen(
+    run: Any, checkpoint: Any, golden: Any, columns: int, lines: int, text: str, kind: str
+) -> None:
+    model = str(checkpoint(kind)) if kind == "bert" else kind
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    result = run("rollout", text, "--model", model, "--truncate", "--no-full", env=size)
+    assert result.code == 0
+    assert len(result.lines) < lines
+    assert max(map(cell_len, result.lines)) <= columns
+    assert re.search("comes (mostly )?from|Every token", " ".join(result.lines[1:3]))
+    if kind == "tiny" and text in (TEXT, LONG):
+        golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)

@@ -95,10 +95,11 @@ def test_the_reading_explains_what_is_shown(reports: Reports) -> None:
         strongest = max(
             (e for e in report.heads if e.label.name == name), key=lambda e: e.label.score
         )
-        where = f"{report.name(strongest.layer, strongest.head)}, {share(strongest.label.score)}."
+        best = report.name(strongest.layer, strongest.head)
+        where = f"{share(strongest.label.score)} ({best})."
         label = label_named(name)
-        opening = f"{name} ({label.letter}): {label.meaning}"
-        assert f"{opening}; clearest of those named so: {where}" in said
+        opening = f"{label.said} ({label.short}): {label.meaning}"
+        assert f"{opening}; highest score {where}" in said
     assert "moved:" not in said
     assert "moved:" in " ".join(explanation(compare_heads([report, report])))
 

@@ -107,6 +107,6 @@ def test_a_file_that_the_library_refuses_is_ignored(
 
 def test_a_model_with_such_a_file_is_stored(llama: Callable[..., Path], run: Any) -> None:
     (llama() / "generation_config.json").write_text(REFUSED[0])
-    asked = ("prune", "the cat sat", "--heads", "0.0", "--draws", "0", "--model")
+    asked = ("prune", "the cat sat on", "--heads", "0.0", "--draws", "0", "--model")
     assert run(*asked, "m", "--out", "smaller").code == 0
     assert run("heads", "the cat sat", "--model", "smaller").code == 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.measures.labels import Rule, best_label, clear_deviations, strength, strengths
+from attnviz.measures.labels import best_label, clear_deviations, strength, strengths
 from attnviz.measures.registry import LABELS, UNLABELLED, label_named
 from attnviz.patterns.command import find_label
 
 
 def label(scores: dict, base: dict, measured: dict | None = None, floors: dict | None = None):
     found = strengths(scores, scores, base, floors or {})
-    return best_label(found, scores, base, measured or {}, Rule())
+    return best_label(found, scores, base, measured or {})
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_what_chance_gives_one_of_many_heads_is_no_label() -> None:
     """144 random heads and six relations once gave .80 over .65 of 153 determiners: 3.9 errors."""
     scores, base, pairs = {"determiner": 0.804}, {"determiner": 0.6536}, {"determiner": 153}
     found = strengths(scores, scores, base, {})
-    assert best_label(found, scores, base, pairs, Rule()) == "determiner"
-    many = Rule(deviations=clear_deviations(144 * 6))
-    assert best_label(found, scores, base, pairs, many) is None
+    assert best_label(found, scores, base, pairs) == "determiner"
+    many = clear_deviations(144 * 6)
+    assert best_label(found, scores, base, pairs, deviations=many) is None
 
 
 def test_every_label_has_a_meaning_and_a_letter() -> None:

@@ -1,12 +1,15 @@
-"""Hand-made heads whose trait is known."""
+"""Hand-made heads whose name is known."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.registry import OF_ONE_TEXT, label_named
 from attnviz.measures.rows import uniform_weights
@@ -14,8 +17,7 @@ from attnviz.records import AttentionRecord, HeadLabel, HeadScores
 
 MakeRecord = Callable[..., AttentionRecord]
 
-IDS = (0, 4, 5, 6, 4, 5, 6)
-N = len(IDS)
+N = 7
 
 
 def looking_at(*keys: int, size: int = N) -> np.ndarray:
@@ -25,30 +27,101 @@ def looking_at(*keys: int, size: int = N) -> np.ndarray:
     return weights
 
 
-PERFECT = {
-    "previous": looking_at(0, 0, 1, 2, 3, 4, 5),
-    "first": looking_at(0, 0, 0, 0, 0, 0, 0),
-    "self": looking_at(0, 1, 2, 3, 4, 5, 6),
-    "duplicate": looking_at(0, 0, 1, 1, 1, 2, 3),
-    "induction": looking_at(0, 0, 1, 1, 2, 3, 4),
-    "spread": uniform_weights(N, N, True),
-}
+LONG = (0, *range(4, 14), *range(4, 14))
+"""The first token, ten others, and these once more."""
+
+M = len(LONG)
+
+
+def perfect(name: str) -> np.ndarray:
+    """A head that does nothing but what its name says, over ``LONG``."""
+    early = range(11)
+    keys = {
+        "previous": [0, *range(M - 1)],
+        "first": [0] * M,
+        "self": range(M),
+        "duplicate": [*(0 for _ in early), *range(1, 11)],
+        "induction": [*(0 for _ in early), *range(2, 12)],
+    }
+    return uniform_weights(M, M, True) if name == "spread" else looking_at(*keys[name], size=M)
+
+
+PERFECT = ("previous", "first", "self", "duplicate", "induction", "spread")
 
 
 @pytest.mark.parametrize("name", PERFECT)
-def test_a_perfect_head_has_its_trait(name: str, make_record: MakeRecord) -> None:
-    trait = head_scores(make_record([PERFECT[name]], IDS))[0].label
-    assert (trait.name, trait.letter) == (name, label_named(name).letter)
-    assert trait.score == pytest.approx(1)
+def test_a_perfect_head_has_its_name(name: str, make_record: MakeRecord) -> None:
+    label = head_scores(make_record([perfect(name)], LONG))[0].label
+    measure = label_named(name)
+    assert (label.name, label.letter) == (name, measure.letter)
+    assert (label.short, label.said) == (measure.short, measure.said)
+    assert label.score == pytest.approx(1)
+    assert label.source == ("none" if name in ("first", "spread") else "text")
+    assert label.is_finding == (label.source == "text")
+
+
+@pytest.mark.parametrize("name", PERFECT)
+def test_random_weights_get_no_name_but_are_described(name: str, make_record: MakeRecord) -> None:
+    record = make_record([perfect(name)], LONG)
+    drawn = replace(record, model=replace(record.model, weights="random", seed=0))
+    label = head_scores(drawn)[0].label
+    assert not label.is_finding
+    assert label.name in ("first", "spread", "peaked")
+
+
+def test_what_was_measured_before_names_a_head(make_record: MakeRecord) -> None:
+    heads = [perfect("previous"), perfect("previous"), perfect("first"), perfect("self")]
+    labels = {
+        (0, 0): KnownLabel("induction", 0.87),
+        (0, 1): KnownLabel(None, math.nan),
+        (0, 2): KnownLabel("object", 0.9),
+    }
+    found = head_scores(make_record(heads, LONG), KnownLabels("card", labels))
+    first, second, third, fourth = (entry.label for entry in found)
+    assert (first.name, first.source, first.measured) == ("induction", "card", 0.87)
+    assert (first.score, first.events) == (0, 10)  # of this text: it attends to none of these keys
+    assert (second.name, second.source) == ("peaked", "none")
+    assert (third.name, third.measured, third.events) == ("object", 0.9, 0)
+    assert math.isnan(third.score)
+    assert not fourth.is_finding  # a head that nobody measured
 
 
 def test_a_next_token_head_needs_to_see_the_future(make_record: MakeRecord) -> None:
-    ahead = looking_at(1, 2, 3, 4, 5, 6, 6)
-    scores = head_scores(make_record([ahead], IDS, causal=False))[0]
+    ahead = looking_at(*range(1, M), M - 1, size=M)
+    scores = head_scores(make_record([ahead], LONG, causal=False))[0]
     assert (scores.label.name, scores.label.score) == ("next", 1)
-    assert scores.label.base_rate == pytest.approx(1 / N)
-    causal = head_scores(make_record([PERFECT["first"]], IDS))[0]
+    assert scores.label.base_rate == pytest.approx(1 / M)
+    causal = head_scores(make_record([perfect("first")], LONG))[0]
     assert causal.scores["next"] is None
+
+
+def test_an_encoder_has_no_induction(make_record: MakeRecord) -> None:
+    entry = head_scores(make_record([perfect("induction")], LONG, causal=False))[0]
+    assert entry.scores["induction"] == 1
+    assert not entry.label.is_finding
+
+
+@pytest.mark.parametrize("size", [7, 8, 9])
+def test_eight_events_name_a_head(size: int, make_record: MakeRecord) -> None:
+    """``size`` tokens before which the first token is special: as many that attend to another."""
+    count = size + 2
+    keys = [0, *range(count - 1)]
+    entry = head_scores(make_record([looking_at(*keys, size=count)], range(count)))[0]
+    assert (entry.label.name == "previous") == (size >= 8)
+
+
+def test_repeated_pairs_are_one_event(make_record: MakeRecord) -> None:
+    ids = [0, *[4, 5] * 10]
+    head = looking_at(*[0, *range(len(ids) - 1)], size=len(ids))
+    assert not head_scores(make_record([head], ids))[0].label.is_finding
+
+
+def test_a_column_is_no_pattern(make_record: MakeRecord) -> None:
+    """One cell of a column of .9 stands for induction; others attend to the same key as much."""
+    weights = 0.1 * perfect("spread")
+    weights[2:, 2] += 0.9
+    entry = head_scores(make_record([weights], LONG))[0]
+    assert not entry.label.is_finding
 
 
 def test_a_head_on_scattered_single_keys_is_peaked(make_record: MakeRecord) -> None:
@@ -59,24 +132,22 @@ def test_a_head_on_scattered_single_keys_is_peaked(make_record: MakeRecord) -> N
     assert trait.score == 1
 
 
-@pytest.mark.parametrize(("share", "name"), [(0.05, "spread"), (0.2, "previous")])
-def test_a_trait_needs_a_tenth_of_what_it_could_gain(
+@pytest.mark.parametrize(("share", "name"), [(0.15, "spread"), (0.35, "previous")])
+def test_a_name_needs_a_fifth_of_what_it_could_gain(
     share: float, name: str, make_record: MakeRecord
 ) -> None:
-    mixed = share * PERFECT["previous"] + (1 - share) * PERFECT["spread"]
-    assert head_scores(make_record([mixed], range(N)))[0].label.name == name
+    mixed = share * perfect("previous") + (1 - share) * perfect("spread")
+    assert head_scores(make_record([mixed], range(M)))[0].label.name == name
 
 
-@pytest.mark.parametrize(("found", "name"), [(0.2, "first"), (0.4, "induction")])
 def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_seeks(
-    found: float, name: str, make_record: MakeRecord
+    make_record: MakeRecord,
 ) -> None:
-    """Base rate of induction: the mean of 1/5, 1/6, 1/7, so a fifth of the gain is at .34."""
-    weights = PERFECT["first"].copy()
-    weights[4:] = found * PERFECT["induction"][4:] + (1 - found) * PERFECT["first"][4:]
-    entry = head_scores(make_record([weights], IDS))[0]
-    assert entry.label.name == name
-    assert entry.label.score == pytest.approx({"first": 1 - found / 2, "induction": found}[name])
+    weights = perfect("first")
+    weights[11:] = 0.6 * perfect("induction")[11:] + 0.4 * perfect("first")[11:]
+    entry = head_scores(make_record([weights], LONG))[0]
+    assert (entry.label.name, entry.label.events) == ("induction", 10)
+    assert entry.label.score == pytest.approx(0.6)
     assert entry.scores["first"] > entry.scores["induction"]
 
 
@@ -84,37 +155,21 @@ def test_one_token_that_comes_again_does_not_name_a_head_that_rests(
     make_record: MakeRecord,
 ) -> None:
     ids = (0, 4, 5, 6, 4, 7, 8)
-    weights = PERFECT["first"].copy()
+    weights = looking_at(*[0] * N)
     weights[4] = (looking_at(0, size=N)[0] + looking_at(2, size=N)[0]) / 2
     entry = head_scores(make_record([weights], ids))[0]
     assert (entry.label.name, entry.scores["induction"]) == ("first", 0.5)
 
 
-def test_resting_on_a_first_token_that_comes_again_is_no_duplicate(
-    make_record: MakeRecord,
-) -> None:
-    entry = head_scores(make_record([PERFECT["first"]], (4, 5, 6, 4, 7, 4, 8)))[0]
-    assert entry.scores["duplicate"] == pytest.approx(1)
-    assert entry.label.name == "first"
-
-
-def test_a_head_that_looks_back_stays_what_it_is_where_it_also_finds(
-    make_record: MakeRecord,
-) -> None:
-    weights = PERFECT["previous"].copy()
-    weights[4:] = 0.5 * (PERFECT["previous"] + PERFECT["induction"])[4:]
-    assert head_scores(make_record([weights], IDS))[0].label.name == "previous"
-
-
-def test_the_base_rate_is_attention_spread_evenly(make_record: MakeRecord) -> None:
-    trait = head_scores(make_record([PERFECT["previous"]], IDS))[0].label
-    assert trait.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(1, N)]))
-    trait = head_scores(make_record([PERFECT["duplicate"]], IDS))[0].label
-    assert trait.base_rate == pytest.approx(np.mean([1 / 5, 1 / 6, 1 / 7]))
+def test_the_base_rate_is_uniform_attention(make_record: MakeRecord) -> None:
+    label = head_scores(make_record([perfect("previous")], LONG))[0].label
+    assert label.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(1, M)]))
+    label = head_scores(make_record([perfect("duplicate")], LONG))[0].label
+    assert label.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(11, M)]))
 
 
 def test_every_measure_has_its_place_and_order(make_record: MakeRecord) -> None:
-    record = make_record(list(PERFECT.values()), IDS)
+    record = make_record([perfect(name) for name in PERFECT], LONG)
     found = head_scores(record)
     assert [(entry.layer, entry.head) for entry in found] == [(0, h) for h in range(len(PERFECT))]
     for entry in found:
@@ -123,7 +178,7 @@ def test_every_measure_has_its_place_and_order(make_record: MakeRecord) -> None:
 
 
 def test_a_text_without_repeats_has_no_duplicate(make_record: MakeRecord) -> None:
-    scores = head_scores(make_record([PERFECT["first"]], range(N)))[0].scores
+    scores = head_scores(make_record([looking_at(*[0] * N)], range(N)))[0].scores
     assert scores["duplicate"] is None
     assert scores["induction"] is None
 
@@ -144,7 +199,7 @@ def test_one_token_is_scored_without_a_warning(make_record: MakeRecord) -> None:
 
 
 def test_weights_that_are_no_numbers_have_no_scores(make_record: MakeRecord) -> None:
-    entry = head_scores(make_record([np.full((N, N), np.nan)], IDS))[0]
+    entry = head_scores(make_record([np.full((N, N), np.nan)]))[0]
     assert set(entry.scores.values()) == {None}
 
 
@@ -162,12 +217,12 @@ def test_notable_heads_show_each_trait_before_a_second_of_one() -> None:
         _entry(5, "peaked", 0.8),
     ]
     chosen = [head for _, head in notable_heads(heads, 6)]
-    assert chosen == [0, 2, 3, 5, 4, 1]  # what looks at itself comes after what looks elsewhere
-    assert notable_heads(heads, 2) == ((0, 0), (0, 2))
+    assert chosen == [2, 3, 5, 0, 1, 4]  # sinks after what is peaked, the most even last
+    assert notable_heads(heads, 2) == ((0, 2), (0, 3))
 
 
 def test_notable_heads_weigh_the_gain_over_the_base_rate() -> None:
-    heads = [_entry(0, "first", 0.75, 0.7), _entry(1, "previous", 0.7, 0.1)]
+    heads = [_entry(0, "next", 0.75, 0.7), _entry(1, "previous", 0.7, 0.1)]
     assert notable_heads(heads, 1) == ((0, 1),)
 
 

@@ -60,7 +60,7 @@ def test_every_score_of_the_card_is_what_its_weights_give(scores: ModelScores) -
             for layer, row in enumerate(measured[0].heads)
             for head in range(len(row))
         }
-        assert table.keys() == heads.keys() | {"even"}
+        assert table.keys() == heads.keys() | {"uniform"}
         for head, means in heads.items():
             np.testing.assert_allclose(table[head], means, rtol=0, atol=ROUNDED)
 

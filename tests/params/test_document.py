@@ -99,11 +99,11 @@ def test_changed_columns_are_marked(case: MakeCase) -> None:
     text = "\n".join(lines)
     assert f"attention {MARK}" in text
     assert f"cache/token {MARK}" in text
-    assert re.search(r"maps(?! \*)", text)
+    assert re.search(r"attention weights(?! \*)", text)
     assert "not possible: it does not divide" in text
     assert f"{MARK} changes from row to row" in text
     (what,) = [line for line in lines if line.startswith("kv-heads 0 → 1:")]
-    assert "cache/token 56 bytes → 8 bytes (÷ 7)" in what
+    assert what == "kv-heads 0 → 1: cache/token ÷ 7, attention ÷ 1.63, FLOPs ÷ 1.56."
 
 
 def test_a_comparison_without_change_says_so(case: MakeCase) -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.params.words import bytes_text, count, factor, share, short, times
+from attnviz.params.words import bytes_text, count, factor, operations, share, short
 
-SCALES = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+SCALES = {"": 0, "k": 1, "M": 2, "B": 3, "T": 4}
 naturals = st.integers(0, 10**40)
 positives = st.integers(1, 10**40)
 
@@ -57,8 +57,8 @@ def test_a_share_is_off_by_half_a_tenth_at_most(part: int, extra: int) -> None:
         (1234, "1.23 k"),
         (99_999, "100.0 k"),
         (999_999, "1 M"),
-        (999_999_999, "1 G"),
-        (137_438_953_472, "137.4 G"),
+        (999_999_999, "1 B"),
+        (137_438_953_472, "137.4 B"),
         (33_554_432, "33.55 M"),
         (10**21, "1.00e21"),
         (9_999_999 * 10**20, "1.00e27"),
@@ -71,7 +71,7 @@ def test_short(number: int, text: str) -> None:
 @given(naturals)
 def test_short_keeps_three_digits(number: int) -> None:
     text = short(number)
-    match = re.fullmatch(r"([\d,]+(?:\.\d+)?)(?:e(\d+))? ?([kMGTPE]?)", text)
+    match = re.fullmatch(r"([\d,]+(?:\.\d+)?)(?:e(\d+))? ?([kMBT]?)", text)
     assert match is not None, text
     scale = Fraction(1000) ** SCALES[match[3]] * Fraction(10) ** int(match[2] or 0)
     value = Fraction(match[1].replace(",", "")) * scale
@@ -102,7 +102,6 @@ def test_factor(part: int, whole: int, text: str) -> None:
     assert factor(part, whole) == text
 
 
-def test_times() -> None:
-    assert times(9, 3) == "3 ×"
-    assert times(10, 3) == "3.33 ×"
-    assert times(10, 0) == "–"
+def test_operations() -> None:
+    assert operations(137_438_953_472) == "137.4 GFLOP"
+    assert operations(773_300_000_000_000) == "773.3 TFLOP"

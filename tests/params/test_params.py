@@ -1,7 +1,7 @@
 """``attnviz params``: whole screens, JSON that says the same, comparisons, names.
 
-Golden screens lie in ``golden_params/``; after a wanted change write them anew with
-``ATTNVIZ_GOLDEN=write pytest tests/cli/test_params.py`` and look at the difference.
+Golden screens lie in ``golden/``; after a wanted change write them anew with
+``ATTNVIZ_GOLDEN=write pytest tests/params/test_params.py`` and look at the difference.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def test_json_says_what_the_screen_says(run: Run, counted: Any) -> None:
     lines = run("params", "llama-2-70b", "--quiet").lines
     document = counted("llama-2-70b")
     for part in document["parts"]:
-        start = "  " * part["detail"] + part["name"] + " "
+        name = "LM head" if part["role"] == "head" else part["name"]
+        start = "  " * part["detail"] + name + " "
         assert any(line.startswith(start) and f" {part['count']:,} " in line for line in lines)
     assert any(f"{document['total']:,}" in line for line in lines if line.startswith("total"))
     (cache,) = [line for line in lines if line.startswith("  one token") and "bytes" in line]
@@ -193,11 +194,13 @@ def test_dtypes(counted: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("llama-2-7b", "--memory", "1GB"), "the weights alone take 13.48 GB in bfloat16"),
-        (("llama-2-7b", "--memory", "24GB"), "a context of 4,096 tokens, as long as its positions"),
-        (("llama-2-7b", "--memory", "15GB"), "a context of up to 2,905 tokens fits beside 13.48"),
-        (("llama-2-7b", "--memory", "24GB", "--batch", "9"), "9 sequences of up to"),
-        ((*SHAPE, "--linear", "--memory", "1GB"), "of any length fits"),
+        (("llama-2-7b", "--memory", "1GB"), "none in 1 GB, the weights alone do not fit"),
+        (("llama-2-7b", "--memory", "24GB"), "20,071 tokens in 24 GB, its positions end at 4,096"),
+        (("llama-2-7b", "--memory", "15GB"), "2,905 tokens in 15 GB, its positions end at 4,096"),
+        (("llama-2-7b", "--memory", "24GB", "--batch", "9"), "2,230 tokens each"),
+        ((*SHAPE, "--linear", "--memory", "1GB"), "any in 1 GB, the cache does not grow"),
+        (("llama-2-7b", "--memory", "24GB"), "total 14.55 GB 9.45 GB free of 24 GB"),
+        (("llama-2-7b", "--memory", "1GB"), "total 14.55 GB 13.55 GB more than 1 GB"),
     ],
 )
 def test_what_fits_is_said_in_words(run: Run, arguments: tuple[str, ...], said: str) -> None:
@@ -261,9 +264,11 @@ def test_an_ascii_stream_gets_ascii(run: Run) -> None:
 
 
 def test_hints_only_where_they_help(run: Run) -> None:
-    assert "next:" in run("params", *SHAPE).out
-    assert "next:" not in run("params", *SHAPE, "--quiet").out
-    assert "next:" not in run("params", *SHAPE, "--formula").out
+    hints = run("params", *SHAPE).lines[-1]
+    assert "--memory" in run("params", *SHAPE).lines[-2] + hints
+    assert "--memory" not in run("params", *SHAPE, "--quiet").out
+    assert "--memory" not in run("params", *SHAPE, "--memory", "1GB").out
+    assert "--formula" not in run("params", *SHAPE, "--formula").out
 
 
 def test_help(run: Run) -> None:

@@ -34,7 +34,7 @@ def test_bars_have_colours_and_lengths(
 def test_what_changes_is_bold(
     screen: Callable[..., pyte.Screen],
 ) -> None:
-    shown = screen(*SHAPE, "--compare", "heads=8,32", rows=100)
+    shown = screen(*SHAPE, "--compare", "heads=8,32", "--full", rows=100)
     (row,) = [row for row, line in enumerate(shown.display) if line.startswith("heads  ")]
     heading = shown.display[row]
     for below in (row, row + 1, row + 2):

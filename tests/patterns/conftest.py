@@ -85,6 +85,11 @@ def make_head(
         statistics=statistics,
         control=dict.fromkeys(names, 0.01) if control else {},
         example=example_of(best, tokens, rng) if label else None,
+        intervals={
+            name: (round(number - 0.03, 4), round(number + 0.05, 4))
+            for name, number in scores.items()
+            if number is not None
+        },
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from attnviz.draw.files import document_files, save
 from attnviz.draw.grid import grid_block, strength_glyph
 from attnviz.draw.labels import width
 from attnviz.draw.palette import colour_table
-from attnviz.draw.terminal import part_block, terminal_block
+from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.measures.registry import LABELS, label_named
 from attnviz.patterns.document import patterns_document
 from attnviz.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.patterns.records import PatternReport, Probe
+from attnviz.patterns.words import finding, short
 
 Reports = Callable[..., PatternReport]
 
@@ -63,7 +65,7 @@ def test_golden(name: str, pattern_reports: Reports, golden: Callable[[str, str]
     golden(name, screen(pattern_reports(**fields), theme, room, **shown).plain)
 
 
-@pytest.mark.parametrize("room", [20, 31, 47, 80, 101, 199])
+@pytest.mark.parametrize("room", [26, 31, 47, 80, 101, 199])
 @pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII], ids=["colour", "plain", "ascii"])
 @pytest.mark.parametrize("watch", [None, "self"])
 def test_no_line_is_too_wide(
@@ -83,11 +85,67 @@ def test_no_line_is_too_wide(
         assert max(map(width, drawn.plain.splitlines())) <= room
 
 
+# The first screen ----------------------------------------------------------------------------
+
+FIRST: dict[str, tuple[dict[str, Any], str | None, int, int]] = {
+    "first_80x24": ({"layers": 6, "heads": 4}, None, 80, 24),
+    "first_twelve_heads_80x24": ({"layers": 6, "heads": 12}, None, 80, 24),
+    "first_tall_80x24": ({"layers": 24, "heads": 16}, None, 80, 24),
+    "first_120x40": ({"layers": 6, "heads": 4}, None, 120, 40),
+    "first_watch_80x24": ({"layers": 6, "heads": 4}, "previous", 80, 24),
+    "first_unmeasured_80x24": (NO_REPEATS, "induction", 80, 24),
+}
+
+
+def first(report: PatternReport, room: int, lines: int, watch: str | None = None) -> list[str]:
+    document = patterns_document(report, watch, hints=("--watch previous ranks all heads",))
+    return first_screen(document, PLAIN, room, lines - 1).plain.splitlines()
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_golden_first_screens(
+    name: str, pattern_reports: Reports, golden: Callable[[str, str], None]
+) -> None:
+    fields, watch, room, lines = FIRST[name]
+    report = pattern_reports(**fields, untestable={"adjective": 1.0})
+    golden(name, "\n".join(first(report, room, lines, watch)) + "\n")
+
+
+@pytest.mark.parametrize(("room", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("shape", [(1, 1), (6, 4), (6, 12), (12, 12), (48, 25)])
+@pytest.mark.parametrize("watch", [None, "previous", "subject"])
+def test_the_first_screen_fits_and_begins_with_the_finding(
+    pattern_reports: Reports, shape: tuple[int, int], watch: str | None, room: int, lines: int
+) -> None:
+    report = pattern_reports(layers=shape[0], heads=shape[1], untestable={"adjective": 1.0})
+    shown = first(report, room, lines, watch)
+    assert len(shown) < lines
+    assert max(map(width, shown)) <= room
+    assert shown[0].startswith(f"made · {shape[0] * shape[1]:,} head")
+    told = finding(report, watch)
+    assert len(told) <= 160
+    assert " ".join(shown[1:3]).startswith(told)
+    assert shown[-1].endswith("--full: everything")
+
+
+def test_the_finding_counts(pattern_reports: Reports) -> None:
+    report = pattern_reports(layers=7, heads=5)
+    told = finding(report, None)
+    assert told.startswith(f"{sum(entry.label is not None for entry in report.heads)} of 35 heads")
+    assert f"{len(report.labelled('first'))} sink" in told
+    none = [replace(entry, label=None) for entry in report.heads]
+    assert "None of 35 heads" in finding(replace(report, heads=tuple(none)), None)
+    drawn = replace(report.model, weights="random", seed=0)
+    assert finding(replace(report, model=drawn), None).startswith("Random weights")
+    best = report.ranked("induction")[0]
+    assert report.name(best.layer, best.head) in finding(report, "induction")
+
+
 # Grids ---------------------------------------------------------------------------------------
 
 
 def cells_of(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    return grid_block(grid._replace(title=(), key=(), scale=None, screen=None), theme, room)
+    return grid_block(grid._replace(title=(), key=(), scale=None), theme, room)
 
 
 def test_letters_and_scores_stand_where_their_heads_are(pattern_reports: Reports) -> None:
@@ -96,13 +154,13 @@ def test_letters_and_scores_stand_where_their_heads_are(pattern_reports: Reports
     for entry in report.heads:
         line = drawn[entry.layer + 1]
         start = drawn[0].index(f"H{entry.head}") - 1
-        cell = line[start : start + 9].strip()
+        cell = " ".join(line[start : start + 9].split())
         if entry.label is None:
-            assert cell == "-"
+            assert cell == "·"
             continue
         glyph = "░▒▓█"[min(int(entry.strength[entry.label] * 4), 3)]
         score = "1.0" if entry.score >= 0.995 else f"{entry.score:.2f}"[1:]
-        assert cell == label_named(entry.label).letter + glyph + score
+        assert cell == f"{glyph}{label_named(entry.label).short} {score}"
 
 
 @pytest.mark.parametrize(("heads", "room"), [(13, 50), (32, 80), (32, 200), (47, 60), (5, 20)])
@@ -114,13 +172,13 @@ def test_every_head_is_there_at_every_width(
     drawn = cells_of(label_grid(report), theme, room)
     lines = [line[1:] for line in drawn.lines if line[0].style is not None]  # without head names
     cells = [segment.text for line in lines for segment in line if segment.text.strip()]
-    wanted = ["-" if e.label is None else label_named(e.label).letter for e in report.heads]
-    assert [cell.strip()[0] for cell in cells] == wanted
+    wanted = ["·" if e.label is None else label_named(e.label).short[0] for e in report.heads]
+    assert [cell.lstrip(" ░▒▓█.:*#")[0] for cell in cells] == wanted
 
 
 def test_a_strength_that_is_higher_has_no_weaker_glyph() -> None:
     for theme in (PLAIN, ASCII):
-        ramp = "░▒▓█" if theme is PLAIN else "0123456789"
+        ramp = "░▒▓█" if theme is PLAIN else ".:*#"
         places = [ramp.index(strength_glyph(step / 100, theme)) for step in range(101)]
         assert places == sorted(places)
         assert set(places) == set(range(len(ramp)))
@@ -140,9 +198,10 @@ def test_the_legend_counts(pattern_reports: Reports, layers: int, heads: int) ->
     absent = words.partition("in none: ")[2]
     for name in report.labels:
         count = sum(entry.label == name for entry in report.heads)
-        assert (f"{LABELS[name].letter} {name} in {count}" in words) == (count > 0)
-        assert (name in absent) == (count == 0)
-    assert f"- no label in {sum(entry.label is None for entry in report.heads)}" in words
+        label = LABELS[name]
+        assert (f"{label.short} {label.said} in {count}" in words) == (count > 0)
+        assert (label.said in absent) == (count == 0)
+    assert f"· no label in {sum(entry.label is None for entry in report.heads)}" in words
 
 
 def _full(name: str) -> tuple[int, int, int]:
@@ -150,9 +209,8 @@ def _full(name: str) -> tuple[int, int, int]:
     return colour_table(tint.palette)[tint.step]
 
 
-def test_colours_keep_apart_what_letters_need_not() -> None:
-    single = [name for name, label in LABELS.items() if label.family != "relation"]
-    for one, other in combinations([*single, "subject"], 2):
+def test_no_two_labels_share_a_colour() -> None:
+    for one, other in combinations(LABELS, 2):
         distance = sum(abs(a - b) for a, b in zip(_full(one), _full(other), strict=True))
         assert distance > 60, (one, other)
 
@@ -188,12 +246,16 @@ def test_a_row_has_the_numbers_of_its_head(pattern_reports: Reports) -> None:
     labelled = [entry for entry in report.heads if entry.label]
     assert len(labelled) > 5
     for entry in labelled:
-        assert shown[report.name(entry.layer, entry.head)][:6] == [
+        unit = "pairs" if entry.label == "subject" else "texts"
+        assert shown[report.name(entry.layer, entry.head)][:9] == [
             bare(f"{entry.score:.3f}"),
             bare(f"{entry.base_rate[entry.label]:.3f}"),
-            bare(f"{entry.margin:+.3f}"),
+            "–".join(map(short, entry.intervals[entry.label])),
+            "7",
+            unit,
             bare(f"{entry.control[entry.label]:.3f}"),
             f"{entry.agreement:.0%}",
+            bare(f"{entry.margin:+.3f}"),
             f"{entry.statistics['entropy']:.2f}",
         ]
 
@@ -202,7 +264,7 @@ def test_a_watched_label_ranks_every_head(pattern_reports: Reports) -> None:
     report = pattern_reports(layers=3, heads=5, missing=("rare",))
     shown = rows_of(screen(report, PLAIN, 100, watch="self", top=99).plain)
     assert list(shown) == [report.name(e.layer, e.head) for e in report.ranked("self")]
-    assert "not measured: no token comes twice" in screen(report, watch="rare").plain
+    assert "rare token: no token comes twice" in screen(report, watch="rare").plain
 
 
 # Files ---------------------------------------------------------------------------------------

@@ -30,25 +30,24 @@ def screen(screen: Shown) -> Shown:
 
 
 def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
-    """By (layer, head), the letter of each cell of the bundled model's grid."""
+    """By (layer, head), the first letter of each cell of the bundled model's grid."""
     lines = rows(screen)
-    top = next(place for place, line in enumerate(lines) if line.startswith("What each head does"))
-    starts = [lines[top + 1].index(f"H{head}") for head in range(HEADS)]
+    names = [f"H{head}" for head in range(HEADS)]
+    top = next(place for place, line in enumerate(lines) if line.split()[-HEADS:] == names)
+    starts = [lines[top].index(name) for name in names]
     cells = {}
     for layer in range(LAYERS):
-        assert lines[top + 2 + layer].startswith(f"L{layer}")
+        assert f"L{layer}" in lines[top + 1 + layer][: starts[0]].split()
         for head, start in enumerate(starts):
-            line = screen.buffer[top + 2 + layer]
+            line = screen.buffer[top + 1 + layer]
             cells[layer, head] = next(
-                line[column]
-                for column in range(start - 1, start + 7)
-                if line[column].data.strip() or column == start + 6
+                line[column] for column in range(start - 1, start + 7) if line[column].data.strip()
             )
     return cells
 
 
 @pytest.mark.parametrize("columns", [80, 200])
-def test_cells_have_the_letter_and_the_colour_of_their_label(
+def test_cells_have_the_name_and_the_colour_of_their_label(
     screen: Shown, program: Sequence[str], environment: Mapping[str, str], columns: int
 ) -> None:
     shown = screen("patterns", SENTENCE, columns=columns)
@@ -59,7 +58,7 @@ def test_cells_have_the_letter_and_the_colour_of_their_label(
     grounds: dict[str, set[str]] = {}
     for place, cell in grid_of(shown).items():
         label = heads[place]["label"]
-        assert cell.data == ("-" if label is None else LABELS[label].letter)
+        assert cell.data == ("·" if label is None else LABELS[label].short[0])
         assert (cell.bg == "default") == (label is None)
         if label is not None:
             grounds.setdefault(label, set()).add(cell.bg)
@@ -70,7 +69,7 @@ def test_cells_have_the_letter_and_the_colour_of_their_label(
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_without_colour_letters_and_glyphs_tell(screen: Shown, env: dict[str, str]) -> None:
+def test_without_colour_names_and_glyphs_tell(screen: Shown, env: dict[str, str]) -> None:
     shown = screen("patterns", **env)
     used = [cell for line in shown.buffer.values() for cell in line.values()]
     assert all(cell.bg == "default" and cell.fg == "default" for cell in used)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from attnviz.cli.inputs import natural_texts
 from attnviz.errors import LoadError
 from attnviz.measures.registry import RELATIONS
 from attnviz.patterns import probes
-from attnviz.patterns.probes import natural_texts, read_probe_file, shipped_sentences
+from attnviz.patterns.probes import read_probe_file, shipped_sentences
 from attnviz.patterns.records import WordPair
 
 

@@ -1,22 +1,24 @@
-"""What prune shows, read back: points where they belong, nothing too wide, numbers that add up."""
+"""What prune shows, read back: points where they belong, screens that fit, numbers that add up."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.document import HeadGrid, Plot
-from attnviz.draw.terminal import part_block, terminal_block
+from attnviz.draw.document import Group, HeadGrid, Part, Plot
+from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.prune.data import prune_data, prune_rows
-from attnviz.prune.document import prune_document
-from attnviz.prune.records import PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.prune.document import _first, prune_document
+from attnviz.prune.options import Measure, Removal
+from attnviz.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
 _PLAIN = Theme(colour=False)
@@ -29,11 +31,13 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
     random."""
     total = layers * heads
     steps = tuple(
-        PruneStep(i % layers, i // layers, 0.1, total - i - 1, 2.0 + 0.1 * (i + 1))
+        PruneStep(
+            i % layers, i // layers, 0.1, total - i - 1, 2.0 + 0.1 * (i + 1), 1.5 + 0.05 * (i + 1)
+        )
         for i in range(count)
     )
     random = tuple(
-        RandomLoss(step.heads_left, 2 * step.loss - 2.0, step.loss, 3 * step.loss) for step in steps
+        RandomLoss(step.heads_left, (step.loss, *[(9 * step.loss - 10) / 4] * 4)) for step in steps
     )
     info = ModelInfo("a\x1b[31mmodel", None, "LlamaForCausalLM", "float32", layers, heads, heads, 2)
     report = PruneReport(
@@ -43,18 +47,14 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         source="",
         texts=1,
         tokens=11,
+        ranking=Half(1, 5, 1.5),
+        held_out=Half(1, 6, 2.0),
         loss_name="loss",
-        method="exact",
-        rerank=False,
-        asked="--fraction 0.3",
-        uniform=False,
-        empty_layers=False,
-        baseline=2.0,
+        removal=Removal(fraction=0.3),
+        measure=Measure(seed=7),
         limit=None,
         steps=steps,
         random=random,
-        draws=5,
-        seed=7,
         parameters_before=1000,
         pruned=PrunedModel("cut", heads - 1, heads - 1, "LlamaForCausalLM", 900, ((0, 1),)),
         seconds=0.5,
@@ -68,9 +68,13 @@ def prune_screen(
     return terminal_block(prune_document(report, hints, explain), theme, room)
 
 
+def _parts(groups: Sequence[Group]) -> Iterator[Part]:
+    for part in (part for group in groups for part in group.parts):
+        yield from _parts([part]) if isinstance(part, Group) else [part]
+
+
 def _part(report: PruneReport, kind: type[Plot] | type[HeadGrid]) -> Plot | HeadGrid:
-    parts = [part for group in prune_document(report).groups for part in group.parts]
-    (found,) = (part for part in parts if isinstance(part, kind))
+    (found,) = (part for part in _parts(prune_document(report).groups) if isinstance(part, kind))
     return found
 
 
@@ -94,9 +98,9 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
         _report(),
         _report(12, 12, 43),
         _report(2, 32, 60, limit=3.3),
-        _report(random=(), draws=0),
+        _report(random=()),
         _report(steps=(), random=(), notes=("none can go",)),
-        _report(steps=(*_report().steps[:2], PruneStep(2, 4, 0.1, 12, float("nan")))),
+        _report(steps=(*_report().steps[:2], PruneStep(2, 4, 0.1, 12, math.nan, 1.6))),
         _report(
             pruned=PrunedModel(
                 "masked", 5, 5, "GPT2LMHeadModel", 1000, path="/tmp/x", difference=0.0, note="why"
@@ -114,7 +118,7 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
 
 @pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-3, 0.07, 3.0, 12345.0, math.inf, math.nan])
 def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
-    report = _report(random=(), draws=0)
+    report = _report(random=())
     steps = tuple(replace(step, loss=2.0 + rise * (i + 1)) for i, step in enumerate(report.steps))
     plot = _part(replace(report, steps=steps), Plot)
     lines = [line.split("▕") for line in part_block(plot, _PLAIN, 80).plain.splitlines()]
@@ -123,41 +127,100 @@ def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
     assert ticks == sorted(set(ticks), reverse=True)
 
 
-def _left(report: PruneReport, theme: Theme, room: int) -> Block:
-    return part_block(_part(report, HeadGrid), theme, room)
+def test_the_grid_says_at_which_step_each_head_was_removed() -> None:
+    grid = _part(_report(), HeadGrid)
+    assert isinstance(grid, HeadGrid)
+    assert (grid.rows, grid.columns) == (["L0", "L1", "L2"], ["H0", "H1", "H2", "H3", "H4"])
+    steps = {place: cell.letter for place, cell in grid.cells.items() if cell.tint is not None}
+    assert steps == {(0, 0): "1", (1, 0): "2", (2, 0): "3", (0, 1): "4"}
+    assert {cell.letter for cell in grid.cells.values() if cell.tint is None} == {"."}
+    from_one = _part(replace(_report(), index_base=1), HeadGrid)
+    assert isinstance(from_one, HeadGrid)
+    assert (from_one.rows[0], from_one.columns[0]) == ("L1", "H1")
 
 
-def test_the_map_says_when_each_head_went() -> None:
-    lines = _left(_report(), _PLAIN, 80).plain.splitlines()
-    assert lines[1].split() == ["0", "1", "2", "3", "4"]
-    assert lines[5] == "█ stays"
-    assert [line.split() for line in lines[2:5]] == [
-        ["L0", "1", "4", "██", "██", "██"],
-        ["L1", "2", "██", "██", "██", "██"],
-        ["L2", "3", "██", "██", "██", "██"],
-    ]
-    from_one = _left(replace(_report(), index_base=1), _ASCII, 80).plain.splitlines()
-    assert from_one[1].split() == ["1", "2", "3", "4", "5"]
-    assert from_one[2].split() == ["L1", "1", "4", "##", "##", "##"]
-
-
-def test_a_map_that_does_not_fit_is_broken_into_parts() -> None:
-    block = _left(_report(2, 64, 5), _PLAIN, 30)
-    assert all(cell_len(line) <= 30 for line in block.plain.splitlines())
-    body = "".join(line[3:] for line in block.plain.splitlines() if line.startswith("L"))
-    assert (body.count("█"), body.count("·")) == (2 * 64 - 5, 5)
+def test_many_layers_are_counted_on_a_first_screen() -> None:
+    """48 layers of 3 heads, of which 100 went in turn: 3 from L0 to L3, then 2 from each other."""
+    groups = _first(_report(48, 3, 100), 80, 18)
+    (grid,) = (part for part in _parts(groups) if isinstance(part, HeadGrid))
+    assert grid.rows == ["L0", "L10", "L20", "L30", "L40"]
+    counts = [grid.cells[divmod(layer, 10)].letter for layer in range(48)]
+    assert counts == ["3"] * 4 + ["2"] * 44
 
 
 def test_what_is_said_agrees_with_the_numbers() -> None:
     text = " ".join(prune_screen(_report(), _PLAIN, 200).plain.split())
-    assert "without 4 of 15 heads (27%) the loss goes from 2.0000 to 2.4000" in text
-    assert "(×1.200); in random order to 2.8000 (2.4000 to 7.2000 in 5 draws)" in text
+    assert "Held-out loss: 2.0000 to 2.4000 nats per token (×1.20)" in text
+    assert "on the half that ranked 1.5000 to 1.7000 (×1.13)" in text
+    assert "in random order 2.8000 (2.4000 to 2.9000 in 5 orders)" in text
     assert "1,000 to 900 (−10.0%); every layer can be cut to 4 of 5 heads, 1 removed head" in text
     masked = PrunedModel("masked", 5, 5, "M", 1000, path="out", difference=2e-7, note="the reason")
     text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
-    assert "1,000, nothing got smaller: the reason" in text
+    assert "1,000, none saved: the reason" in text
     assert "Written: out (masked, with zeroed output rows; M)" in text
-    assert "(largest difference 2e-07 in float32)" in text
+    assert "(max difference 2e-07 in float32)" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        (
+            {},
+            "4 of 15 heads removed: held-out loss ×1.20, random ×1.40 (1.20–1.45, 5 draws). "
+            "1 of 5 random orders does as well.",
+        ),
+        (
+            {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
+            "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
+        ),
+        (
+            {"random": (RandomLoss(11, (3.0,)),), "measure": Measure(draws=1)},
+            "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1 draw).",
+        ),
+        ({"random": ()}, "4 of 15 heads removed: held-out loss ×1.20."),
+        (
+            {"random": (), "loss_name": "pseudo-loss"},
+            "4 of 15 heads removed: held-out pseudo-loss ×1.20.",
+        ),
+        ({"steps": (), "random": (), "notes": ("why",)}, "No head removed: why."),
+    ],
+)
+def test_the_finding(changes: dict[str, object], finding: str) -> None:
+    assert prune_document(_report(**changes)).finding == finding
+
+
+def test_the_heading_says_what_was_held_out() -> None:
+    one, many = prune_document(_report()), prune_document(_report(texts=7, ranking=Half(4, 9, 1.5)))
+    assert one.heading[-1][0] == "ranked on the first half, held out the second (6 tokens)"
+    assert many.heading[-1][0] == "ranked on 4 texts, held out 1 (6 tokens)"
+
+
+_SHAPES = ((3, 5, 4), (6, 12, 43), (12, 12, 43), (24, 16, 100), (48, 25, 400))
+
+
+@pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40), (200, 60), (50, 24)])
+@pytest.mark.parametrize("shape", _SHAPES, ids=str)
+def test_a_first_screen_fits_with_the_finding_in_line_2(
+    columns: int, height: int, shape: tuple[int, int, int]
+) -> None:
+    document = prune_document(_report(*shape, limit=2.5), ("--out DIR: write it",))
+    for theme in (_PLAIN, _ASCII, _COLOUR):
+        lines = first_screen(document, theme, columns, height - 1).plain.splitlines()
+        assert len(lines) < height
+        assert lines[1].split()[:5] == document.finding.split()[:5]
+        assert ("Removed heads" in "".join(lines)) == (columns >= 60)
+        assert max(map(cell_len, lines)) <= columns
+
+
+@pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40)])
+def test_golden_first_screen(columns: int, height: int, golden: Callable[[str, str], None]) -> None:
+    document = prune_document(_report(), ("--out DIR: write the pruned model",))
+    screen = first_screen(document, _PLAIN, columns, height - 1)
+    golden(f"first_{columns}", screen.plain)
+
+
+def test_golden_full(golden: Callable[[str, str], None]) -> None:
+    golden("full_80", prune_screen(_report(), _PLAIN, 80, explain=True).plain)
 
 
 def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:
@@ -184,14 +247,19 @@ def test_the_document_and_the_table_hold_every_number() -> None:
     assert [step["heads_left"] for step in document["steps"]] == [14, 13, 12, 11]
     assert document["steps"][-1]["loss_ratio"] == pytest.approx(1.2)
     assert document["baseline"] == {"loss": 2.0}
+    assert (document["split"], document["held_out"]) == ("tokens", {"texts": 1, "tokens": 6})
+    assert document["ranking"]["baseline"] == {"loss": 1.5}
+    assert [step["loss"] for step in document["ranking"]["steps"]] == [1.55, 1.6, 1.65, 1.7]
     header, *lines = prune_rows(report)
     rows = [dict(zip(header, line, strict=True)) for line in lines]
     assert [row["heads_left"] for row in rows] == [15, 14, 13, 12, 11]
     assert [row["loss"] for row in rows[1:]] == [step.loss for step in report.steps]
     assert rows[-1]["random_high"] == report.random[-1].high
+    assert [row["held_out_ratio"] for row in rows] == pytest.approx([1.0, 1.05, 1.1, 1.15, 1.2])
+    assert [row["ranking_loss"] for row in rows] == [1.5, 1.55, 1.6, 1.65, 1.7]
 
 
 def test_numbers_that_json_lacks_are_null() -> None:
-    broken = replace(_report(), limit=float("nan"), baseline=float("inf"))
+    broken = replace(_report(), limit=math.nan, held_out=Half(1, 6, math.inf))
     document = json.dumps(prune_data(broken), allow_nan=False)
     assert json.loads(document)["baseline"] == {"loss": None}

@@ -9,7 +9,7 @@ import pytest
 
 from attnviz.engine.effects import Scores, Variant
 from attnviz.errors import UsageError
-from attnviz.prune.job import ScanMeter
+from attnviz.prune.meter import ScanMeter
 
 _CLEAN = (1.0, 3.0)
 

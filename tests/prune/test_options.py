@@ -92,7 +92,7 @@ def test_layers_without_attention_have_no_heads_to_name() -> None:
         (Removal(until_loss=1.05), 0, "--until-loss 1.05"),
         (Removal(heads=("L0H1", "3")), 0, "--heads L0H1 3"),
         (Removal(heads=("L1H2",)), 1, "--heads L1H2 --index-base 1"),
-        (Removal(), 0, "as many as can go"),
+        (Removal(), 0, "all prunable heads"),
     ],
 )
 def test_what_was_asked_is_told_as_it_can_be_typed_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -22,15 +23,18 @@ _CLEAN = 2.0
 class _Meter:
     """Losses that add up, but for the pair: 1.1 once both are gone."""
 
-    def __init__(self) -> None:
+    baseline = _CLEAN
+
+    def __init__(self, scale: float = 1.0) -> None:
         self.asked = 0
+        self._scale = scale
 
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
         self.asked += len(removals)
         return [self._loss(set(removal)) for removal in removals]
 
     def _loss(self, gone: set[Head]) -> float:
-        return _CLEAN + sum(_PRICE[head] for head in gone) + 1.1 * (gone >= _PAIR)
+        return _CLEAN + self._scale * (sum(_PRICE[head] for head in gone) + 1.1 * (gone >= _PAIR))
 
     def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
         """Blind to the pair, as a first order is, until one of them has gone."""
@@ -42,30 +46,29 @@ def _bounds(**settings: bool) -> Bounds:
     return Bounds((0, 1), 3, 3, **settings)
 
 
+def _prune(*asked: Any, **options: Any) -> tuple[PruneStep, ...]:
+    """Ranked by prices; held out, each is doubled."""
+    return prune(_Meter(), _Meter(2.0), *asked, **options)
+
+
 def _heads(steps: Sequence[PruneStep]) -> list[Head]:
     return [(step.layer, step.head) for step in steps]
 
 
 def test_one_ranking_does_not_see_that_two_heads_stand_in_for_each_other() -> None:
-    steps = prune(_Meter(), _bounds(), Goal(3), "exact", baseline=_CLEAN)
+    steps = _prune(_bounds(), Goal(3), "exact")
     assert _heads(steps) == [(0, 0), (1, 2), (1, 0)]
-    assert [step.loss for step in steps] == pytest.approx([2.0, 3.1, 3.3])
+    assert [step.loss for step in steps] == pytest.approx([2.0, 4.2, 4.6])
+    assert [step.ranking_loss for step in steps] == pytest.approx([2.0, 3.1, 3.3])
     assert [step.score for step in steps] == pytest.approx([0.0, 0.0, 0.2])
     assert [step.heads_left for step in steps] == [5, 4, 3]
 
 
 @pytest.mark.parametrize("method", ["exact", "gradient"])
 def test_ranking_again_after_each_removal_does(method: Importance) -> None:
-    steps = prune(
-        _Meter(),
-        _bounds(),
-        Goal(3),
-        method,
-        rerank=True,
-        baseline=_CLEAN,
-    )
+    steps = _prune(_bounds(), Goal(3), method, rerank=True)
     assert _heads(steps) == [(0, 0), (1, 0), (0, 1)]
-    assert [step.loss for step in steps] == pytest.approx([2.0, 2.2, 2.5])
+    assert [step.loss for step in steps] == pytest.approx([2.0, 2.4, 3.0])
     assert [step.score for step in steps] == pytest.approx([0.0, 0.2, 0.3])
 
 
@@ -75,39 +78,31 @@ def test_each_layer_keeps_a_head_unless_told_otherwise(method: Importance, reran
     for empty, most in ((False, 4), (True, 6)):
         bounds = _bounds(empty_layers=empty)
         assert bounds.most == most
-        steps = prune(
-            _Meter(),
-            bounds,
-            Goal(99),
-            method,
-            rerank=rerank,
-            baseline=_CLEAN,
-        )
+        steps = _prune(bounds, Goal(99), method, rerank=rerank)
         assert len(steps) == most
         assert len({layer for layer, _ in set(_PRICE) - set(_heads(steps))}) == (not empty) * 2
 
 
 def test_a_limit_of_the_loss_ends_before_it_is_passed() -> None:
     for rerank, expected in ((False, [(0, 0)]), (True, [(0, 0), (1, 0), (0, 1)])):
-        goal = Goal(6, loss=2.6)
-        steps = prune(_Meter(), _bounds(), goal, "exact", rerank=rerank, baseline=_CLEAN)
+        steps = _prune(_bounds(), Goal(6, loss=3.2), "exact", rerank=rerank)
         assert _heads(steps) == expected
-    assert prune(_Meter(), _bounds(), Goal(6, loss=1.9), "exact", baseline=_CLEAN) == ()
+    assert _prune(_bounds(), Goal(6, loss=1.9), "exact") == ()
 
 
 def test_only_chosen_heads_go() -> None:
     goal = Goal(2, among={(1, 1), (0, 1)})
-    assert _heads(prune(_Meter(), _bounds(), goal, "exact", baseline=_CLEAN)) == [(0, 1), (1, 1)]
+    assert _heads(_prune(_bounds(), goal, "exact")) == [(0, 1), (1, 1)]
 
 
 def test_uniform_removal_takes_one_head_of_every_layer_a_round() -> None:
     bounds = _bounds(uniform=True)
     assert (bounds.round, bounds.most) == (2, 4)
-    steps = prune(_Meter(), bounds, Goal(4), "gradient", baseline=_CLEAN)
+    steps = _prune(bounds, Goal(4), "gradient")
     layers = [step.layer for step in steps]
     assert sorted(layers[:2]) == sorted(layers[2:]) == [0, 1]
     # a round that the limit cuts short does not count
-    kept = prune(_Meter(), bounds, Goal(4, loss=2.05), "exact", rerank=True, baseline=_CLEAN)
+    kept = _prune(bounds, Goal(4, loss=2.05), "exact", rerank=True)
     assert len(kept) == 0
 
 
@@ -122,9 +117,9 @@ def test_uniform_removal_of_grouped_heads_takes_one_of_every_group() -> None:
 
 
 def test_removals_without_a_limit_are_measured_once_each() -> None:
-    meter = _Meter()
-    prune(meter, _bounds(), Goal(4), "exact", baseline=_CLEAN)
-    assert meter.asked == 6 + 4
+    ranking, held_out = _Meter(), _Meter()
+    prune(ranking, held_out, _bounds(), Goal(4), "exact")
+    assert (ranking.asked, held_out.asked) == (6 + 4, 4)
 
 
 def test_random_orders_are_seeded_and_within_the_bounds() -> None:

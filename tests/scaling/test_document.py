@@ -14,7 +14,7 @@ from attnviz.draw.blocks import Block
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
-from attnviz.draw.terminal import terminal_block
+from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.scaling.document import scaling_document
 from attnviz.scaling.records import MEASURES, ScalingReport
@@ -22,7 +22,7 @@ from attnviz.scaling.words import LABELS, PERCENTS
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
-HINTS = ("next: --from-model", "--explain reads it for you")
+HINTS = ("--from-model", "--explain: how to read this")
 
 SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
     "random_80": ("random_report", PLAIN, 80, {"hints": HINTS}),
@@ -73,11 +73,11 @@ def test_every_printed_number_is_the_reports(random_report: ScalingReport) -> No
     """Read back from the screen: each measure within what its last digit may round."""
     screen = screen_of(random_report, PLAIN, 80).plain
     for place, case in enumerate(random_report.cases):
-        part = screen.split("d_k ")[1 + place : 2 + place][0]
+        part = screen.split("\nd_k ")[1 + place]
         for name in MEASURES:
             line = next(line for line in part.splitlines() if line.startswith(LABELS[name]))
-            found = re.findall(r"(\d[\d.]*)(?: ± (\d[\d.]*))?%?(?:, theory (\d+))?", line)[-2:]
-            for (value, error, theory), side in zip(found, (case.plain, case.scaled), strict=True):
+            found = re.findall(r"(\d[\d.]*)(?: ± (\d[\d.]*))?%?", line)[-2:]
+            for (value, error), side in zip(found, (case.plain, case.scaled), strict=True):
                 factor = 100 if name in PERCENTS else 1
                 estimate = side.measures[name]
                 digits = len(value.partition(".")[2])
@@ -89,9 +89,8 @@ def test_every_printed_number_is_the_reports(random_report: ScalingReport) -> No
                         factor * (estimate.error or 0), abs=0.5000001 * 10**-digits
                     )
                     assert float(error) > 0
-                assert bool(theory) == (name == "score_variance")
-                if theory:
-                    assert float(theory) == pytest.approx(side.expected_variance)
+        (theory,) = re.findall(r"theory: scale² · d_k +(\d+) +(\d+)", part)
+        assert list(map(float, theory)) == pytest.approx([case.d_k, 1])
 
 
 def bars(screen: str) -> list[list[int]]:
@@ -159,13 +158,80 @@ def test_the_figure(kind: str, request: pytest.FixtureRequest) -> None:
     report = request.getfixturevalue(kind)
     root = ElementTree.fromstring(svg_document(document_drawing(scaling_document(report)), "blues"))
     words = list(root.itertext())
-    for said in ("without the scale", "with the scale", "variance of the scores"):
+    for said in ("without the scale", "with the scale", "score variance"):
         assert said in words
     assert ("uniform: 1/31" in words) == (kind == "random_report")
-    assert any("theory 512" in word for word in words) == (kind == "random_report")
+    assert any("theory: scale²" in word for word in words) == (kind == "random_report")
 
 
 def test_a_page_has_every_case(head_report: ScalingReport) -> None:
     page = "\n".join(document_html(scaling_document(head_report), "viridis"))
     titles = re.findall(r"<h2>(L\dH\d)</h2>", page)
     assert sorted(titles) == [head_report.name(case) for case in head_report.cases]
+
+
+def queries_above(report: ScalingReport, side: str) -> list[float]:
+    return [getattr(case, side).measures["queries_above"].value for case in report.cases]
+
+
+def test_the_finding_is_the_share_of_queries(
+    random_report: ScalingReport, head_report: ScalingReport
+) -> None:
+    last = queries_above(random_report, "plain")[-1]
+    assert queries_above(random_report, "scaled")[-1] == 0
+    assert scaling_document(random_report).finding == (
+        f"Without 1/√d_k, {100 * last:.0f} % of queries put > .9 on one key at d_k = 512; with "
+        "it, none."
+    )
+    mean = {side: sum(queries_above(head_report, side)) / 8 for side in ("plain", "scaled")}
+    assert scaling_document(head_report).finding == (
+        f"Without 1/√d_k, {100 * mean['plain']:.0f} % of queries put > .9 on one key on average "
+        "over 8 heads; with it, none."
+    )
+    assert mean["scaled"] == 0
+
+
+SIZES = [(80, 24), (120, 40), (200, 60)]
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+@pytest.mark.parametrize("name", ["random_report", "one_report", "head_report", "layer_report"])
+def test_the_first_screen_fits(
+    name: str, columns: int, lines: int, request: pytest.FixtureRequest
+) -> None:
+    document = scaling_document(request.getfixturevalue(name), HINTS)
+    shown = first_screen(document, PLAIN, columns, lines - 1).plain.splitlines()
+    assert len(shown) < lines
+    assert max(map(cell_len, shown)) <= columns
+    assert all(line == line.rstrip() for line in shown)
+    assert document.finding.startswith(shown[1])
+    assert not any("--full" in line for line in shown[:-1])
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES[:2])
+@pytest.mark.parametrize("name", ["random_report", "head_report"])
+def test_first_screens(
+    name: str,
+    columns: int,
+    lines: int,
+    request: pytest.FixtureRequest,
+    golden: Callable[[str, str], None],
+) -> None:
+    document = scaling_document(request.getfixturevalue(name), HINTS)
+    shown = first_screen(document, PLAIN, columns, lines - 1)
+    golden(f"first_{name.removesuffix('_report')}_{columns}", shown.plain)
+
+
+def test_the_first_screen_has_columns_for_each_d_k(random_report: ScalingReport) -> None:
+    document = scaling_document(random_report)
+    lines = first_screen(document, PLAIN, 80, 23).plain.splitlines()
+    (header,) = [line for line in lines if line.startswith("without → with")]
+    assert header.split()[-6:] == ["d_k", "8", "d_k", "64", "d_k", "512"]
+    (row,) = [line for line in lines if line.startswith("score variance")]
+    found = [float(word) for word in re.findall(r"\d[\d.]*", row)]
+    measured = [
+        side.measures["score_variance"].value
+        for case in random_report.cases
+        for side in (case.plain, case.scaled)
+    ]
+    assert found == pytest.approx(measured, rel=2e-3)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from attnviz.models import memory
 from attnviz.scaling.command import EXAMPLES
@@ -39,12 +40,17 @@ def test_the_screen(run: Any) -> None:
     result = run("scaling", "--explain", "--width", "90")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("random queries and keys · ")
-    for words in ("seed 0", "d_k 512 · scale 1/√512 = 0.04419", "theory 512", "How to read this:"):
+    for words in (
+        "seed 0",
+        "d_k 512 · scale 1/√512 = 0.04419",
+        "theory: scale²",
+        "How to read this:",
+    ):
         assert words in result.out
-    assert re.search(r"^Seen: without the scale the variance of the scores rises", result.out, re.M)
-    assert result.out.rstrip().endswith("a trained model's own queries and keys")
+    assert re.search(r"^Result: without the scale the score variance rises", result.out, re.M)
+    assert result.out.rstrip().endswith("--from-model: a trained model's own")
     quiet = run("scaling", "--quiet", "--width", "90")
-    assert "next:" not in quiet.out
+    assert "--from-model" not in quiet.out
 
 
 def test_the_seed_decides(run: Any) -> None:
@@ -80,7 +86,7 @@ def test_layers_of_the_built_in_text(run: Any) -> None:
     assert (result.code, result.err) == (0, "")
     assert "built in: no text was given" in result.out
     assert re.findall(r"^(layer \d) · ", result.out, re.M) == ["layer 1", "layer 2"]
-    assert "What the scale changes" in result.out
+    assert "Without → with the scale" in result.out
 
 
 def test_the_own_attention(run: Any) -> None:
@@ -176,3 +182,20 @@ def test_a_text_that_memory_cannot_hold(refused: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(memory, "free_memory", lambda: 1000)
     line = refused(2, "scaling", "--from-model")
     assert "1.00 kB are free: shorten the text" in line
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("kind", ["tiny", "bert"])
+def test_first_screens_of_models(
+    run: Any, checkpoint: Any, kind: str, columns: int, lines: int
+) -> None:
+    """However long the text is, the finding stands in line 2 and nothing scrolls away."""
+    name = kind if kind == "tiny" else str(checkpoint(kind))
+    for text in (SENTENCE, "The cat saw the cat. " * 55 if kind == "tiny" else "the cat " * 10):
+        size = {"COLUMNS": str(columns), "LINES": str(lines)}
+        asked = ("--from-model", "--model", name, "--truncate", "--no-full", "--quiet")
+        result = run("scaling", text, *asked, env=size)
+        assert (result.code, result.err) == (0, "")
+        assert len(result.lines) < lines
+        assert max(map(cell_len, result.lines)) <= columns
+        assert result.lines[1].startswith("Without 1/√d_k, ")

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.document import Mark, Plot, Table
-from attnviz.draw.terminal import terminal_block
+from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.train.data import train_data, train_rows, write_train_json
 from attnviz.train.document import train_document
@@ -26,7 +26,7 @@ THEMES = {
     "plain": Theme(colour=False),
     "ascii": Theme(colour=False, ascii=True, encoding="ascii"),
 }
-HINTS = ('next: attnviz heads --model m "A cat." shows where its heads look', "another hint")
+HINTS = ('attnviz heads --model m "A cat."', "another hint")
 
 
 def train_screen(
@@ -64,10 +64,11 @@ def test_its_numbers_are_those_of_the_run(made: TrainedModel) -> None:
         "1,234,567 · 4,096 tokens in the vocabulary · stored in float16",
         "1,000,000 tokens in 1,000 steps · 2.5 min · 6,667 tokens/s · matrix products in bfloat16",
         f"4.000 nats per token · perplexity {math.exp(4):.1f} · {bits:.3f} bits per byte",
-        "70% text · 25% uniform random tokens that repeat",
+        "70% text · 25% uniform random tokens, repeated",
+        "whole text · windows of 256 tokens · uniform baseline 8.318 · unigram baseline 6.500",
         "phase text from 200 k on",
         "previous token",
-        "0.90 L1H2 0.05 0.001",
+        "0.90 0.001 0.05 L1H2",
         "9.50 nats per token on the first copy, 0.250 ± 0.020 on the second",
         "trained on one.txt and [red]two.txt · 4,000,000 bytes · 1,000,000 tokens",
     ):
@@ -118,7 +119,7 @@ def test_pages_have_the_curve_and_every_head(made: TrainedModel) -> None:
     for table in tables:
         assert [row.cells[0] for row in table.rows] == [
             *(f"L{layer}H{head}" for layer in range(2) for head in range(3)),
-            "even",
+            "uniform",
         ]
         assert table.rows[5].cells[1] == "0.900 ± 0.001"
         assert set(table.rows[5].tones or {}) == {1, 2, 3, 4}
@@ -130,11 +131,61 @@ def test_a_loss_beyond_all_bounds_is_said(made: TrainedModel) -> None:
     text = " ".join(train_screen(lost, THEMES["plain"], 200).plain.split())
     assert "validation 3264.000 nats per token · " in text
     assert "perplexity" not in text
-    assert "worse than that: a smaller learning_rate" in text
+    assert "above the uniform baseline: a smaller learning_rate" in text
     assert train_data(lost)["valid_perplexity"] is None
-    assert "worse" not in train_screen(made, THEMES["plain"], 200).plain
+    assert "above" not in train_screen(made, THEMES["plain"], 200).plain
 
 
 def test_a_directory_is_named_as_it_is(made: TrainedModel) -> None:
     text = train_screen(replace(made, directory="a; b"), THEMES["plain"], 200).plain
     assert "a; b · weights and tokenizer" in text
+
+
+SIZES = [(80, 24), (120, 40), (200, 60)]
+
+
+@pytest.mark.parametrize(("room", "lines"), SIZES)
+@pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
+@pytest.mark.parametrize("steps", [1, 100])
+def test_a_first_screen_fits(
+    made: TrainedModel, theme: Theme, room: int, lines: int, steps: int
+) -> None:
+    document = train_document(replace(made, points=made.points[:steps]), HINTS)
+    shown = first_screen(document, theme, room, lines - 1).plain.splitlines()
+    assert len(shown) < lines
+    assert max(map(cell_len, shown)) <= room
+    assert " ".join(shown[1:3]).startswith(document.finding[:60])
+    assert any("first token (sink)" in line for line in shown)
+    assert shown[-1].endswith("--full: everything")
+
+
+@pytest.mark.parametrize(("room", "lines"), SIZES)
+def test_golden_first_screens(
+    made: TrainedModel, golden: Callable[[str, str], None], room: int, lines: int
+) -> None:
+    shown = first_screen(train_document(made, HINTS), THEMES["plain"], room, lines - 1)
+    golden(f"first_{room}", shown.plain)
+
+
+@pytest.mark.parametrize(
+    ("steps", "loss", "learnt", "words"),
+    [
+        (9, 1.0, False, "Did not train: 90 steps (loss 1.00 nats, uniform baseline 8.32)"),
+        (10, 6.18, False, "Did not learn: validation loss 6.18 nats, not clearly below token"),
+        (10, 6.17, True, "Validation loss 6.17 nats per token, unigram baseline 6.50; the best"),
+    ],
+)
+def test_what_learnt_is_a_rule(
+    made: TrainedModel, steps: int, loss: float, learnt: bool, words: str
+) -> None:
+    """100 steps, and 5 % under a unigram loss of 6.5, which is 6.175."""
+    result = replace(made, points=made.points[:steps], valid_loss=loss)
+    assert result.learnt is learnt
+    assert train_document(result).finding.startswith(words)
+
+
+def test_the_text_that_was_not_read_is_told(made: TrainedModel) -> None:
+    part = replace(made, valid_tokens=2_000)
+    text = " ".join(train_screen(part, THEMES["plain"], 200).plain.split())
+    assert "first 2,000 tokens of the text" in text
+    assert train_data(part)["valid_tokens"] == 2_000

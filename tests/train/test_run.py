@@ -246,6 +246,46 @@ def test_of_minutes_only_a_share_goes_into_validation(
     assert points[-1] is trainer.points[-1]
 
 
+@pytest.mark.parametrize("speed", [20.0, 200.0, 5_000.0])
+def test_minutes_hold_with_what_is_measured_at_the_end(
+    texts: Texts, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speed: float
+) -> None:
+    """A step takes half a second here, and the validation text so many tokens a second."""
+    timed = replace(
+        recipe, budget=Budget(minutes=0.5), validation=Validation(every=0.2, tokens=100)
+    )
+    trained = run(texts, timed, tmp_path)
+    trainer, now = trained.trainer, [0.0]
+    known = len(trainer._valid)
+
+    def validate(tokens: int | None = None) -> float:
+        now[0] += min(tokens or known, known) / speed
+        return 5.0
+
+    def learn(*given: Any, **named: Any) -> torch.Tensor:
+        now[0] += 0.5
+        return torch.tensor(5.0)
+
+    monkeypatch.setattr(trainer, "_clock", lambda: now[0])
+    monkeypatch.setattr(trainer, "validate", validate)
+    monkeypatch.setattr("attnviz.train.trainer.take_step", learn)
+    steps = sum(1 for _ in trainer.steps())
+    validate(trainer.closing_tokens)
+    assert now[0] <= 31
+    assert steps >= 20
+    assert 100 <= trainer.closing_tokens <= known
+
+
+def test_a_budget_in_tokens_reads_the_whole_validation_text(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    trained = run(texts, recipe, tmp_path)
+    points_of(trained)
+    result = trained.finish()
+    assert result.whole
+    assert result.valid_tokens == result.valid.tokens
+
+
 def test_nothing_to_resume(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="nothing to resume"):
         run(texts, recipe, tmp_path / "none", resume=True)

@@ -11,10 +11,15 @@ import pytest
 import torch
 from rich.console import Console
 
+from attnviz.cli.options import Output
+from attnviz.cli.outlet import Outlet
+from attnviz.draw.document import Curve, Plot
+from attnviz.train import progress
+from attnviz.train.progress import Pace, telling, watching
 from attnviz.train.recipe import Budget, Phase, Recipe, Shape
 from attnviz.train.records import CurvePoint
 from attnviz.train.run import TrainingRun
-from attnviz.train.session import Pace, finished, telling, training, words
+from attnviz.train.session import finished, words
 from attnviz.train.texts import Corpus
 
 from ..conftest import console, printed
@@ -61,49 +66,57 @@ def test_speed_and_time_left_follow_what_happened_lately() -> None:
     assert pace.seconds_left == pytest.approx(60, rel=0.05)
 
 
-def test_a_line_at_each_validation_in_a_pipe() -> None:
-    shown, trainer = console(terminal=False), Trainer()
-    with training(trainer, shown) as tell:  # type: ignore[arg-type]
-        for tokens, valid in ((10, 5.5), (20, None), (30, 5.0)):
-            trainer.tokens, trainer.used = tokens, tokens / 100
-            trainer.points.append(point(tokens, 6.0, valid))
-            tell(trainer.points[-1])
-            tell(None)
-    first, second = printed(shown).splitlines()
-    assert first.startswith(" 10% text: loss 6.00, validation 5.50")
-    assert second.startswith(" 30% text: loss 6.00, validation 5.00, ")
-    assert "tokens/s" in second
-    assert second.endswith("left")
+PLOT = Plot((("Loss", True),), [Curve("training", [(0.0, 6.0), (10.0, 5.5)])], "tokens read")
+
+
+def outlet(shown: Console) -> Outlet:
+    """One whose notices go to ``shown``."""
+    made = Outlet(Output(), None)
+    vars(made)["notices"] = shown
+    return made
+
+
+def test_a_line_at_what_is_worth_one_in_a_pipe() -> None:
+    shown, said = console(terminal=False), iter(["10% [b]", "30%"])
+    with watching(outlet(shown), lambda: next(said), lambda: PLOT) as watch:
+        for worth in (True, False, True):
+            watch(worth)
+    assert printed(shown) == "10% [b]\n30%\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_quiet_shows_nothing(terminal: bool) -> None:
     shown = console(terminal, quiet=True)
-    with training(Trainer(), shown) as tell:  # type: ignore[arg-type]
-        tell(point(10, 1.0, 1.0))
+    with watching(outlet(shown), lambda: "words", lambda: PLOT) as watch:
+        watch(True)
     assert printed(shown) == ""
 
 
-def test_a_bar_on_a_terminal_that_is_gone_at_the_end() -> None:
-    shown, trainer = console(terminal=True), Trainer()
-    with training(trainer, shown) as tell:  # type: ignore[arg-type]
-        trainer.tokens, trainer.used = 10, 0.5
-        trainer.points.append(point(10, 6.0, 5.5))
-        tell(trainer.points[-1])
+@pytest.mark.parametrize("plot", [PLOT, None])
+def test_curves_on_a_terminal_that_are_gone_at_the_end(
+    plot: Plot | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_BETWEEN", 0.0)
+    shown = console(terminal=True)
+    with watching(outlet(shown), lambda: "text: loss 6.00", lambda: plot) as watch:
+        watch(False)
     text = printed(shown)
-    assert "text: loss 6.00, validation 5.50" in text
+    assert "text: loss 6.00" in text
+    assert ("training" in text) == (plot is not None)
     assert text.endswith("\x1b[2K")
 
 
-def test_what_has_no_room_is_left_out_part_by_part() -> None:
-    trainer = Trainer()
+def test_how_far_it_is_in_words() -> None:
+    clock, trainer = Clock(), Trainer()
+    pace = Pace(clock)
+    assert words(trainer, pace) == "text: "  # type: ignore[arg-type]
+    pace.add(0, 0.0)
     trainer.points.append(point(10, 6.0, 5.5))
-    pace = Pace(Clock())
-    whole = "text: loss 6.00, validation 5.50"
-    assert words(trainer, pace, 32) == whole  # type: ignore[arg-type]
-    assert words(trainer, pace, 31) == "loss 6.00, validation 5.50"  # type: ignore[arg-type]
-    assert words(trainer, pace, 20) == "validation 5.50"  # type: ignore[arg-type]
-    assert words(trainer, pace, 9) == ""  # type: ignore[arg-type]
+    clock.now = 10
+    pace.add(1000, 0.25)
+    assert words(trainer, pace) == (  # type: ignore[arg-type]
+        "text: loss 6.00, validation 5.50, 100 tokens/s, 25% done, about 30 s left"
+    )
     trainer.phase = "a\x1b[31m\nb"
     assert words(trainer, pace).startswith("a␛[31m⏎b: loss")  # type: ignore[arg-type]
 

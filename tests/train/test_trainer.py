@@ -15,6 +15,7 @@ from attnviz.train.trainer import (
     make_optimiser,
     take_step,
     token_losses,
+    unigram_loss,
     validation_loss,
 )
 
@@ -144,3 +145,9 @@ def test_every_token_is_predicted_once(length: int, count: int) -> None:
             total += math.log(sum(map(math.exp, scores))) - scores[window[end]]
     found = validation_loss(forward, tokens, length, 3, torch.device("cpu"))
     assert found == pytest.approx(total / count, rel=1e-5)
+
+
+def test_the_unigram_loss_by_hand() -> None:
+    """Of 5 tokens learnt and 4 in the vocabulary: 3/9, 2/9, 3/9 and 1/9."""
+    found = unigram_loss(np.array([0, 0, 1, 2, 2]), np.array([0, 3, 1]), 4)
+    assert found == pytest.approx(-(math.log(3 / 9) + math.log(1 / 9) + math.log(2 / 9)) / 3)

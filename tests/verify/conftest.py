@@ -43,7 +43,7 @@ def make_own(broken: bool = False, steps: bool = False, **fields: Any) -> Verifi
         EPSILON,
         tuple(checks),
         sizes=Sizes(4, 2, 1, 3, 7, 2, 5) if steps else Sizes(64, 8, 2, 7, 11, 2, 5),
-        cases={"self": "2 texts of 7 tokens, each sees all", "grouped": "8 heads share 2"},
+        cases={"self": "2 texts of 7 tokens, all visible", "grouped": "8 heads share 2"},
         steps=make_steps() if steps else (),
         causal=True,
         versions={"numpy": "2.0.0", "torch": "2.6.0"},
@@ -64,7 +64,7 @@ def make_steps() -> tuple[Step, ...]:
             (Matrix("Q", x),),
             (Matrix("W_Q", x.T),),
         ),
-        Step("masked", "hidden keys become −∞", _SQUARE, (Matrix("masked", masked),)),
+        Step("masked", "masked keys become −∞", _SQUARE, (Matrix("masked", masked),)),
         Step("weights", "A", _SQUARE, (Matrix("A", weights),), note="each row sums to one"),
     )
 
@@ -81,16 +81,18 @@ def make_model(broken: bool = False, **fields: Any) -> Verification:
             "rows sum to one",
             claim="the weights of each query are shares of one",
             measures=(
-                Measure("rows, off one by", 2.1e-7, WEIGHTS, "a sum of 13 terms", "L1H0"),
-                Measure("below zero by", 0.0, EXACT, "a share is never negative"),
+                Measure("max row-sum error", 2.1e-7, WEIGHTS, "a sum of 13 terms", "L1H0"),
+                Measure("most negative weight", 0.0, EXACT, "a share is never negative"),
             ),
-            notes=("a learned sink takes 0.010 to 0.980 of a row; tokens get the rest",),
+            notes=("a learned sink takes 0.010 to 0.980 of a row",),
         ),
-        Check("", "causality", claim="c", skipped="its tokens see later ones by design"),
+        Check(
+            "", "causality", claim="c", skipped="bidirectional attention: no causal mask to test"
+        ),
         Check(
             "",
-            "outputs kept",
-            claim="outputs under capture are the outputs without",
+            "outputs unchanged",
+            claim="outputs with capture equal those without it",
             measures=(
                 Measure("against sdpa", float("nan") if broken else 7e-6, OUTPUTS, long, "L2"),
                 Measure("against eager", 0.5 if broken else 0.0, EXACT, "bit for bit"),

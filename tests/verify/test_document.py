@@ -12,19 +12,21 @@ import pytest
 from attnviz.draw.blocks import Block
 from attnviz.draw.document import Group, Table
 from attnviz.draw.labels import width
-from attnviz.draw.terminal import terminal_block
+from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.verify.data import verification_data, verification_rows
-from attnviz.verify.document import verification_document
+from attnviz.verify.document import _SHORT, verification_document
 from attnviz.verify.records import Verification
+from attnviz.verify.words import difference
 
+SIZES = ((80, 24), (120, 40), (200, 60))
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 
 Made = Callable[..., Verification]
 
 OWN: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
-    "own_80": ({}, {"hints": ("next: --steps", "--explain")}, 80, PLAIN),
+    "own_80": ({}, {"hints": ("--steps", "--explain")}, 80, PLAIN),
     "own_150": ({"broken": True}, {}, 150, PLAIN),
     "own_44": ({"broken": True}, {}, 44, PLAIN),
     "own_ascii_80": ({"steps": True}, {"explain": True}, 80, ASCII),
@@ -68,7 +70,7 @@ def test_no_line_is_too_wide(
         model_found(broken, target="a " * 99),
     )
     for one in found:
-        screen = screen_of(one, theme, room, explain=True, hints=("next: --explain",))
+        screen = screen_of(one, theme, room, explain=True, hints=("--explain",))
         for line in screen.plain.splitlines():
             assert width(line) <= room, line
         if theme.ascii:
@@ -92,18 +94,69 @@ def test_verdicts_are_coloured_and_written_out(own_found: Made, model_found: Mad
     assert not any(s.style and s.style.color for line in plain.lines for s in line)
 
 
-def test_the_last_word_counts_every_check(own_found: Made, model_found: Made) -> None:
-    def last(found: Verification) -> str:
-        return next(
-            line
-            for line in screen_of(found, PLAIN, 100).plain.splitlines()
-            if "checks pass" in line
-        )
+def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> None:
+    """By hand: 3.2e-6 and 1.5e-6 of 4 · 2^-23 · √152 · 6.25 = 3.67e-5 and of √83: 2.72e-5."""
+    allowed = [4 * 2**-23 * number**0.5 * 6.25 for number in (152, 83)]
+    assert 3.2e-6 / allowed[0] > 1.5e-6 / allowed[1]
+    for made, finding in (
+        (own_found(), "8 checks pass, 1 skipped, worst error 3.2e-06 of 3.7e-05 allowed (9%)."),
+        (
+            own_found(True),
+            "2 of 9 checks fail, 6 pass, 1 skipped, worst error 2.0e-02 of 3.7e-05 allowed "
+            "(self: fused against naive loop: outputs).",
+        ),
+        (
+            model_found(),
+            "2 checks pass, 1 does not apply, worst error 7.0e-06 of 3.7e-05 allowed (19%).",
+        ),
+        (
+            model_found(True),
+            "1 of 3 checks fail, 1 pass, 1 does not apply, worst error NaN of 3.7e-05 allowed "
+            "(outputs unchanged: against sdpa).",
+        ),
+    ):
+        assert verification_document(made).finding == finding
 
-    assert last(own_found()) == "8 of 9 checks pass · 1 skipped"
-    assert last(own_found(True)) == "6 of 9 checks pass · 2 fail · 1 skipped"
-    assert last(model_found()) == "2 of 3 checks pass · 1 does not apply"
-    assert last(model_found(True)) == "1 of 3 checks pass · 1 fail · 1 does not apply"
+
+@pytest.mark.parametrize(("columns", "height"), SIZES)
+def test_a_first_screen_fits_with_the_finding_in_line_2(
+    own_found: Made, model_found: Made, columns: int, height: int
+) -> None:
+    for found in (own_found(), own_found(True), own_found(steps=True), model_found(True)):
+        document = verification_document(found, ("--steps: follow it on paper",))
+        lines = first_screen(document, PLAIN, columns, height - 1).plain.splitlines()
+        assert len(lines) < height
+        assert " ".join(lines[1:3]).startswith(document.finding.split("(")[0].strip())
+        assert max(map(width, lines)) <= columns
+
+
+def test_what_failed_stands_first(own_found: Made, model_found: Made) -> None:
+    for found in (own_found(True), model_found(True)):
+        lines = first_screen(verification_document(found), PLAIN, 80, 23).plain.splitlines()
+        start = next(n for n, line in enumerate(lines, 1) if "worst error  allowed" in line)
+        words = [line[:4] for line in [*lines[start:], ""][: [*lines[start:], ""].index("")]]
+        assert words == sorted(words, key=lambda word: word != "FAIL")
+        assert words[0] == "FAIL"
+
+
+FIRST = {
+    "first_own_80": ({}, 80, 24),
+    "first_own_120": ({"broken": True}, 120, 40),
+    "first_steps_80": ({"steps": True}, 80, 24),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_golden_first(name: str, own_found: Made, golden: Callable[[str, str], None]) -> None:
+    fields, columns, height = FIRST[name]
+    document = verification_document(own_found(**fields), ("--steps: follow it on paper",))
+    golden(name, first_screen(document, PLAIN, columns, height - 1).plain)
+
+
+def test_golden_first_of_a_model(model_found: Made, golden: Callable[[str, str], None]) -> None:
+    golden(
+        "first_model_80", first_screen(verification_document(model_found()), PLAIN, 80, 23).plain
+    )
 
 
 def test_paper_gets_the_numbers_shown(own_found: Made) -> None:
@@ -111,13 +164,14 @@ def test_paper_gets_the_numbers_shown(own_found: Made) -> None:
     lines = screen.splitlines()
     place = next(n for n, line in enumerate(lines) if line.startswith(" 2 queries"))
     assert lines[place] == " 2 queries · Q = X W_Q · tokens × (heads × head_dim): 2 × 2"
-    assert [line.split() for line in lines[place + 1 : place + 4]] == [
-        ["W_Q", "Q"],
-        *(["1", "0", "1", "-2"], ["-2", "3", "0", "3"]),
+    assert [line.split() for line in lines[place + 1 : place + 3]] == [
+        ["W_Q", "1", "0", "Q", "1", "-2"],
+        ["-2", "3", "0", "3"],
     ]
     place = next(n for n, line in enumerate(lines) if line.startswith(" 3 masked"))
-    assert lines[place + 2].split() == ["0.500", "−∞", "0.500", "−∞"]
-    assert lines[place + 3].split() == ["0.000", "2.000"] * 2  # no minus before zero
+    first, second = (["masked", "head", head, "0.500", "−∞"] for head in "01")
+    assert lines[place + 1].split() == first + second
+    assert lines[place + 2].split() == ["0.000", "2.000"] * 2  # no minus before zero
 
 
 def test_large_steps_show_shapes_alone(own_found: Made) -> None:
@@ -178,9 +232,13 @@ def test_tables_have_every_check(own_found: Made, model_found: Made, kind: str) 
     words = {cell for table in tables for row in table.rows for cell in row.cells}
     assert {"PASS", "FAIL", "SKIP" if kind == "own" else "N/A"} <= words
     for check in found.checks:
-        assert check.name in words
-        assert check.against in words
-        assert {measure.where for measure in check.measures} <= words
+        if kind == "own":
+            against = _SHORT.get(check.against, check.against)
+            assert {check.group or "keras", against} <= words | {""}
+            numbers = {difference(measure.difference) for measure in check.measures}
+            assert numbers <= words
+        else:
+            assert {check.name} | {measure.where for measure in check.measures} <= words
 
 
 def parts_of(groups: Sequence[Any]) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from attnviz.errors import LoadError
@@ -27,12 +27,12 @@ class Fields:
         config: Mapping[str, Any],
         name: str,
         defaults: Mapping[str, Any],
-        spellings: Mapping[str, tuple[str, ...]] | None = None,
+        spellings: Mapping[str, Sequence[str]],
     ) -> None:
         self.name = name
         self._config = config
         self._defaults = defaults
-        self._spellings = spellings or {}
+        self._spellings = spellings
         self._asked: set[str] = set()
 
     def get(self, key: str) -> Any:
@@ -99,13 +99,14 @@ class Fields:
         return None
 
 
-Reader: TypeAlias = "Callable[[Fields], specs.ModelSpec]"
+Reader: TypeAlias = "Callable[..., specs.ModelSpec]"
+"""Called with ``Fields`` and, by name, the purpose of the class and the family's switches."""
 
 
 class Adapter(NamedTuple):
     """One model type.
 
-    classes: the class names that are claimed, each with what reads its spec.
+    classes: the class names that are claimed, each with what reads its spec from ``Fields``.
     assumed: the class that is counted where a config names none.
     defaults: the fields that its config class fills in.
     spellings: other names of a field, the family's own first.
@@ -114,7 +115,7 @@ class Adapter(NamedTuple):
     classes: Mapping[str, Reader]
     assumed: str
     defaults: Mapping[str, Any]
-    spellings: Mapping[str, tuple[str, ...]] = {}
+    spellings: Mapping[str, Sequence[str]]
 
 
 def layer_norm(label: str, width: int) -> specs.Norm:

@@ -1,12 +1,11 @@
 """Decoders that differ in spellings and switches only: rotary positions, a norm before each part.
 
-A row of ``decoder_rows`` says how a family differs.
+``families.toml`` says how each differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from attnviz.params import specs
@@ -50,10 +49,9 @@ class ExpertsRow(NamedTuple):
 class Row(NamedTuple):
     """One family of decoders.
 
-    prefix: of its classes: ``<prefix>Model`` and ``<prefix>ForCausalLM``.
-    defaults: the fields that its config class fills in.
     norm, layer_norms: the kind of its norms, and how many stand in a layer.
-    qkv_bias, output_bias, ffn_bias, head_bias: fixed, or the field that says so.
+    qkv_bias, output_bias, ffn_bias, head_bias: fixed, or the field that says so; ``bias``: the
+        first two together.
     gated: a gated feed-forward part.
     query_norm: field that switches norms of queries and keys on, or fixed; with what they span:
         ``head`` (a head's width), ``all`` (all heads together), ``each`` (each head its own).
@@ -66,10 +64,9 @@ class Row(NamedTuple):
     experts: its mixture of experts.
     """
 
-    prefix: str
-    defaults: Mapping[str, Any]
     norm: NormKind = "rms"
     layer_norms: int | Literal["parallel"] = 2
+    bias: bool | str = False
     qkv_bias: bool | str = False
     output_bias: bool | str = False
     ffn_bias: bool | str = False
@@ -86,31 +83,21 @@ class Row(NamedTuple):
     experts: ExpertsRow | None = None
 
 
-def decoder_adapter(row: Row) -> adapter.Adapter:
-    """What reads the configs of a family: the bare class, and the one that predicts tokens."""
-    bare, causal = f"{row.prefix}Model", f"{row.prefix}ForCausalLM"
-    if row.prefix == "Gemma3":
-        bare = "Gemma3TextModel"
-    classes = {
-        bare: partial(_decoder, row=row, with_head=False),
-        causal: partial(_decoder, row=row, with_head=True),
-    }
-    spellings = {
-        "num_experts": ("num_local_experts",),
-        "num_local_experts": ("num_experts",),
-        "sliding_window_pattern": ("_sliding_window_pattern",),
-    }
-    return adapter.Adapter(classes, causal, row.defaults, spellings)
-
-
-def _decoder(fields: adapter.Fields, row: Row, *, with_head: bool) -> specs.ModelSpec:
+def _read_decoder(
+    fields: adapter.Fields,
+    *,
+    purpose: Literal["bare", "generating"],
+    experts: Mapping[str, Any] | None = None,
+    **switches: Any,
+) -> specs.ModelSpec:
+    row = Row(**switches, experts=None if experts is None else ExpertsRow(**experts))
     width, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
     stack = specs.StackSpec(
         name="decoder",
         groups=_groups(fields, row),
         embeddings=(specs.Table("token embedding", vocab, width),),
         norms=(_norm("final norm", width, row.norm),),
-        head=adapter.head(fields, width, row.head_bias) if with_head else None,
+        head=adapter.head(fields, width, row.head_bias) if purpose == "generating" else None,
         max_positions=fields.optional("max_position_embeddings"),
     )
     return adapter.model(fields, stack)
@@ -206,7 +193,7 @@ def _attention(fields: adapter.Fields, row: Row, window: int | None) -> specs.At
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
     dim = _head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
-    bias = fields.flag(row.qkv_bias)
+    bias = fields.flag(row.qkv_bias or row.bias)
     parts: list[specs.Part] = []
     if fields.flag(row.query_norm):
         spans = {"head": (dim, dim)}.get(row.query_norm_span, (heads * dim, kv_heads * dim))
@@ -226,7 +213,7 @@ def _attention(fields: adapter.Fields, row: Row, window: int | None) -> specs.At
         query_bias=bias,
         key_bias=bias,
         value_bias=bias,
-        output_bias=fields.flag(row.output_bias),
+        output_bias=fields.flag(row.output_bias or row.bias),
         window=window,
         parts=tuple(parts),
     )
@@ -295,3 +282,6 @@ def _feed_forward(
 
 def _norm(label: str, width: int, kind: NormKind) -> specs.Norm:
     return specs.Norm(label, width, scale=kind != "none", shift=kind == "layer")
+
+
+READERS: dict[str, adapter.Reader] = {"decoder": _read_decoder}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from attnviz.params.config import adapter
@@ -31,8 +30,9 @@ class _Row(NamedTuple):
     spare_bias: bool = True
 
 
-def _read_encoder(fields: adapter.Fields, row: _Row, purpose: _Purpose) -> ModelSpec:
+def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
     """An encoder alone, with its masked head, or with both pre-training heads."""
+    row = _Row(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
         raise adapter.UnclaimedError
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
@@ -90,76 +90,6 @@ def _next_sentence(width: int) -> tuple[Part, ...]:
     return (Dense("next-sentence head", width, 2, bias=True, places=1),)
 
 
-def _encoder(
-    prefix: str,
-    defaults: Mapping[str, Any],
-    row: _Row,
-    *,
-    pretraining: bool = False,
-    spellings: Mapping[str, tuple[str, ...]] | None = None,
-) -> adapter.Adapter:
-    classes: dict[str, adapter.Reader] = {
-        f"{prefix}Model": partial(_read_encoder, row=row, purpose="bare"),
-        f"{prefix}ForMaskedLM": partial(_read_encoder, row=row, purpose="masked"),
-    }
-    if pretraining:
-        classes[f"{prefix}ForPreTraining"] = partial(_read_encoder, row=row, purpose="pretraining")
-    return adapter.Adapter(classes, f"{prefix}Model", defaults, spellings or {})
-
-
-def _bert_sizes(vocab: int = 30522, **more: Any) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab,
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-        "tie_word_embeddings": True,
-        **more,
-    }
-
-
-ENCODER_ADAPTERS = {
-    "bert": _encoder("Bert", _bert_sizes(), _Row(), pretraining=True),
-    "roberta": _encoder("Roberta", _bert_sizes(50265), _Row()),
-    "xlm-roberta": _encoder("XLMRoberta", _bert_sizes(), _Row()),
-    "camembert": _encoder("Camembert", _bert_sizes(), _Row()),
-    "electra": _encoder(
-        "Electra",
-        _bert_sizes(
-            embedding_size=128, hidden_size=256, num_attention_heads=4, intermediate_size=1024
-        ),
-        _Row(pooled=False, narrow=True, spare_bias=False),
-    ),
-    "distilbert": _encoder(
-        "DistilBert",
-        _bert_sizes(num_hidden_layers=6),
-        _Row(pooled=False, types=False, spare_bias=False),
-        spellings={
-            "hidden_size": ("dim",),
-            "num_attention_heads": ("n_heads",),
-            "num_hidden_layers": ("n_layers",),
-            "intermediate_size": ("hidden_dim",),
-        },
-    ),
-    "albert": _encoder(
-        "Albert",
-        _bert_sizes(
-            30000,
-            embedding_size=128,
-            hidden_size=4096,
-            num_attention_heads=64,
-            intermediate_size=16384,
-            num_hidden_groups=1,
-            inner_group_num=1,
-        ),
-        _Row(narrow=True, always_widened=True, shared=True),
-    ),
-}
-
-
 class _VisionRow(NamedTuple):
     """How a vision transformer differs from ViT.
 
@@ -170,7 +100,7 @@ class _VisionRow(NamedTuple):
     pooled: the bare model has a pooler.
     """
 
-    tokens: tuple[str, ...] = ("class token",)
+    tokens: Sequence[str] = ("class token",)
     mask_token: bool = False
     scaled: bool = False
     ratio: bool = False
@@ -178,9 +108,10 @@ class _VisionRow(NamedTuple):
 
 
 def _read_vision(
-    fields: adapter.Fields, row: _VisionRow, purpose: Literal["bare", "classifying"]
+    fields: adapter.Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
 ) -> ModelSpec:
     """The backbone, or the classifier on it."""
+    row = _VisionRow(**switches)
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):
         raise adapter.UnclaimedError
@@ -248,39 +179,4 @@ def _ends(
     return (Dense("pooler", width, outwards, bias=True, places=1),)
 
 
-def _vision(prefix: str, row: _VisionRow, classifier: bool, **more: Any) -> adapter.Adapter:
-    classes: dict[str, adapter.Reader] = {
-        f"{prefix}Model": partial(_read_vision, row=row, purpose="bare")
-    }
-    if classifier:
-        read = partial(_read_vision, row=row, purpose="classifying")
-        classes[f"{prefix}ForImageClassification"] = read
-    defaults = {
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-        "image_size": 224,
-        "patch_size": 16,
-        "num_channels": 3,
-        "qkv_bias": True,
-        "num_labels": 2,
-        **more,
-    }
-    return adapter.Adapter(classes, f"{prefix}Model", defaults)
-
-
-VISION_ADAPTERS = {
-    "vit": _vision("ViT", _VisionRow(), classifier=True),
-    "deit": _vision(
-        "DeiT", _VisionRow(tokens=("class token", "distillation token")), classifier=True
-    ),
-    "dinov2": _vision(
-        "Dinov2",
-        _VisionRow(mask_token=True, scaled=True, ratio=True, pooled=False),
-        classifier=False,
-        patch_size=14,
-        mlp_ratio=4,
-        use_mask_token=True,
-    ),
-}
+READERS: dict[str, adapter.Reader] = {"encoder": _read_encoder, "vision": _read_vision}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from attnviz.params.config import adapter
 from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Norm, Part, StackSpec, group_layers
@@ -13,15 +11,16 @@ from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Norm, Part, Stack
 class _Row(NamedTuple):
     """How a family differs from GPT-2 in switches only (Radford et al. 2019).
 
-    bias: whether the attention has biases.
+    bias: whether the attention has biases, or the field that says so.
     inner: the field of the feed-forward part's width, which is four times the model's without.
     norms: in a layer. head_bias: whether the head has one.
     shares: a single key/value head where ``multi_query`` says so (SantaCoder: Ben Allal 2023).
     positions: a table of them. limited: they end; not so where slopes take their place.
     first_norm: a norm behind the token table.
+    biased: feed-forward parts and norms have biases.
     """
 
-    bias: bool = True
+    bias: bool | str = True
     inner: str = "n_inner"
     norms: int = 2
     head_bias: bool = False
@@ -29,32 +28,39 @@ class _Row(NamedTuple):
     positions: bool = False
     limited: bool = True
     first_norm: bool = False
+    biased: bool = True
 
 
-_GPT2 = _Row(positions=True)
-_BIGCODE = _Row(positions=True, shares=True)
-_GPTJ = _Row(bias=False, norms=1, head_bias=True)
-_BLOOM = _Row(inner="", limited=False, first_norm=True)
+_Purpose = Literal["bare", "generating"]
 
 
-def _gpt(fields: adapter.Fields, *, with_head: bool, row: _Row) -> ModelSpec:
+def _gpt(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
+    row = _Row(**switches)
+    nested = fields.get("attn_config") or {}  # of MPT
+    if nested.get("kv_n_heads") or nested.get("qk_ln"):
+        raise adapter.UnclaimedError
     if row.positions and fields.flag("add_cross_attention"):
         raise adapter.UnclaimedError
     width, heads, layers = _shape(fields)
     kv_heads = 1 if row.shares and fields.flag("multi_query") else heads
-    attention = adapter.square_attention(fields, width, heads, bias=row.bias, kv_heads=kv_heads)
+    bias = fields.flag(row.bias)
+    attention = adapter.square_attention(fields, width, heads, bias=bias, kv_heads=kv_heads)
     inner = (fields.optional(row.inner) if row.inner else None) or 4 * width
     layer = adapter.block(
-        attention, feed_forward=adapter.plain_feed_forward(width, inner), norms=row.norms
+        attention,
+        feed_forward=adapter.plain_feed_forward(width, inner, row.biased),
+        norms=row.norms,
+        shift=row.biased,
     )
     return _stacked(
         fields,
         (LayerGroup(layer, layers),),
-        with_head=with_head,
+        purpose=purpose,
         table=fields.whole("max_position_embeddings") if row.positions else None,
         norms=(adapter.layer_norm("embedding norm", width),) if row.first_norm else (),
         head_bias=row.head_bias,
         limited=row.limited,
+        final=Norm("final norm", width, shift=row.biased),
     )
 
 
@@ -71,7 +77,7 @@ def _stacked(
     fields: adapter.Fields,
     groups: tuple[LayerGroup, ...],
     *,
-    with_head: bool,
+    purpose: _Purpose,
     table: int | None = None,
     norms: tuple[Norm, ...] = (),
     head_bias: bool = False,
@@ -91,13 +97,13 @@ def _stacked(
         groups=groups,
         embeddings=adapter.tables(fields.whole("vocab_size"), width, table),
         norms=(*norms, final or adapter.layer_norm("final norm", width)),
-        head=adapter.head(fields, width, head_bias) if with_head else None,
+        head=adapter.head(fields, width, head_bias) if purpose == "generating" else None,
         max_positions=fields.optional("max_position_embeddings") if limited else None,
     )
     return adapter.model(fields, stack)
 
 
-def _falcon(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
+def _falcon(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
     """Falcon: a single key/value head, or grouped ones in the newer shape."""
     width, heads, layers = _shape(fields)
     new = fields.flag("new_decoder_architecture")
@@ -114,7 +120,7 @@ def _falcon(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
         norms=_falcon_norms(fields, new),
     )
     limited = not fields.flag("alibi")
-    return _stacked(fields, (LayerGroup(layer, layers),), with_head=with_head, limited=limited)
+    return _stacked(fields, (LayerGroup(layer, layers),), purpose=purpose, limited=limited)
 
 
 def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
@@ -124,25 +130,7 @@ def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
     return count if new else 1
 
 
-def _mpt(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
-    """MPT: slopes instead of positions, no biases at all."""
-    nested = fields.get("attn_config") or {}
-    if nested.get("kv_n_heads") or nested.get("qk_ln"):
-        raise adapter.UnclaimedError
-    width, heads, layers = _shape(fields)
-    attention = adapter.square_attention(fields, width, heads, bias=False)
-    inner = adapter.plain_feed_forward(width, 4 * width, bias=False)
-    layer = adapter.block(attention, feed_forward=inner, norms=2, shift=False)
-    return _stacked(
-        fields,
-        (LayerGroup(layer, layers),),
-        with_head=with_head,
-        limited=False,
-        final=Norm("final norm", width),
-    )
-
-
-def _opt(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
+def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
     """OPT: learned positions with two rows to spare, token vectors of another width."""
     width, heads, layers = _shape(fields)
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
@@ -164,13 +152,13 @@ def _opt(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
         embeddings=(token, position, *inwards),
         norms=(adapter.layer_norm("final norm", width),) if closing and affine else (),
         parts=outwards,
-        head=adapter.head(fields, narrow) if with_head else None,
+        head=adapter.head(fields, narrow) if purpose == "generating" else None,
         max_positions=positions,
     )
     return adapter.model(fields, stack)
 
 
-def _gpt_neo(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
+def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
     """GPT-Neo: global and local attention take turns."""
     width, heads, layers = _shape(fields)
     inner = fields.optional("intermediate_size") or 4 * width
@@ -189,16 +177,7 @@ def _gpt_neo(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
     }
     positions = fields.whole("max_position_embeddings")
     groups = group_layers([made[kind] for kind in kinds])
-    return _stacked(fields, groups, with_head=with_head, table=positions)
-
-
-def _gpt_neox(fields: adapter.Fields, *, with_head: bool) -> ModelSpec:
-    """GPT-NeoX and Pythia: rotary positions, an untied head (Black et al. 2022)."""
-    width, heads, layers = _shape(fields)
-    attention = adapter.square_attention(fields, width, heads, bias=fields.flag("attention_bias"))
-    feed_forward = adapter.plain_feed_forward(width, fields.whole("intermediate_size"))
-    layer = adapter.block(attention, feed_forward=feed_forward, norms=2)
-    return _stacked(fields, (LayerGroup(layer, layers),), with_head=with_head)
+    return _stacked(fields, groups, purpose=purpose, table=positions)
 
 
 def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
@@ -209,111 +188,9 @@ def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
     return kinds
 
 
-_GPT_NAMES = {
-    "hidden_size": ("n_embd",),
-    "num_attention_heads": ("n_head",),
-    "num_hidden_layers": ("n_layer",),
-    "max_position_embeddings": ("n_positions",),
-}
-
-
-def _adapter(
-    read: Callable[..., ModelSpec],
-    bare: str,
-    causal: str,
-    defaults: Mapping[str, Any],
-    spellings: Mapping[str, tuple[str, ...]],
-) -> adapter.Adapter:
-    classes = {bare: partial(read, with_head=False), causal: partial(read, with_head=True)}
-    return adapter.Adapter(classes, causal, defaults, spellings)
-
-
-def _sizes(
-    vocab: int, positions: int, width: int, layers: int, heads: int, *, tied: bool, **more: Any
-) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab,
-        "max_position_embeddings": positions,
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "tie_word_embeddings": tied,
-        **more,
-    }
-
-
-GPT_ADAPTERS = {
-    "gpt2": _adapter(
-        *(partial(_gpt, row=_GPT2), "GPT2Model", "GPT2LMHeadModel"),
-        _sizes(50257, 1024, 768, 12, 12, tied=True),
-        _GPT_NAMES,
-    ),
-    "gpt_bigcode": _adapter(
-        *(partial(_gpt, row=_BIGCODE), "GPTBigCodeModel", "GPTBigCodeForCausalLM"),
-        _sizes(50257, 1024, 768, 12, 12, tied=True, multi_query=True),
-        _GPT_NAMES,
-    ),
-    "gpt_neo": _adapter(
-        *(_gpt_neo, "GPTNeoModel", "GPTNeoForCausalLM"),
-        _sizes(
-            *(50257, 2048, 2048, 24, 16),
-            tied=True,
-            window_size=256,
-            attention_types=[[["global", "local"], 12]],
-        ),
-        {"num_attention_heads": ("num_heads",), "num_hidden_layers": ("num_layers",)},
-    ),
-    "gptj": _adapter(
-        *(partial(_gpt, row=_GPTJ), "GPTJModel", "GPTJForCausalLM"),
-        _sizes(50400, 2048, 4096, 28, 16, tied=False),
-        _GPT_NAMES,
-    ),
-    "codegen": _adapter(
-        *(partial(_gpt, row=_GPTJ), "CodeGenModel", "CodeGenForCausalLM"),
-        _sizes(50400, 2048, 4096, 28, 16, tied=False),
-        _GPT_NAMES,
-    ),
-    "gpt_neox": _adapter(
-        *(_gpt_neox, "GPTNeoXModel", "GPTNeoXForCausalLM"),
-        _sizes(
-            *(50432, 2048, 6144, 44, 64), tied=False, intermediate_size=24576, attention_bias=True
-        ),
-        {},
-    ),
-    "bloom": _adapter(
-        *(partial(_gpt, row=_BLOOM), "BloomModel", "BloomForCausalLM"),
-        _sizes(250880, 2048, 64, 2, 8, tied=True),
-        {
-            "hidden_size": ("n_embed",),
-            "num_attention_heads": ("n_head",),
-            "num_hidden_layers": ("n_layer",),
-        },
-    ),
-    "falcon": _adapter(
-        *(_falcon, "FalconModel", "FalconForCausalLM"),
-        _sizes(65024, 2048, 4544, 32, 71, tied=True, multi_query=True, parallel_attn=True),
-        {"num_attention_heads": ("n_head",), "num_hidden_layers": ("n_layer",)},
-    ),
-    "mpt": _adapter(
-        *(_mpt, "MptModel", "MptForCausalLM"),
-        _sizes(50368, 2048, 2048, 24, 16, tied=True),
-        {
-            "hidden_size": ("d_model",),
-            "num_attention_heads": ("n_heads",),
-            "num_hidden_layers": ("n_layers",),
-            "max_position_embeddings": ("max_seq_len",),
-        },
-    ),
-    "opt": _adapter(
-        *(_opt, "OPTModel", "OPTForCausalLM"),
-        _sizes(
-            *(50272, 2048, 768, 12, 12),
-            tied=True,
-            ffn_dim=3072,
-            do_layer_norm_before=True,
-            enable_bias=True,
-            layer_norm_elementwise_affine=True,
-        ),
-        {},
-    ),
+READERS: dict[str, adapter.Reader] = {
+    "gpt": _gpt,
+    "gpt_neo": _gpt_neo,
+    "falcon": _falcon,
+    "opt": _opt,
 }

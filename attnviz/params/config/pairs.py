@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from attnviz.params import specs
@@ -16,19 +14,21 @@ _Side = Literal["encoder", "decoder"]
 class _BartRow(NamedTuple):
     """How a model differs from BART.
 
-    positions: rows of the position tables beyond the longest sequence; None without a table.
+    position_table: it has one, with ``spare_positions`` rows beyond the longest sequence.
     first_norm, final_norm: a norm behind the embeddings, and behind the last layer.
     logits_buffer: the generating class stores a bias of the logits that is not trained.
     """
 
-    positions: int | None = 0
+    position_table: bool = True
+    spare_positions: int = 0
     first_norm: bool = False
     final_norm: bool = True
     logits_buffer: bool = True
 
 
-def _read_bart(fields: adapter.Fields, row: _BartRow, purpose: _Purpose) -> specs.ModelSpec:
+def _read_bart(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> specs.ModelSpec:
     """Both stacks, which share one token table with the head."""
+    row = _BartRow(**switches)
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
     other_vocab = fields.get("decoder_vocab_size") not in (None, vocab)
@@ -37,7 +37,7 @@ def _read_bart(fields: adapter.Fields, row: _BartRow, purpose: _Purpose) -> spec
     ending = specs.Dense("head", width, vocab, tied=True) if purpose == "generating" else None
     buffers = (specs.Buffer("logits bias", vocab),) if ending and row.logits_buffer else ()
     limit = fields.whole("max_position_embeddings")
-    rows = None if row.positions is None else limit + row.positions
+    rows = limit + row.spare_positions if row.position_table else None
     return adapter.model(
         fields,
         _bart_stack(fields, row, "encoder", rows, limit),
@@ -81,7 +81,7 @@ def _layers(fields: adapter.Fields, side: _Side, key_bias: bool = True) -> specs
     return specs.LayerGroup(layer, fields.whole(f"{side}_layers"))
 
 
-def _read_whisper(fields: adapter.Fields, purpose: _Purpose) -> specs.ModelSpec:
+def _read_whisper(fields: adapter.Fields, *, purpose: _Purpose) -> specs.ModelSpec:
     """Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al. 2022).
 
     Keys have no bias; the encoder's sinusoids are stored as a table that is counted.
@@ -120,9 +120,9 @@ def _read_whisper(fields: adapter.Fields, purpose: _Purpose) -> specs.ModelSpec:
 
 def _read_t5(
     fields: adapter.Fields,
-    purpose: Literal["bare", "generating", "encoder"],
     *,
-    biased_layers: bool,
+    purpose: Literal["bare", "generating", "encoder"],
+    biased_layers: bool = False,
 ) -> specs.ModelSpec:
     """Both stacks, or the encoder alone.
 
@@ -180,103 +180,8 @@ def _t5_layer(fields: adapter.Fields, side: _Side, *, biased: bool) -> specs.Lay
     return adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
 
 
-def _t5(
-    prefix: str, defaults: Mapping[str, Any], *, biased_layers: bool = False
-) -> adapter.Adapter:
-    read = partial(_read_t5, biased_layers=biased_layers)
-    classes = {
-        f"{prefix}Model": partial(read, purpose="bare"),
-        f"{prefix}ForConditionalGeneration": partial(read, purpose="generating"),
-        f"{prefix}EncoderModel": partial(read, purpose="encoder"),
-    }
-    names = {
-        "d_model": ("hidden_size",),
-        "d_kv": ("head_dim",),
-        "num_heads": ("num_attention_heads",),
-        "num_layers": ("num_hidden_layers",),
-    }
-    return adapter.Adapter(classes, f"{prefix}ForConditionalGeneration", defaults, names)
-
-
-def _t5_sizes(vocab: int, inner: int, layers: int, heads: int, kind: str) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab,
-        "d_model": 512,
-        "d_kv": 64,
-        "d_ff": inner,
-        "num_layers": layers,
-        "num_heads": heads,
-        "relative_attention_num_buckets": 32,
-        "feed_forward_proj": kind,
-    }
-
-
-def _bart(prefix: str, row: _BartRow, *, generating: str = "", **more: Any) -> adapter.Adapter:
-    writes = generating or f"{prefix}ForConditionalGeneration"
-    classes = {
-        f"{prefix}Model": partial(_read_bart, row=row, purpose="bare"),
-        writes: partial(_read_bart, row=row, purpose="generating"),
-    }
-    defaults = {
-        "vocab_size": 50265,
-        "max_position_embeddings": 1024,
-        "d_model": 1024,
-        "encoder_layers": 12,
-        "decoder_layers": 12,
-        "encoder_ffn_dim": 4096,
-        "decoder_ffn_dim": 4096,
-        "encoder_attention_heads": 16,
-        "decoder_attention_heads": 16,
-        "tie_word_embeddings": True,
-        **more,
-    }
-    return adapter.Adapter(classes, writes, defaults)
-
-
-_GATED = "gated-gelu"
-PAIR_ADAPTERS = {
-    "t5": _t5("T5", _t5_sizes(32128, 2048, 6, 8, "relu")),
-    "mt5": _t5("MT5", _t5_sizes(250112, 1024, 8, 6, _GATED)),
-    "umt5": _t5("UMT5", _t5_sizes(250112, 1024, 8, 6, _GATED), biased_layers=True),
-    "bart": _bart("Bart", _BartRow(positions=2, first_norm=True, final_norm=False)),
-    "mbart": _bart("MBart", _BartRow(positions=2, first_norm=True)),
-    "marian": _bart(
-        "Marian", _BartRow(final_norm=False), generating="MarianMTModel", vocab_size=58101
-    ),
-    "pegasus": _bart("Pegasus", _BartRow()),
-    "blenderbot": _bart(
-        "Blenderbot",
-        _BartRow(),
-        vocab_size=8008,
-        max_position_embeddings=128,
-        d_model=2560,
-        encoder_layers=2,
-        decoder_layers=24,
-        encoder_ffn_dim=10240,
-        decoder_ffn_dim=10240,
-        encoder_attention_heads=32,
-        decoder_attention_heads=32,
-    ),
-    "m2m_100": _bart("M2M100", _BartRow(positions=None, logits_buffer=False), vocab_size=128112),
-    "whisper": adapter.Adapter(
-        {
-            "WhisperModel": partial(_read_whisper, purpose="bare"),
-            "WhisperForConditionalGeneration": partial(_read_whisper, purpose="generating"),
-        },
-        "WhisperForConditionalGeneration",
-        {
-            "vocab_size": 51865,
-            "num_mel_bins": 80,
-            "d_model": 384,
-            "encoder_layers": 4,
-            "decoder_layers": 4,
-            "encoder_ffn_dim": 1536,
-            "decoder_ffn_dim": 1536,
-            "encoder_attention_heads": 6,
-            "decoder_attention_heads": 6,
-            "max_source_positions": 1500,
-            "max_target_positions": 448,
-            "tie_word_embeddings": True,
-        },
-    ),
+READERS: dict[str, adapter.Reader] = {
+    "t5": _read_t5,
+    "bart": _read_bart,
+    "whisper": _read_whisper,
 }

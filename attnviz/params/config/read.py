@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-from attnviz.params.config.adapter import Adapter, Fields, UnclaimedError
-from attnviz.params.config.decoder import decoder_adapter
-from attnviz.params.config.decoder_rows import DECODER_ROWS
-from attnviz.params.config.encoders import ENCODER_ADAPTERS, VISION_ADAPTERS
-from attnviz.params.config.gpt import GPT_ADAPTERS
-from attnviz.params.config.pairs import PAIR_ADAPTERS
+from attnviz.params.config import decoder, encoders, gpt, pairs
+from attnviz.params.config.adapter import Adapter, Fields, Reader, UnclaimedError
 from attnviz.params.specs import ModelSpec
+from attnviz.reading import read_toml
 
-ADAPTERS: dict[str, Adapter] = {
-    **{name: decoder_adapter(row) for name, row in DECODER_ROWS.items()},
-    **GPT_ADAPTERS,
-    **ENCODER_ADAPTERS,
-    **PAIR_ADAPTERS,
-    **VISION_ADAPTERS,
-}
-"""By the model types that the arithmetic claims."""
+_FAMILIES = Path(__file__).with_name("families.toml")
+_READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READERS}
+
+
+@cache
+def families(kind: str = "") -> dict[str, Adapter]:
+    """What reads each model type that the arithmetic claims; those of one kind, or all."""
+    table = read_toml(_FAMILIES, "the families of models")
+    kinds = table.pop("kinds")
+    return {
+        model_type: _adapter(_READERS[name], kinds[name], **family)
+        for name, of_kind in table.items()
+        for model_type, family in of_kind.items()
+        if kind in ("", name)
+    }
+
+
+def _adapter(
+    read: Reader,
+    kind: Mapping[str, Any],
+    prefix: str,
+    classes: Mapping[str, str] | None = None,
+    sizes: Sequence[Any] = (),
+    defaults: Mapping[str, Any] | None = None,
+    spellings: Mapping[str, Sequence[str]] | None = None,
+    **switches: Any,
+) -> Adapter:
+    """The adapter of a family, of which the arguments from ``prefix`` on are the table."""
+    named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
+    named |= classes or {}
+    filled = dict(zip(kind.get("order", ()), sizes, strict=False))
+    return Adapter(
+        {name: partial(read, purpose=purpose, **switches) for purpose, name in named.items()},
+        named[kind["assumed"]],
+        {**kind.get("defaults", {}), **filled, **(defaults or {})},
+        spellings or kind.get("spellings", {}),
+    )
 
 
 def spec_from_config(
@@ -60,7 +88,7 @@ def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
 def _read(
     config: Mapping[str, Any], name: str, architecture: str | None
 ) -> tuple[ModelSpec, Fields] | None:
-    adapter = ADAPTERS.get(str(config.get("model_type")))
+    adapter = families().get(str(config.get("model_type")))
     if adapter is None:
         return None
     named = config.get("architectures") or [adapter.assumed]

@@ -104,6 +104,9 @@ class AttentionCount(NamedTuple):
     terms: tuple[Term, ...]
 
 
+_ROLES = ("query", "key", "value", "output", "latent", "bias", "norm", "other")
+
+
 def count_attention(spec: specs.AttentionSpec) -> AttentionCount:
     """Count one attention: d·(H·D) + d·(K·D) + d·(K·V) + (H·V)·d, biases and norms."""
     terms = (
@@ -111,23 +114,19 @@ def count_attention(spec: specs.AttentionSpec) -> AttentionCount:
         *_biases(spec),
         *(term for part in spec.parts for term in of_part(part)),
     )
-    query, key, value, output = (total(terms, role) for role in ("query", "key", "value", "output"))
-    own_query = query // spec.heads
+    of_role = {role: total(terms, role) for role in _ROLES}
+    own_query = of_role["query"] // spec.heads
     if spec.latent is not None and spec.latent.q_lora is not None:  # the way down is shared
         own_query = spec.latent.q_lora * (spec.latent.nope_dim + spec.latent.rope_dim)
     return AttentionCount(
         spec=spec,
-        query=query,
-        key=key,
-        value=value,
-        output=output,
-        latent=total(terms, "latent"),
-        bias=total(terms, "bias"),
-        norm=total(terms, "norm"),
-        other=total(terms, "other"),
+        **of_role,
         total=total(terms),
         per_head=PerHead(
-            own_query, key // spec.kv_heads, value // spec.kv_heads, output // spec.heads
+            own_query,
+            of_role["key"] // spec.kv_heads,
+            of_role["value"] // spec.kv_heads,
+            of_role["output"] // spec.heads,
         ),
         terms=terms,
     )
@@ -234,11 +233,7 @@ def count_feed_forward(spec: specs.FeedForwardSpec | specs.ExpertsSpec) -> FeedF
         )
     return FeedForwardCount(
         spec=spec,
-        up=total(terms, "up"),
-        gate=total(terms, "gate"),
-        down=total(terms, "down"),
-        bias=total(terms, "bias"),
-        router=total(terms, "router"),
+        **{role: total(terms, role) for role in ("up", "gate", "down", "bias", "router")},
         shared=total(shared),
         other=total(terms, "other", "norm"),
         total=total(terms),

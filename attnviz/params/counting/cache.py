@@ -44,9 +44,17 @@ def bits(dtype: str) -> int:
     return known[name]
 
 
-def byte_count(numbers: int, dtype: str) -> int:
-    """Bytes of so many numbers; half a byte left over (int4) takes a whole one."""
-    return -(-numbers * bits(dtype) // 8)
+NO_OTHERS: Mapping[str, int] = {}
+
+
+def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = NO_OTHERS) -> int:
+    """Bytes of so many numbers; half a byte left over (int4) takes a whole one.
+
+    others: how many of them have which other dtype.
+    """
+    rest = max(numbers - sum(others.values()), 0)
+    total = rest * bits(dtype) + sum(many * bits(kind) for kind, many in others.items())
+    return -(-total // 8)
 
 
 class Lengths(NamedTuple):
@@ -261,8 +269,11 @@ def longest_context(
     dtype: str = "bfloat16",
     cache_dtype: str | None = None,
     source_tokens: int | None = None,
+    others: Mapping[str, int] = NO_OTHERS,
 ) -> Fit:
     """The longest context that ``memory`` bytes hold beside the weights, exactly.
+
+    others: how many weights are stored in which other dtypes.
 
     Activations need room beyond that, which depends on the program that runs the model.
 
@@ -273,7 +284,7 @@ def longest_context(
         if number < 1:
             raise UsageError(f"{name} must be 1 or more, not {number}")
     parameters = count_parameters(spec)
-    weights = byte_count(parameters.total + parameters.buffer_total, dtype)
+    weights = byte_count(parameters.total + parameters.buffer_total, dtype, others)
     room = memory - weights
     limit = spec.main.max_positions
     if room < 0:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
 from attnviz.errors import UsageError
 from attnviz.params.counting.blocks import AttentionCount, FeedForwardCount, Term
 from attnviz.params.counting.cache import (
+    NO_OTHERS,
     CacheCount,
     Lengths,
     bits,
@@ -24,6 +26,9 @@ DEFAULT_TOKENS = 2048
 
 _FEWEST_BITS = 16
 
+Stated: TypeAlias = Literal["option", "files", "config", ""]
+"""Who says what dtype the weights have: ``--dtype``, the files' headers, the config, or nobody."""
+
 
 class FlopCount(NamedTuple):
     """Operations of one forward pass.
@@ -36,7 +41,7 @@ class FlopCount(NamedTuple):
     ffn: the feed-forward parts, of experts the active ones, with their routers.
     head: the matrix onto the vocabulary, at every token.
     other: embeddings that multiply, poolers, projectors.
-    total: all, with ``attention_scores``.
+    total: all, with ``attention_scores``. total_visible: with the visible ones instead.
     per_token: one token more, without scores.
     scores_per_token: the scores of one token over ``tokens`` keys.
     terms: the lines of the total.
@@ -52,6 +57,11 @@ class FlopCount(NamedTuple):
     per_token: int
     scores_per_token: int
     terms: tuple[Term, ...]
+
+    @property
+    def total_visible(self) -> int:
+        """What a program computes that leaves masked pairs out."""
+        return self.total - self.attention_scores + self.attention_scores_visible
 
 
 class MapCount(NamedTuple):
@@ -78,8 +88,9 @@ class CostReport(NamedTuple):
     tokens, source_tokens, batch: the lengths that cache, arithmetic and maps were counted for.
     dtype, cache_dtype: of the weights and maps, and of keys and values; a number of the weights
         takes ``bits``.
+    others: how many weights are stored in which other dtypes. stated: who says so.
     parameters, cache, flops, maps: the counts.
-    weight_bytes: the parameters at ``dtype``; buffers apart in ``buffer_bytes``.
+    weight_bytes: the parameters as they are stored; buffers apart in ``buffer_bytes``.
     """
 
     spec: ModelSpec
@@ -95,6 +106,13 @@ class CostReport(NamedTuple):
     maps: MapCount
     weight_bytes: int
     buffer_bytes: int
+    others: Mapping[str, int]
+    stated: Stated
+
+    @property
+    def needed_bytes(self) -> int:
+        """Weights, buffers and cache together."""
+        return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
 
 def count_cost(
@@ -105,12 +123,14 @@ def count_cost(
     batch: int = 1,
     dtype: str = "bfloat16",
     cache_dtype: str | None = None,
+    others: Mapping[str, int] = NO_OTHERS,
+    stated: Stated = "option",
 ) -> CostReport:
     """Count an architecture for ``batch`` sequences of ``tokens``.
 
     tokens: ``DEFAULT_TOKENS`` or, where it is shorter, the longest sequence of the model.
     source_tokens: what an encoder reads; as many as ``tokens``, unless the model fixes them.
-    cache_dtype: as ``dtype``.
+    cache_dtype: as ``dtype``. others, stated: as of a ``CostReport``.
 
     Raises:
         UsageError: an unknown dtype, or lengths and batches below 1.
@@ -134,20 +154,22 @@ def count_cost(
         cache=count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype),
         flops=_flops(spec, parameters, length, batch),
         maps=_maps(spec, length, batch, dtype),
-        weight_bytes=byte_count(parameters.total, dtype),
+        weight_bytes=byte_count(parameters.total, dtype, others),
         buffer_bytes=byte_count(parameters.buffer_total, dtype),
+        others=others,
+        stated=stated,
     )
 
 
-class _StackFlops(NamedTuple):
-    """One stack's operations for one sequence."""
-
-    projections: int
-    scores: int
-    visible: int
-    ffn: int
-    head: int
-    other: int
+_LINES = {
+    "projections": "attention projections",
+    "scores": "attention scores and mixing",
+    "feed-forward": "feed-forward",
+    "head": "head",
+    "other": "other",
+}
+"""The parts of a pass that add up, by the role of their term; ``visible`` is the part of the
+scores that no mask hides."""
 
 
 def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
@@ -155,44 +177,43 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
     stacks = [
         (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]
-    summed = _StackFlops(
-        *(batch * sum(each) for each in zip(*(one for _, one in stacks), strict=True))
-    )
-    between = batch * sum(_dense(part, length.target) for part in spec.parts)
+    summed = {role: batch * sum(one[role] for _, one in stacks) for role in (*_LINES, "visible")}
+    summed["other"] += batch * _dense(spec.parts, length.target)
     written = [stack for stack in parameters.stacks if _grows(stack.spec)] or [stacks[-1][0]]
     return FlopCount(
-        attention_projections=summed.projections,
-        attention_scores=summed.scores,
-        attention_scores_visible=summed.visible,
-        ffn=summed.ffn,
-        head=summed.head,
-        other=summed.other + between,
-        total=sum(summed) - summed.visible + between,
+        attention_projections=summed["projections"],
+        attention_scores=summed["scores"],
+        attention_scores_visible=summed["visible"],
+        ffn=summed["feed-forward"],
+        head=summed["head"],
+        other=summed["other"],
+        total=sum(summed[role] for role in _LINES),
         per_token=sum(_linear_step(stack) for stack in written),
         scores_per_token=sum(_score_step(stack, length) for stack in written),
         terms=tuple(term for stack, item in stacks for term in _terms(stack, item, length, batch)),
     )
 
 
-def _stack(stack: StackCount, tokens: int, source: int) -> _StackFlops:
-    projections = scores = visible = ffn = other = 0
+def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
+    """One stack's operations for one sequence, by role."""
+    found: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
             spec = attention.spec
             keys = source if spec.cross else tokens
-            projections += group.repeat * _projections(attention, tokens, keys)
-            scores += group.repeat * _scores(spec, tokens, keys)
-            visible += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
+            found["projections"] += group.repeat * _projections(attention, tokens, keys)
+            found["scores"] += group.repeat * _scores(spec, tokens, keys)
+            found["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
         if group.layer.feed_forward is not None:
-            ffn += group.repeat * tokens * _feed_forward(group.layer.feed_forward)
-        other += group.repeat * sum(_dense(part, tokens) for part in group.layer.spec.parts)
-    other += sum(_dense(part, tokens) for part in (*stack.spec.embeddings, *stack.spec.parts))
-    head = _dense(stack.spec.head, tokens) if stack.spec.head is not None else 0
-    return _StackFlops(projections, scores, visible, ffn, head, other)
+            found["feed-forward"] += group.repeat * tokens * _feed_forward(group.layer.feed_forward)
+        found["other"] += group.repeat * _dense(group.layer.spec.parts, tokens)
+    found["other"] += _dense((*stack.spec.embeddings, *stack.spec.parts), tokens)
+    found["head"] = _dense([] if stack.spec.head is None else [stack.spec.head], tokens)
+    return found
 
 
 def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
-    extra = sum(_dense(part, tokens) for part in count.spec.parts)
+    extra = _dense(count.spec.parts, tokens)
     here = count.query + count.output + count.latent
     return 2 * (tokens * here + keys * (count.key + count.value)) + extra
 
@@ -223,15 +244,16 @@ def _feed_forward(count: FeedForwardCount) -> int:
     wide = spec.expert.d_model * spec.expert.d_ff * (2 + spec.expert.gated)
     shared = spec.shared
     common = 0 if shared is None else shared.d_model * shared.d_ff * (2 + shared.gated)
-    gates = sum(_dense(part, 1) for part in spec.parts)
-    return 2 * (spec.active * wide + common + count.router) + gates
+    return 2 * (spec.active * wide + common + count.router) + _dense(spec.parts, 1)
 
 
-def _dense(part: Part, tokens: int) -> int:
-    if not isinstance(part, Dense):
-        return 0
-    places = tokens if part.places is None else part.places
-    return 2 * places * part.inputs * part.outputs
+def _dense(parts: Iterable[Part], tokens: int) -> int:
+    """What multiplies among the parts."""
+    return sum(
+        2 * (tokens if part.places is None else part.places) * part.inputs * part.outputs
+        for part in parts
+        if isinstance(part, Dense)
+    )
 
 
 def _grows(spec: StackSpec) -> bool:
@@ -241,8 +263,7 @@ def _grows(spec: StackSpec) -> bool:
 def _linear_step(stack: StackCount) -> int:
     """One token more through a stack, without scores and without the source's keys and values."""
     two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
-    more = _StackFlops(*(after - before for after, before in zip(two, one, strict=True)))
-    return more.projections + more.ffn + more.head + more.other
+    return sum(two[role] - one[role] for role in _LINES if role != "scores")
 
 
 def _score_step(stack: StackCount, length: Lengths) -> int:
@@ -258,29 +279,21 @@ def _score_step(stack: StackCount, length: Lengths) -> int:
     return operations
 
 
-def _terms(stack: StackCount, item: _StackFlops, length: Lengths, batch: int) -> tuple[Term, ...]:
+def _terms(
+    stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
+) -> Iterator[Term]:
     """The lines of one stack, as 2 × batch × tokens × what each token is multiplied with."""
     tokens = length.of(stack.spec)
-    lines = {
-        "projections": ("attention projections", item.projections),
-        "scores": ("attention scores and mixing", item.scores),
-        "feed-forward": ("feed-forward", item.ffn),
-        "head": ("head", item.head),
-        "other": ("other", item.other),
-    }
-    terms = []
-    for role, (label, operations) in lines.items():
+    for role, label in _LINES.items():
+        operations = item[role]
         if not operations:
             continue
+        squared = role == "scores"
+        each, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
+        factors = f"4 × {tokens}² × {each}" if squared else f"2 × {tokens} × {each}"
         number = batch * operations
-        each, rest = divmod(operations, 2 * tokens)
-        factors = f"2 × {tokens} × {each}" if not rest else f"{operations}"
-        if role == "scores":
-            each, rest = divmod(operations, 4 * tokens * tokens)
-            factors = f"4 × {tokens}² × {each}" if not rest else f"{operations}"
-        formula = f"{batch} × {factors} = {number:,}"
-        terms.append(Term(f"{stack.spec.name} {label}", number, formula, role=role))
-    return tuple(terms)
+        formula = f"{batch} × {operations if rest else factors} = {number:,}"
+        yield Term(f"{stack.spec.name} {label}", number, formula, role=role)
 
 
 def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers.utils import logging as transformers_logging
 
-from attnviz.params.config.decoder_rows import DECODER_ROWS
-from attnviz.params.config.read import ADAPTERS, spec_from_config
+from attnviz.params.config.read import families, spec_from_config
 from attnviz.params.counting.parameters import count_parameters
 from attnviz.params.meta_count import count_on_meta
 from attnviz.params.specs import ModelSpec
@@ -20,7 +19,7 @@ from ..small_configs import BART, BERT, DECODER, GPT, LATENT, ROUTED, SLIDING, T
 
 transformers_logging.set_verbosity_error()
 
-CLASSES = [(kind, name) for kind, adapter in ADAPTERS.items() for name in adapter.classes]
+CLASSES = [(kind, name) for kind, adapter in families().items() for name in adapter.classes]
 
 # What the default config of the library itself lacks to build a model.
 COMPLETED: dict[str, dict[str, Any]] = {
@@ -207,8 +206,8 @@ def compare(kind: str, architecture: str, fields: dict[str, Any]) -> ModelSpec:
 
 
 def test_at_least_25_architectures_are_claimed() -> None:
-    assert len(ADAPTERS) >= 50
-    assert set(ODD) == set(ADAPTERS)
+    assert len(families()) >= 50
+    assert set(ODD) == set(families())
 
 
 @pytest.mark.parametrize(("kind", "architecture"), CLASSES)
@@ -228,15 +227,20 @@ def test_odd_sizes(kind: str, architecture: str, fields: dict[str, Any]) -> None
     assert again == spec
 
 
-SLIDES = [kind for kind, row in DECODER_ROWS.items() if row.slides]
+DECODERS = families("decoder")
+SLIDES = [
+    kind
+    for kind, adapter in DECODERS.items()
+    if any(read.keywords.get("slides") for read in adapter.classes.values())
+]
 SWITCHED = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers": 2}
 
 
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        *((kind, COMPLETED.get(kind, {})) for kind in DECODER_ROWS),
-        *((kind, fields) for kind in DECODER_ROWS for fields in ODD[kind]),
+        *((kind, COMPLETED.get(kind, {})) for kind in DECODERS),
+        *((kind, fields) for kind in DECODERS for fields in ODD[kind]),
         *((kind, {**ODD[kind][0], **SWITCHED}) for kind in SLIDES),
         ("smollm3", {**DECODER, **SWITCHED, "no_rope_layers": [1, 0, 0, 1, 0]}),
         ("gemma2", {**DECODER, **SLIDING, "layer_types": ["full_attention"] * 5}),
@@ -285,4 +289,4 @@ def test_random_sizes(kind: str, draw: st.DataObject) -> None:
         fields |= {"n_routed_experts": fields.pop("num_experts")}
     if kind == "falcon":
         fields |= {"new_decoder_architecture": draw.draw(st.booleans()), "num_kv_heads": groups}
-    compare(kind, list(ADAPTERS[kind].classes)[-1], fields)
+    compare(kind, list(families()[kind].classes)[-1], fields)

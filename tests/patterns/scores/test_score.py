@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attnviz.cli.inputs import natural_texts
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.registry import LABELS, RELATIONS
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.patterns.probes import natural_texts
 from attnviz.patterns.records import PatternReport
 from attnviz.patterns.score import score_patterns
 

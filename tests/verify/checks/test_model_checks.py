@@ -67,7 +67,7 @@ def test_the_sinks_of_gpt_oss_take_their_share(examinee: Made) -> None:
     maps = found.capture(found.passage)
     assert min(float(weights.sum(-1).min()) for weights in maps.values()) < 0.9
     check = checks_of(found)["rows sum to one"]
-    assert check.measures[0].name == "row and sink, off one by"
+    assert check.measures[0].name == "max row-plus-sink error"
     assert "a learned sink takes" in check.notes[0]
 
 
@@ -92,7 +92,7 @@ def test_the_bundled_model_against_transformers_own_class() -> None:
     model = Bundled()
     checks = checks_of(open_examinee(model, model.encode("Tom saw Ann, and Ann saw Tom.")))
     assert verdicts(checks) == {}
-    measures = checks["weights as computed plainly"].measures
+    measures = checks["weights match an unhooked run"].measures
     assert [measure.name for measure in measures] == [
         "torch, TorchDecoder",
         "LlamaForCausalLM, eager",
@@ -176,10 +176,13 @@ def _a_bias_forgotten(monkeypatch: pytest.MonkeyPatch, model: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "failing"),
     [
-        (_weights_scaled, {"rows sum to one", "weights as computed plainly"}),
-        (_outputs_scaled, {"outputs kept", "weights as computed plainly"}),  # of layer 1
-        (_no_mask, {"causality", "padding ignored", "outputs kept", "weights as computed plainly"}),
-        (_not_put_back, {"model left unchanged"}),
+        (_weights_scaled, {"rows sum to one", "weights match an unhooked run"}),
+        (_outputs_scaled, {"outputs unchanged", "weights match an unhooked run"}),  # of layer 1
+        (
+            _no_mask,
+            {"causality", "padding ignored", "outputs unchanged", "weights match an unhooked run"},
+        ),
+        (_not_put_back, {"model unchanged"}),
         (_in_training_mode, {"dropout off"}),
         (_a_bias_forgotten, {"heads sum to the output"}),
     ],
@@ -202,7 +205,7 @@ def test_a_fault_fails(
 def test_the_changes_are_named(examinee: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     model, found = examinee("gpt2")
     _not_put_back(monkeypatch, model)
-    (measure,) = checks_of(found)["model left unchanged"].measures
+    (measure,) = checks_of(found)["model unchanged"].measures
     assert measure.where == "parameters, hooks"
 
 

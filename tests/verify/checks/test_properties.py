@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from attnviz.records import Input, ModelInfo
-from attnviz.verify.examinee import HeadSum, Padded, Reference, apart
+from attnviz.verify.examinee import Padded, Reference, apart
 from attnviz.verify.properties import PROPERTIES, Rounding, Run
 from attnviz.verify.records import Check
+from attnviz.verify.torch_module import HeadSum
 
 INFO = ModelInfo("made", None, "Made", "float32", 2, 3, 3, 5)
 ROUNDING = Rounding(INFO, 7, "float32")
@@ -160,7 +161,10 @@ def test_what_is_broken_fails_and_is_named(name: str, broken: str, where: str) -
 
 
 def test_what_does_not_apply_says_why() -> None:
-    assert check(Made(causal=()), "causality").skipped == "its tokens see later ones by design"
+    assert (
+        check(Made(causal=()), "causality").skipped
+        == "bidirectional attention: no causal mask to test"
+    )
     assert check(Made("gate"), "heads").skipped == "a gate stands between"
     assert check(Made("no mask"), "padding").skipped == "takes no attention mask"
     one = Made(passage=Input.of_ids((11,)))
@@ -170,7 +174,7 @@ def test_what_does_not_apply_says_why() -> None:
 def test_the_sinks_share_is_shown() -> None:
     found = check(Made(sink=True), "rows")
     assert found.verdict == "pass"
-    assert found.notes == ("a learned sink takes 0.250 to 0.250 of a row; tokens get the rest",)
+    assert found.notes == ("a learned sink takes 0.250 to 0.250 of a row",)
     assert check(Made("sink", sink=True), "rows").verdict == "fail"
 
 
@@ -201,7 +205,7 @@ def test_dropout_that_is_there_is_tried_in_training_mode() -> None:
 
 
 def test_what_changed_is_named() -> None:
-    found = check(Made(), "model left", state={"parameters": "a", "hooks": "c", "buffers": "d"})
+    found = check(Made(), "model unch", state={"parameters": "a", "hooks": "c", "buffers": "d"})
     assert found.verdict == "fail"
     assert (found.measures[0].difference, found.measures[0].where) == (2, "hooks, buffers")
 

@@ -1,0 +1,117 @@
+"""``attnviz.patterns``, ``ablate``, ``rollout``, ``params`` and ``prune``: the commands of Python.
+
+Each runs the command of its name over a model, by name or loaded, and takes that command's options
+as keywords: ``--index-base 1`` is ``index_base=1``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from attnviz.api.analysis import Analysis, analysis, texts_of
+from attnviz.api.head_choice import in_python_words
+from attnviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from attnviz.models.attention_interface import PreTrainedModel
+    from attnviz.models.model import NumpyModel
+
+    AnyModel = str | os.PathLike[str] | PreTrainedModel | NumpyModel
+
+
+def patterns(
+    model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
+) -> Analysis:
+    """What each head attends to: every measure with its chance level, and the labels that hold.
+
+    model: a name that ``--model`` takes, or a loaded transformers model, which stays as it is.
+    tokenizer: of a loaded model. text: to score on, in place of the built-in probes.
+    options: those of ``attnviz patterns``, such as ``head="L1H0"``, ``without_first=True``.
+
+    Raises UsageError (also a ValueError), LoadError, UnsupportedError as the command ends with;
+    TypeError for an option that there is not.
+    """
+    from attnviz.patterns.command import patterns as command
+
+    return analysis(command, model, tokenizer, options, text=_text(text))
+
+
+def ablate(
+    model: AnyModel = "tiny",
+    tokenizer: Any = None,
+    texts: str | Iterable[str] | None = None,
+    **options: Any,
+) -> Analysis:
+    """What the loss rises by without each head, measured exactly, over one text or several.
+
+    model, tokenizer: see ``patterns``. texts: by default the built-in ones.
+    options: those of ``attnviz ablate``, such as ``head="L1H0"``, ``mode="mean"``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.ablate.command import ablate as command
+
+    return analysis(command, model, tokenizer, options, texts=_texts(texts))
+
+
+def prune(
+    model: AnyModel = "tiny",
+    tokenizer: Any = None,
+    texts: str | Iterable[str] | None = None,
+    **options: Any,
+) -> Analysis:
+    """Which heads can be removed for good, and what the loss is then, beside as many at random.
+
+    model, tokenizer: see ``patterns``. texts: by default the built-in ones.
+    options: those of ``attnviz prune``, such as ``fraction=0.3``, ``out="smaller"``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.prune.command import prune as command
+
+    return analysis(command, model, tokenizer, options, texts=_texts(texts))
+
+
+def rollout(
+    model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
+) -> Analysis:
+    """Attention followed through all layers to the input (Abnar & Zuidema 2020), of one text.
+
+    model, tokenizer: see ``patterns``.
+    options: those of ``attnviz rollout``, such as ``sink=True``, ``kind="decoder"``.
+
+    Raises as ``patterns`` does.
+    """
+    if text is None and not isinstance(tokenizer, str):
+        raise UsageError('expected a text: attnviz.rollout("tiny", text="The cat sat.")')
+    from attnviz.heads.rollout_command import rollout as command
+
+    return analysis(command, model, tokenizer, options, text=_text(text))
+
+
+def params(model: AnyModel | None = None, **options: Any) -> Analysis:
+    """Parameters, KV cache, FLOPs and memory of a model or of a shape, counted exactly.
+
+    model: see ``patterns``; a loaded one needs no tokenizer. None for a shape by its options.
+    options: those of ``attnviz params``, such as ``tokens=4096``, or ``d_model=4096, heads=32``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.params.command import params as command
+
+    return analysis(command, model, None, options)
+
+
+def _text(text: str | None) -> str | None:
+    """UsageError for what is no text, or would read standard input."""
+    found = _texts(text)
+    if text == "-":
+        raise UsageError("expected a text of words, got '-'")
+    return None if found is None else found.texts[0]
+
+
+def _texts(texts: str | Iterable[str] | None) -> Any:
+    with in_python_words():
+        return texts_of(texts)

@@ -1,0 +1,204 @@
+"""A command run from Python: its options are keywords, its report is the result."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from inspect import Parameter, signature
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from attnviz.api.capture import opened
+from attnviz.api.drawn import Drawn
+from attnviz.api.head_choice import in_python_words, spelled
+from attnviz.cli.inputs import Texts
+from attnviz.cli.outlet import Report, report_files, taking
+from attnviz.draw.document import Document
+from attnviz.draw.labels import visible
+from attnviz.draw.theme import Theme
+from attnviz.errors import UsageError
+from attnviz.models.resolve import Loaded
+
+_ELSEWHERE = {
+    *("model", "models", "names", "text", "file", "texts"),
+    *("json", "save", "palette", "colour", "ascii", "width", "full", "quiet"),
+}
+"""What is said of a command otherwise than by an option: its model and texts, its outlets."""
+
+_LOADING = ("device", "dtype", "revision", "offline", "trust_remote_code", "allow_pickle")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Analysis(Drawn):
+    """What a command has found.
+
+    command: its name. report: what it found, as the command itself has it.
+    palette, ascii: see ``view``.
+    """
+
+    command: str
+    report: Report
+    palette: str = "viridis"
+    ascii: bool = False
+
+    @cached_property
+    def document(self) -> Document:
+        """All that there is to see, for any outlet."""
+        return self.report.document()
+
+    @property
+    def finding(self) -> str:
+        """The answer in a sentence."""
+        return self.document.finding
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """The rows of ``save("name.csv")``, a dictionary each: ``pandas.DataFrame`` takes them."""
+        rows = iter(self.report.rows())
+        header = [str(name) for name in next(rows)]
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as ``save("name.json")`` writes it."""
+        stream = io.StringIO()
+        self.report.write_json(stream)
+        found: dict[str, Any] = json.loads(stream.getvalue())
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file that the ending of its name says, whole or not at all.
+
+        Raises UsageError for another ending, LoadError where it cannot be written.
+        """
+        from attnviz.draw.files import save
+
+        def plain() -> str:
+            return self._plain(Theme(self.palette, colour=False, ascii=self.ascii))
+
+        with in_python_words():
+            writers = report_files(self.report, lambda: self.document, self.palette, plain)
+            save(Path(path), writers)
+
+    def __repr__(self) -> str:
+        said = visible(self.finding or self.document.title)
+        return f"<attnviz.{self.command}: {said}>"
+
+
+def analysis(
+    command: Any,
+    model: Any,
+    tokenizer: Any,
+    given: Mapping[str, Any],
+    **inputs: str | Texts | None,
+) -> Analysis:
+    """Run a command over a model with the options ``given``.
+
+    command: as ``cli.groups.command`` made it. model: by name or loaded; None for what needs none.
+    tokenizer: of a loaded one. inputs: ``text`` or ``texts``, as the command takes them.
+
+    Raises TypeError for an option that the command does not have or of another type, and what the
+    command raises.
+    """
+    call: Any = command.registered_commands[0].callback
+    name = call.__name__
+    parameters = signature(call).parameters
+    arguments = {option: _default(one) for option, one in parameters.items()}
+    with in_python_words():
+        arguments |= _options(name, given, parameters)
+        arguments |= {"json": True, "quiet": True, **inputs}
+        if model is not None:
+            named = _named(model, tokenizer, given, reads=bool(inputs))
+            arguments |= {"names": (named,)} if "names" in parameters else {"model": named}
+        with taking() as taken:
+            call(**arguments)
+    (report,) = taken
+    return Analysis(name, report)
+
+
+def texts_of(texts: str | Iterable[str] | None) -> Texts | None:
+    """One text or several; None where none is given. UsageError for what is no text."""
+    if texts is None:
+        return None
+    several = (texts,) if isinstance(texts, str) else tuple(texts)
+    for text in several:
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f"expected texts of at least one word, got {text!r}")
+    if not several:
+        raise UsageError("expected at least one text, got none")
+    lines = tuple(range(1, len(several) + 1)) if len(several) > 1 else ()
+    return Texts(several, "", lines)
+
+
+def _named(model: Any, tokenizer: Any, given: Mapping[str, Any], reads: bool) -> str:
+    """The model's name; that of a loaded one brings it along."""
+    if isinstance(tokenizer, str):
+        raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
+    if isinstance(model, str | os.PathLike):
+        if tokenizer is not None:
+            raise UsageError("--tokenizer is for a loaded model: a name brings its own")
+        return os.fspath(model)
+    for option in _LOADING:
+        if given.get(option) is not None:
+            raise UsageError(
+                f"--{option.replace('_', '-')} is for a model that is loaded by its name: this "
+                "one is loaded"
+            )
+    return Loaded(opened(model, tokenizer, reads))
+
+
+# Options -------------------------------------------------------------------------------------
+
+
+def _default(one: Parameter) -> Any:
+    return None if one.default is Parameter.empty else one.default
+
+
+def _options(
+    command: str, given: Mapping[str, Any], parameters: Mapping[str, Parameter]
+) -> dict[str, Any]:
+    known = [name for name in parameters if name not in _ELSEWHERE]
+    checked = {}
+    for name, value in given.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise TypeError(
+                f"attnviz.{command}() has no option {name!r}: {hint}there are {', '.join(known)}"
+            )
+        if value is not None:
+            kind, told = get_args(parameters[name].annotation)
+            checked[name] = _checked(name, value, kind, told)
+    return checked
+
+
+def _checked(name: str, value: Any, kind: Any, told: Any) -> Any:
+    """The value as the command takes it; UsageError for a type or a number that it refuses."""
+    if get_origin(kind) in (Union, UnionType):
+        (kind,) = (each for each in get_args(kind) if each is not type(None))
+    if get_origin(kind) is list:
+        (inner,) = get_args(kind)
+        several = value if isinstance(value, list) else [value]
+        return [_checked(name, each, inner, told) for each in several]
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            expected = ", ".join(map(repr, get_args(kind)))
+            raise UsageError(f"{name}={value!r} is not one of {expected}")
+        return value
+    if kind is Path and isinstance(value, str | os.PathLike):
+        return Path(value)
+    if kind is str and name in ("head", "heads", "layer"):
+        return spelled(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise UsageError(f"{name} takes {kind.__name__}, got {value!r}")
+    least, most = getattr(told, "min", None), getattr(told, "max", None)
+    if (least is not None and value < least) or (most is not None and value > most):
+        ends = f"{least} or more" if most is None else f"{least} to {most}"
+        raise UsageError(f"{name}={value} is out of range: expected {ends}")
+    return value

@@ -1,0 +1,298 @@
+"""A text with each token on the ground of its value: what a map of one query is drawn as.
+
+In place of colour a line of glyphs stands under each line of a terminal. What is next to nothing
+has no ground, so that the text stays readable on dark and on light.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from rich.segment import Segment
+
+from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
+from attnviz.draw.document import Map, Scale
+from attnviz.draw.drawing import Drawing, Item, Label, Tip, tinted
+from attnviz.draw.grid import scale_samples
+from attnviz.draw.labels import fit, token_labels, visible, whole_characters, width, word_label
+from attnviz.draw.palette import DIVERGING, STEPS, Tint
+from attnviz.draw.prose import wrapped
+from attnviz.draw.provenance import share
+from attnviz.draw.scale import diverging_steps, sign_glyph, strength, weight_steps
+from attnviz.draw.theme import Theme
+from attnviz.records import Tokens
+
+_INDENT = 2
+_LISTED = 5
+_LEAST_SHARE = 0.02
+"""Of the largest value, from which a token is worth naming."""
+_LONGEST_NAME = 16
+
+
+class Piece(NamedTuple):
+    """A token as it stands in the text, or the bytes that make up one character.
+
+    gap: the blank before it. place: of its first token. value: NaN where nothing was measured.
+    """
+
+    gap: str
+    label: str
+    place: int
+    value: float
+
+    @property
+    def width(self) -> int:
+        return width(self.gap) + width(self.label)
+
+
+def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
+    """The text of a map of one query in ``room`` columns, and what has the largest values.
+
+    lines: at most, 0 for all. A longer text has only those with the largest values, with words on
+    which tokens they are where that leaves two lines of text or more.
+    """
+    rows = _rows(_pieces(shown, theme, room - _INDENT - 2), room - _INDENT - 2)
+    tall = 1 if theme.colour else 2
+    most = max(lines // tall, 1) if lines else len(rows)
+    told = most < len(rows) and lines > 2 * tall
+    most = (lines - 1) // tall if told else most
+    start = _strongest_window(rows, most)
+    kept = rows[start : start + most]
+    drawn: list[Line] = []
+    if told:
+        last = kept[-1][-1].place
+        words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
+        drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
+    for row in kept:
+        before = theme.ellipsis if row is kept[0] and start else ""
+        drawn.append([Segment(before.ljust(_INDENT))])
+        for piece in row:
+            drawn[-1] += _drawn(piece, shown, theme)
+        after = row is kept[-1] and start + most < len(rows)
+        drawn[-1] += [Segment(" " + theme.ellipsis)] * after
+        if not theme.colour:
+            marks = "".join(_marks(piece, shown, theme) for piece in row)
+            drawn.append(text_line((" " * _INDENT + marks).rstrip()))
+    if not lines:
+        for said in extremes(shown, theme.encoding):
+            for line in wrapped([(word, False) for word in said], room - _INDENT, theme):
+                drawn.append([Segment(" " * _INDENT), *line])
+    return Block(tuple(drawn), room)
+
+
+def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
+    """The tokens with the largest values in words; of either sign, those that fall by themselves.
+
+    Such as ``largest increase: Mary (27) +1.20``, ``A[ld]er (20) +0.31``.
+    """
+    values, labels = shown.weights[0], token_labels(shown.keys, encoding)
+    order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
+    least = _LEAST_SHARE * float(np.nanmax(np.abs(values), initial=0.0))
+    ends = [("largest increase" if shown.limit else "highest", order, 1)]
+    ends += [("largest decrease", order[::-1], -1)] if shown.limit else []
+    for title, places, sign in ends:
+        named = [place for place in places[:_LISTED] if sign * values[place] > least]
+        found = [
+            f"{_name(shown.keys, labels[place], place, encoding)} {_number(values[place], shown)}"
+            for place in named
+        ]
+        if found:
+            yield [f"{title}: {found[0]}", *found[1:]]
+
+
+def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
+    """What colours, or the glyphs in their place, mean, and ``more``."""
+
+    def glyph(root: float) -> str:
+        if scale.palette == DIVERGING:
+            return sign_glyph(math.copysign(root**2, root), 1.0, theme.ascii)
+        return theme.glyph(round(root * (STEPS - 1)))
+
+    samples = scale_samples(scale, theme, room, glyph)
+    samples += [text_line((more, DIM))] if more else []
+    blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
+    return flow(blocks, room, gap=2, between=0)
+
+
+# From tokens to lines ------------------------------------------------------------------------
+
+
+def _pieces(shown: Map, theme: Theme, room: int) -> list[Piece]:
+    tokens = shown.keys
+    labels = token_labels(tokens, theme.encoding)
+    blanks = any(text.startswith(" ") for text in tokens.texts)
+    pieces: list[Piece] = []
+    for first, last in whole_characters(tokens.texts):
+        values = shown.weights[0, first:last]
+        value = max(values.tolist(), key=lambda each: -1.0 if math.isnan(each) else abs(each))
+        text = tokens.texts[first]
+        label = labels[first]
+        if last - first > 1:
+            label = word_label(tokens.texts[first:last], theme.encoding)
+        elif text and not text.strip(" "):
+            label = text  # as it stands in a text; alone on an axis it has a sign
+        label = fit(label, room - 1, theme.ellipsis) if width(label) >= room else label
+        beside_special = tokens.special[first] or (first > 0 and tokens.special[first - 1])
+        apart = beside_special or _begins_a_word(text, blanks)
+        pieces.append(Piece(" " if apart and first else "", label, first, value))
+    return pieces
+
+
+def _begins_a_word(text: str, blanks: bool) -> bool:
+    """Whether a blank stands before a token; blanks: whether the tokenizer shows its blanks."""
+    if blanks:
+        return text.startswith(" ") and text.strip(" ") != ""
+    return not text.startswith("##") and any(map(str.isalnum, text))
+
+
+def _rows(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:
+    """The pieces in lines; a line breaks before a word where it can, or else inside of it."""
+    rows: list[list[Piece]] = [[]]
+    used = 0
+    for word in _by_word(pieces):
+        length = sum(piece.width for piece in word)
+        if used and used + length > room:
+            rows.append([])
+            used = 0
+        for piece in word:
+            if used and used + piece.width > room:
+                rows.append([])
+                used = 0
+            if not used:
+                piece = piece._replace(gap="")
+            rows[-1].append(piece)
+            used += piece.width
+    return rows
+
+
+def _by_word(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    words: list[list[Piece]] = []
+    for piece in pieces:
+        if piece.gap or not piece.label.strip() or not words:
+            words.append([])
+        words[-1].append(piece)
+    return words
+
+
+def _strongest_window(rows: Sequence[Sequence[Piece]], most: int) -> int:
+    """The first of ``most`` rows in a row that hold the largest values."""
+    if most >= len(rows):
+        return 0
+    sizes = [np.nansum([abs(piece.value) for piece in row]) for row in rows]
+    sums = [float(sum(sizes[start : start + most])) for start in range(len(rows) - most + 1)]
+    return sums.index(max(sums))
+
+
+# How a piece looks ---------------------------------------------------------------------------
+
+
+def _tint(value: float, shown: Map) -> Tint | None:
+    """The ground of a token; None for next to nothing."""
+    full = shown.limit or shown.full
+    if math.isnan(value) or not strength(value, full):
+        return None
+    if shown.limit:
+        return Tint(int(diverging_steps(np.array(value), full)), DIVERGING)
+    return Tint(int(weight_steps(np.array(value / full))))
+
+
+def _drawn(piece: Piece, shown: Map, theme: Theme) -> Line:
+    tint = _tint(piece.value, shown)
+    style = DIM if math.isnan(piece.value) else None
+    if tint is not None and theme.colour:
+        style = theme.ground(tint)
+    return [*[Segment(piece.gap)] * bool(piece.gap), Segment(piece.label, style)]
+
+
+def _marks(piece: Piece, shown: Map, theme: Theme) -> str:
+    """The glyphs under a piece; blanks where it was not measured."""
+    if math.isnan(piece.value):
+        glyph = " "
+    elif shown.limit:
+        glyph = sign_glyph(piece.value, shown.limit, theme.ascii)
+    else:
+        glyph = theme.glyph(int(weight_steps(np.array(piece.value / shown.full))))
+    return piece.gap + glyph * width(piece.label)
+
+
+def _number(value: float, shown: Map) -> str:
+    """A value with as many decimals as the largest one needs."""
+    if not shown.limit:
+        return share(value)
+    if shown.limit < 0.01:
+        return f"{value:+.1e}"
+    return f"{value:+.{2 if shown.limit >= 0.5 else 3}f}"
+
+
+def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
+    """A token and its place, such as ``Mary (27)``; a piece within its word: ``A[ld]er (20)``."""
+    before, after = _rest_of_word(tokens, place)
+    if before or after:
+        piece = tokens.texts[place].removeprefix("##").strip()
+        label = visible(f"{before}[{piece}]{after}", encoding)
+    ellipsis = "…" if encoding.lower().startswith("utf") else "~"
+    label = fit(label, _LONGEST_NAME, ellipsis) if width(label) > _LONGEST_NAME else label
+    return f"{label} ({place})"
+
+
+def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
+    """The letters before and behind a piece that stands inside of a word; empty elsewhere.
+
+    Of tokens that show no blanks those go on that say so by ``##``, as WordPiece does.
+    """
+    texts = tokens.texts
+    blanks = any(text.startswith(" ") for text in texts)
+
+    def goes_on(at: int) -> bool:
+        text = texts[at] if blanks else texts[at].removeprefix("##")
+        return text.isalpha() and (blanks or text != texts[at])
+
+    if not texts[place].removeprefix("##").strip().isalpha():
+        return "", ""
+    before = after = ""
+    at = place
+    while at > 0 and goes_on(at) and texts[at - 1].removeprefix("##").strip().isalpha():
+        at -= 1
+        before = texts[at].removeprefix("##").strip() + before
+    at = place + 1
+    while at < len(texts) and goes_on(at):
+        after += texts[at].removeprefix("##")
+        at += 1
+    return before, after
+
+
+# On paper ------------------------------------------------------------------------------------
+
+_LETTER, _ROW, _ACROSS = 6.7, 18.0, 110
+
+
+def text_figure(shown: Map) -> Drawing:
+    """The same on paper, a value in the tip of each token."""
+    words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
+    items: list[Item] = [Label(0, 14, shown.name, "title")]
+    items += [Label(0, 31, words, "faint")] if words else []
+    y = 38.0 if words else 22.0
+    for row in _rows(_pieces(shown, Theme(), _ACROSS), _ACROSS):
+        x = 0.0
+        for piece in row:
+            x += width(piece.gap) * _LETTER
+            items += _placed(piece, shown, x, y)
+            x += width(piece.label) * _LETTER
+        y += _ROW
+    for said in extremes(shown):
+        y += 16
+        items.append(Label(0, y - 2, " · ".join(said), "faint"))
+    return Drawing(shown.name, _ACROSS * _LETTER, y + 6, tuple(items))
+
+
+def _placed(piece: Piece, shown: Map, x: float, y: float) -> Iterator[Item]:
+    across, tint = width(piece.label) * _LETTER, _tint(piece.value, shown)
+    if tint is not None:
+        yield tinted(x, y, across, _ROW - 2, tint)
+    known = not math.isnan(piece.value)
+    yield Label(x, y + 12, piece.label, "axis" if known else "axis-faint", on=tint)
+    if known:
+        yield Tip(x, y, across, _ROW, f"{piece.label} ({piece.place}): {piece.value:.4g}")

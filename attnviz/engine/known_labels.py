@@ -1,0 +1,77 @@
+"""Labels of a model's heads that were measured before: the bundled card, and what is kept.
+
+``patterns`` keeps its labels in the user's cache, under a fingerprint of the weights; the bundled
+model's card lies beside its weights in the same format: an object with ``schema``, ``model`` (the
+fingerprint), ``kind`` and ``heads``, a list of [layer, head, label or null, score or null].
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.measures.labels import KnownLabel, KnownLabels
+from attnviz.measures.registry import LABELS
+from attnviz.models.model import Model, weights_fingerprint
+from attnviz.reading import SETTINGS_BYTES, parse_json, read_bytes
+from attnviz.records import Kind
+
+SCHEMA = "attnviz.labels/1"
+
+_CARD = Path(__file__).resolve().parent.parent / "data" / "tiny" / "labels.json"
+
+
+def known_labels(model: Model, kind: Kind) -> KnownLabels | None:
+    """What the card or ``patterns`` says of the heads; None where neither does.
+
+    Random weights have none. A file that cannot be read, or is of another version, counts as none.
+    """
+    if model.info.weights == "trained":
+        return _read(_CARD, str(model.info.revision), kind, "card")
+    place = label_file(model, kind)
+    return None if place is None else _read(place, place.stem.split("-")[0], kind, "patterns")
+
+
+def label_file(model: Model, kind: Kind) -> Path | None:
+    """Where labels of these weights are kept; None for weights that are not a checkpoint's.
+
+    ``$XDG_CACHE_HOME/attnviz/labels``, or ``~/.cache/attnviz/labels``.
+    """
+    if model.info.weights not in ("checkpoint", "loaded"):
+        return None
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        cache = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    except RuntimeError:  # nobody's home
+        return None
+    return cache / "attnviz" / "labels" / f"{weights_fingerprint(model)}-{kind}.json"
+
+
+def labels_json(fingerprint: str, kind: Kind, known: KnownLabels) -> bytes:
+    """The content of a file of labels, a line a head."""
+    heads = [
+        [*place, label.name, None if math.isnan(label.score) else round(label.score, 4)]
+        for place, label in known.heads.items()
+    ]
+    begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
+    lines = ",\n".join(map(json.dumps, heads))
+    return f'{begin}, "heads": [\n{lines}\n]}}\n'.encode()
+
+
+def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels | None:
+    try:
+        found = parse_json(read_bytes(path, most=SETTINGS_BYTES), str(path))
+        if (found["schema"], found["model"], found["kind"]) != (SCHEMA, fingerprint, kind):
+            return None
+        heads = {
+            (int(layer), int(head)): KnownLabel(name, math.nan if score is None else float(score))
+            for layer, head, name, score in found["heads"]
+            if name is None or name in LABELS
+        }
+    except (LoadError, UsageError, KeyError, TypeError, ValueError):
+        return None
+    return KnownLabels(source, heads)

@@ -1,0 +1,287 @@
+"""``heads --cut``: one attention edge knocked out in chosen heads, and what is predicted then.
+
+Geva et al. 2023, "Dissecting Recall of Factual Associations in Auto-Regressive Language Models":
+attention knockout. What is measured stands in ``engine.edges``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.measures.words import Word, find_word, joined
+from attnviz.models.model import HasVocabulary, Model
+from attnviz.models.own import OwnAttention
+from attnviz.records import AttentionRecord, Input, Kind, ModelInfo, Tokens
+
+MOST_ALONE = 64
+"""Heads up to which each is cut alone; of more, those of each layer together."""
+
+_TOP = 5
+
+
+class Likely(NamedTuple):
+    """A token that may come next, and how likely it is."""
+
+    text: str
+    id: int
+    probability: float
+
+
+class Prediction(NamedTuple):
+    """What is predicted at one position of the text, before and after the cut.
+
+    place: the position; what follows it is predicted, by a masked model the token itself.
+    before, after: the most likely tokens then, the likeliest first. kept: how likely the first of
+    ``before`` is after the cut. kl: KL(before ‖ after) in nats.
+    """
+
+    place: int
+    before: tuple[Likely, ...]
+    after: tuple[Likely, ...]
+    kept: float
+    kl: float
+
+
+class CutAlone(NamedTuple):
+    """The edge cut in one head alone, or in the chosen heads of one layer.
+
+    heads: (layer, head) of each. weight: what they give the edge, mean over heads.
+    kl: at the first position that is compared. loss_delta: nats per token; None if not measured.
+    """
+
+    heads: tuple[tuple[int, int], ...]
+    weight: float
+    kl: float
+    loss_delta: float | None
+
+
+@dataclass(frozen=True)
+class CutReport:
+    """What the knockout of one edge changes.
+
+    model, kind, causal, text, target: of the run. queries, keys: the tokens of the axes.
+    predicted: the text whose tokens are predicted; masked: whether one by one, each hidden.
+    query, key: the words at the ends of the edge. edges: its (query, key) positions.
+    heads: (layer, head) in which it is cut; every: whether these are all. weight: that they give
+    the edge before, mean over heads.
+    loss_before, loss_after: nats per token over ``measured`` tokens. loss_deltas: (token,) what the
+    cut adds to each one's loss, NaN where none was measured.
+    predictions: at the query's own position first, where something is predicted there, and at the
+    end of a causal text. alone: one head or layer at a time, the largest KL first.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    causal: bool
+    text: str
+    target: str | None
+    queries: Tokens
+    keys: Tokens
+    predicted: Tokens
+    masked: bool
+    query: Word
+    key: Word
+    edges: tuple[tuple[int, int], ...]
+    heads: tuple[tuple[int, int], ...]
+    every: bool
+    weight: float
+    loss_before: float
+    loss_after: float
+    measured: int
+    loss_deltas: NDArray[np.float64]
+    predictions: tuple[Prediction, ...]
+    alone: tuple[CutAlone, ...]
+    index_base: int = 0
+
+    def name(self, heads: Sequence[tuple[int, int]]) -> str:
+        """One head's name, such as ``L2H5``; of several that of their layer."""
+        layer, head = heads[0]
+        layer_name = f"L{layer + self.index_base}"
+        return layer_name if self.by_layer else f"{layer_name}H{head + self.index_base}"
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether whole layers were cut alone, because there were too many heads."""
+        return len(self.heads) > MOST_ALONE
+
+
+def cut_report(
+    model: Model,
+    text: str,
+    edge: tuple[str, str],
+    choice: Choice,
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> CutReport:
+    """Cut the edge between two words in the chosen heads of ``model``, and measure what changes.
+
+    Raises UsageError for words that are not there or leave a query without a key, UnsupportedError
+    for a model that predicts nothing or whose attention cannot be edited.
+    """
+    if isinstance(model, OwnAttention):
+        raise UnsupportedError(
+            f"{model.info.name!r} is attention alone: there is no prediction that a cut could "
+            "change; choose a language model"
+        )
+    record, selected = capture_text(model, text, choice)
+    query, key = _ends(record, edge)
+    edges = _edges(record, query, key)
+    weights = {
+        (layer, head): float(_edge_weight(matrix, query, key)) for layer, head, matrix in record
+    }
+    heads = tuple(weights)
+    tokens = encoded(model, text, choice.truncate)
+    targets = written_targets(model, [tokens], choice)
+    given = Input(tokens, *targets[:1])
+    from attnviz.engine.edges import CutScan, Outcome  # torch only where needed
+    from attnviz.engine.patchable import open_patchable
+
+    causal = record.causal or record.kind != "self"  # what a decoder writes is predicted in order
+    scan = CutScan(open_patchable(model, record.kind, given), given, causal)
+    places = _places(given, record.kind, query, scan.causal)
+    groups = _alone(heads)
+    work = 2 * scan.passes(places, losses=True)
+    work += len(groups) * scan.passes(places[:1], losses=scan.causal)
+    done = 0
+
+    def on_pass() -> None:
+        nonlocal done
+        done += 1
+        on_progress(done / work)
+
+    before = scan.outcome(places, on_pass=on_pass)
+    after = scan.outcome(places, heads, edges, on_pass=on_pass)
+
+    def cut_alone(group: tuple[tuple[int, int], ...]) -> CutAlone:
+        first = Outcome(places[:1], before.log_probabilities[:1], before.losses)
+        found = scan.outcome(places[:1], group, edges, losses=scan.causal, on_pass=on_pass)
+        delta = found.loss - before.loss if scan.causal else None
+        weight = float(np.mean([weights[head] for head in group]))
+        return CutAlone(group, weight, float(first.kl(found)[0]), delta)
+
+    alone = sorted(map(cut_alone, groups), key=lambda each: -each.kl)
+    kl = before.kl(after)
+    return CutReport(
+        model=record.model,
+        kind=record.kind,
+        causal=record.causal,
+        text=text,
+        target=joined(targets[0]) if targets else None,
+        queries=record.queries,
+        keys=record.keys,
+        predicted=given.predicted,
+        masked=not scan.causal,
+        query=query,
+        key=key,
+        edges=edges,
+        heads=heads,
+        every=not selected,
+        weight=float(np.mean(list(weights.values()))),
+        loss_before=before.loss,
+        loss_after=after.loss,
+        measured=int((~np.isnan(before.losses)).sum()),
+        loss_deltas=after.losses - before.losses,
+        predictions=tuple(
+            _prediction(model, place, old, new, float(moved))
+            for place, old, new, moved in zip(
+                places, before.log_probabilities, after.log_probabilities, kl, strict=True
+            )
+        ),
+        alone=tuple(alone),
+        index_base=choice.index_base,
+    )
+
+
+# The edge ------------------------------------------------------------------------------------
+
+
+def _ends(record: AttentionRecord, edge: tuple[str, str]) -> tuple[Word, Word]:
+    """The first word among the queries, the second among the keys."""
+    query, key = find_word(record, edge[0])[0], find_word(record, edge[1])[1]
+    if query is None or key is None:
+        missing, axis = (edge[0], "query") if query is None else (edge[1], "key")
+        raise UsageError(f"--cut: {missing!r} is no {axis} of {record.kind} attention here")
+    return query, key
+
+
+def _edges(record: AttentionRecord, query: Word, key: Word) -> tuple[tuple[int, int], ...]:
+    """The (query, key) positions between two words that a query sees.
+
+    Raises UsageError where it sees none of them, or nothing else.
+    """
+    names = [_quoted(record.queries, query), _quoted(record.keys, key)]
+    edges = []
+    for place in query.span:
+        seen = range(place + 1) if record.causal else range(len(record.keys))
+        cut = [other for other in key.span if other in seen]
+        if cut and len(cut) == len(seen):
+            raise UsageError(
+                f"--cut: {names[0]} sees no other key than {names[1]}, so that nothing would be "
+                "left to attend to: choose another edge"
+            )
+        edges += [(place, other) for other in cut]
+    if not edges:
+        raise UsageError(
+            f"--cut: {names[0]} comes before {names[1]} and attention is causal: a query sees no "
+            "later key; write the later word first, or WORD:2 for a word's second place"
+        )
+    return tuple(edges)
+
+
+def _quoted(tokens: Tokens, word: Word) -> str:
+    first, last = word.span.start, word.span.stop - 1
+    text = "".join(tokens.texts[first : last + 1]).strip()
+    return f"{text!r} ({f'token {first}' if first == last else f'tokens {first}-{last}'})"
+
+
+def _edge_weight(weights: NDArray[np.floating], query: Word, key: Word) -> np.floating:
+    """The weight from word to word: the sum over its keys, mean over its queries."""
+    total: np.floating = weights[np.ix_(query.span, key.span)].sum(-1).mean()
+    return total
+
+
+def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
+    """What is cut by itself: each head, or of many those of each layer."""
+    if len(heads) <= MOST_ALONE:
+        return [(head,) for head in heads]
+    layers = sorted({layer for layer, _ in heads})
+    return [tuple(head for head in heads if head[0] == layer) for layer in layers]
+
+
+# What is predicted ---------------------------------------------------------------------------
+
+
+def _places(given: Input, kind: Kind, query: Word, causal: bool) -> tuple[int, ...]:
+    """Where predictions are compared: at the query, and at the end of a causal text."""
+    read, last = given.predicted, query.span.stop - 1
+    end = len(read) - 1
+    if causal:
+        return (end,) if kind == "encoder" else tuple(dict.fromkeys((last, end)))
+    words = [place for place, special in enumerate(read.special) if not special] or [end]
+    return (last if last in words else words[-1],)
+
+
+def _prediction(
+    model: Model, place: int, before: NDArray[np.float64], after: NDArray[np.float64], kl: float
+) -> Prediction:
+    likely = _likely(model, before)
+    kept = float(np.exp(after[likely[0].id]))
+    return Prediction(place, likely, _likely(model, after), kept, kl)
+
+
+def _likely(model: Model, logs: NDArray[np.float64]) -> tuple[Likely, ...]:
+    """The most likely tokens of log-probabilities (word,)."""
+    ids = np.argsort(-logs, kind="stable")[:_TOP].tolist()
+    texts = tuple(f"<{number}>" for number in ids)
+    if isinstance(model, HasVocabulary):
+        texts = model.vocabulary().texts(ids)
+    return tuple(
+        Likely(text, number, float(np.exp(logs[number])))
+        for text, number in zip(texts, ids, strict=True)
+    )

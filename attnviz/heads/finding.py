@@ -1,0 +1,228 @@
+"""The answer of ``attnviz heads`` in a sentence, and how the heads of one run are counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from attnviz.draw.document import Words
+from attnviz.draw.labels import token_labels
+from attnviz.draw.provenance import shape_words, share, short_name, size_words
+from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
+from attnviz.heads.pair import PairLinks
+from attnviz.heads.report import HeadsComparison, View
+from attnviz.measures.labels import SINK
+from attnviz.measures.registry import UNLABELLED
+from attnviz.measures.sinks import sink_of
+from attnviz.records import HeadScores, HeadsReport
+
+_LONGEST = 158
+"""Letters of two lines of 80 columns."""
+
+_FEW_TOKENS = 8
+_NAMED = 4
+_EVEN = 0.6
+_SOURCES = {"card": "The model card", "patterns": "attnviz patterns", "text": "This text"}
+
+
+class Described(NamedTuple):
+    """What a head is called on a first screen.
+
+    said, short: in full, and in a cell. score: NaN where this text shows none. finding: whether it
+    is more than a description of this text.
+    """
+
+    said: str
+    short: str
+    score: float
+    finding: bool
+
+
+def described(report: HeadsReport, entry: HeadScores) -> Described:
+    """A head by its label where there is evidence for one; else by what it does on this text."""
+    label, place = entry.label, (entry.layer, entry.head)
+    if label.is_finding and label.name != SINK:
+        return Described(label.said, label.short, label.score, True)
+    if report.rests(*place) or label.name == SINK:
+        return Described("sink", "sink", report.sinks.get(place, label.score), False)
+    even, peak = entry.scores.get("normalised_entropy"), entry.scores.get("confidence")
+    if entry.scores.get("entropy") is None:
+        return Described(label.said, label.short, label.score, False)
+    name, score = ("spread", even) if peak is None or (even or 0) >= _EVEN else ("peaked", peak)
+    told = UNLABELLED[name]
+    return Described(told.said, told.short, math.nan if score is None else score, False)
+
+
+class Count(NamedTuple):
+    """How many heads are called so, and the one with the highest score."""
+
+    what: Described
+    heads: int
+    place: tuple[int, int]
+
+
+def scored(name: str, score: float) -> str:
+    """A name and its score; the name where this text shows none."""
+    return name if math.isnan(score) else f"{name} {share(score)}"
+
+
+def best_of(report: HeadsReport, count: Count) -> str:
+    """The clearest head and its score."""
+    return scored(report.name(*count.place), count.what.score)
+
+
+def counts(report: HeadsReport) -> list[Count]:
+    """The heads by what they are called: labels first, then descriptions, most heads first."""
+    found: dict[str, list[tuple[Described, tuple[int, int]]]] = {}
+    for entry in report.heads:
+        what = described(report, entry)
+        found.setdefault(what.said, []).append((what, (entry.layer, entry.head)))
+    counted = []
+    for same in found.values():
+        best = max(same, key=lambda each: -1.0 if math.isnan(each[0].score) else each[0].score)
+        counted.append(Count(best[0], len(same), best[1]))
+    return sorted(counted, key=lambda each: (not each.what.finding, -each.heads))
+
+
+def heading(found: HeadsComparison, names: Sequence[str]) -> Words:
+    """Which model, which of its attention and how much text, in one line."""
+    info = found.first.record.model
+    words: list[tuple[str, bool]] = [(short_name(info.name), True)]
+    words += [] if info.is_array else [(shape_words(info), False)]
+    sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
+    return [*words, *((word, False) for word in (*names, *sizes))]
+
+
+def finding(found: HeadsComparison, view: View) -> str:
+    """One sentence or two, at most two lines of 80 columns."""
+    report = found.first
+    if view.pairs:
+        return _of_pair(report, view.pairs[0])
+    if view.words:
+        return _of_word(report, view)
+    if len(found.reports) > 1:
+        return _of_runs(found)
+    if view.top is not None:
+        return _of_links(report, strongest_links(report, _NAMED, view.sink))
+    if report.sorted_by is not None:
+        return _of_order(report, report.sorted_by)
+    if report.selected:
+        return _of_heads(report, view)
+    return _of_labels(report)
+
+
+def sink_name(report: HeadsReport) -> str:
+    """The sink in words, such as ``the first token`` or ``[CLS] and [SEP]``."""
+    record = report.record
+    places = sink_of(record)[1].nonzero()[0].tolist()
+    if places == [0]:
+        return "the first token"
+    labels = token_labels(record.keys)
+    names = list(dict.fromkeys(labels[place] for place in places))
+    return " and ".join(names) if len(names) <= 2 else "special tokens"
+
+
+def _of_labels(report: HeadsReport) -> str:
+    total = len(report.heads)
+    resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
+    said = ""
+    if report.sinks:
+        many = f"{resting or 'None'} of {total} heads rest on"
+        many = f"Only 1 of {total} heads attends mostly to" if resting == 1 else many
+        said = f"{many} {sink_name(report)} (attention sink). "
+    named = [each for each in counts(report) if each.what.finding]
+    if not named:
+        return said + _no_label(report)
+    sources = {entry.label.source for entry in report.heads if entry.label.is_finding}
+    source = next(said for name, said in _SOURCES.items() if name in sources)
+    ways: tuple[Callable[[Count], str], ...] = (
+        lambda each: f"{each.heads} {each.what.said} (best {best_of(report, each)})",
+        lambda each: f"{each.heads} {each.what.said}",
+    )
+    for most in (len(named), _NAMED, 2):
+        others = f" and {len(named) - most} more" if most < len(named) else ""
+        for way in ways:
+            shown = f"{said}{source} labels {', '.join(map(way, named[:most]))}{others}."
+            if len(shown) <= _LONGEST:
+                return shown
+    return said.strip() or shown
+
+
+def _no_label(report: HeadsReport) -> str:
+    """Why no head has a label."""
+    if report.record.model.weights == "random":
+        return "No labels: untrained random weights, patterns are arbitrary."
+    if len(report.record.queries) < _FEW_TOKENS:
+        return f"No labels: fewer than {_FEW_TOKENS} tokens are no evidence."
+    return "No labels: one text is too little evidence; attnviz patterns measures on thousands."
+
+
+def _link(report: HeadsReport, link: Link, name: bool = True) -> str:
+    queries, keys = link_names(report.record, LONGEST)
+    head = f" {report.name(link.layer, link.head)}" * name
+    return f"{queries[link.query]} → {keys[link.key]}{head} {share(link.weight)}"
+
+
+def _of_links(report: HeadsReport, links: Sequence[Link]) -> str:
+    said = ", ".join(_link(report, each) for each in links) or "none"
+    return f"Strongest links: {said}."
+
+
+def _of_word(report: HeadsReport, view: View) -> str:
+    parts = []
+    for way, links in zip(
+        ("from", "to"), word_links(report, view.words[0], view.sink), strict=True
+    ):
+        if links:
+            parts.append(f"Attention {way} the word: {_link(report, links[0])}.")
+    return " ".join(parts) or "No head links the word to another one."
+
+
+def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
+    best, tried = pair.links[0], len(pair.links)
+    beyond = sum(not each.reached for each in pair.links)
+    return (
+        f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
+        f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). None reaches "
+        f"{beyond} of {tried} links ({tried / (pair.draws + 1):.1f} expected by chance)."
+    )
+
+
+def _of_heads(report: HeadsReport, view: View) -> str:
+    first = report.heads[0]
+    what, place = described(report, first), (first.layer, first.head)
+    said = f"{report.name(*place)}: {scored(what.said, what.score)}"
+    if place in report.sinks and what.said != "sink":
+        said += f", sink weight {share(report.sinks[place])}"
+    links = head_links(report, *place, len(first.scores), view.sink)
+    links = [each for each in links if each.query != each.key or report.record.kind == "cross"]
+    said += f"; strongest link {_link(report, links[0], name=False)}." if links else "."
+    others = len(report.heads) - 1
+    return said + (f" {others} more." if others else "")
+
+
+def _of_order(report: HeadsReport, measure: str) -> str:
+    known = [
+        (report.name(entry.layer, entry.head), value)
+        for entry in report.heads
+        if (value := entry.scores[measure]) is not None
+    ]
+    listed = ", ".join(f"{name} {value:.2f}" for name, value in known[:_NAMED])
+    last = f"; last {known[-1][0]} {known[-1][1]:.2f}" if len(known) > _NAMED else ""
+    return f"By {measure.replace('_', ' ')}: {listed}{last}."
+
+
+def _of_runs(found: HeadsComparison) -> str:
+    """Which head differs most between the first run and another."""
+    moved = [
+        (value, place) for each in found.moved if each is not None for place, value in each.items()
+    ]
+    if not moved:
+        return f"{len(found.reports)} kinds of attention over different texts, head by head."
+    mean = sum(value for value, _ in moved) / len(moved)
+    most, place = max(moved)
+    return (
+        f"Against the first, {share(mean)} of a head's attention moves to other keys on average, "
+        f"most in {found.first.name(*place)} ({share(most)})."
+    )

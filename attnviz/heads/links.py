@@ -1,0 +1,259 @@
+"""Links between tokens: which head carries the most weight from one to another.
+
+A link stands between two different places, and the attention sink is left out: special tokens, and
+of causal attention the first one, carry most of the weight and say least. Its weight is the model's
+own: rescaled, a head that gives .97 to the sink would have the strongest links of all, in what is
+left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.document import Column, Map, Maps, Row, Table, Tone
+from attnviz.draw.labels import fit, token_labels, width, word_label
+from attnviz.draw.provenance import share
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.words import Word, WordPlaces
+from attnviz.records import AttentionRecord, HeadsReport, Tokens
+
+LONGEST = 14
+"""Columns of a token in a link on a first screen."""
+
+_LONGEST_IN_TABLES = 24
+_A_HEAD = 2
+"""Links of one head among the strongest of all: a head that attends to the token before would fill
+the list."""
+
+
+class Link(NamedTuple):
+    """``weight`` of a head from a query to a key, all by their index."""
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+
+
+def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
+    """(query, key) which weights are links: between different places, without the sink.
+
+    sink: count links with the sink as well.
+    """
+    queries, keys = sink_of(record)
+    shape = len(queries), len(keys)
+    found = np.ones(shape, bool) if sink else ~queries[:, None] & ~keys[None, :]
+    if record.kind != "cross":
+        found &= ~np.eye(*shape, dtype=bool)
+    return found
+
+
+def strongest_links(
+    report: HeadsReport, count: int, sink: bool = False, each: int = _A_HEAD
+) -> list[Link]:
+    """The ``count`` strongest links of all heads, strongest first.
+
+    Each pair of tokens stands once, with the head that links it most; at most ``each`` of a head.
+    """
+    allowed = linking(report.record, sink)
+    found = [
+        Link(layer, head, *place)
+        for layer, head, weights in report.record
+        for place in _largest(np.where(allowed, weights, 0), 2 * each)
+    ]
+    kept: list[Link] = []
+    pairs: set[tuple[int, int]] = set()
+    heads: Counter[tuple[int, int]] = Counter()
+    for link in sorted(found, key=lambda link: -link.weight):
+        if len(kept) == count:
+            break
+        if heads[link[:2]] < each and link[2:4] not in pairs:
+            kept.append(link)
+            pairs.add(link[2:4])
+            heads[link[:2]] += 1
+    return kept
+
+
+def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
+    """The ``count`` largest weights as (query, key, weight), largest first; no zero, no NaN."""
+    flat = np.nan_to_num(weights).ravel()
+    order = np.argsort(-flat, kind="stable")[:count] if flat.size < 2**14 else _ends(flat, count)
+    keys = weights.shape[1]
+    return [
+        (int(place) // keys, int(place) % keys, float(flat[place]))
+        for place in order
+        if flat[place] > 0
+    ]
+
+
+def _ends(flat: NDArray[np.floating], count: int) -> NDArray[np.intp]:
+    """The same of many: sorting a million weights of each of 384 heads takes half a minute."""
+    places = np.argpartition(flat, -count)[-count:] if count < len(flat) else np.arange(len(flat))
+    return np.asarray(places[np.argsort(-flat[places], kind="stable")])
+
+
+def head_links(report: HeadsReport, layer: int, head: int, count: int, sink: bool) -> list[Link]:
+    """The ``count`` largest weights of one head, the token's own among them, largest first.
+
+    Query 0 of a causal map, which sees itself alone, stands only where nothing else is there.
+    sink: with the sink's keys.
+    """
+    record = report.record
+    weights = report.weights(layer, head).copy()
+    if not sink:
+        weights[:, sink_of(record)[1]] = 0
+    if record.causal and len(weights) > 1:
+        weights[0] = 0
+    return [Link(layer, head, *place) for place in _largest(weights, count)]
+
+
+# One word ------------------------------------------------------------------------------------
+
+
+def attention_from(report: HeadsReport, span: range) -> NDArray[np.floating]:
+    """Weights from a word: the mean over its tokens as queries; (head, key) (Clark et al. 2019)."""
+    return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
+
+
+def attention_to(report: HeadsReport, span: range) -> NDArray[np.floating]:
+    """Weights to a word: the sum over its tokens as keys; (head, query) (Clark et al. 2019)."""
+    return np.stack([weights[:, list(span)].sum(1) for _, _, weights in report.record])
+
+
+def word_links(report: HeadsReport, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
+    """Each head's strongest link from the word and to it, strongest first: two lists.
+
+    A link's end at the word is the word's first token. A list is empty where the word is not on
+    that axis.
+    """
+    record = report.record
+    query_sink, key_sink = sink_of(record)
+    found: list[list[Link]] = []
+    for axis, (place, left_out) in enumerate(zip(word, (key_sink, query_sink), strict=True)):
+        if place is None:
+            found.append([])
+            continue
+        weights = (attention_from, attention_to)[axis](report, place.span).copy()
+        weights[:, left_out & (not sink)] = 0
+        if record.kind != "cross":
+            weights[:, list(place.span)] = 0
+        weights = np.nan_to_num(weights)
+        best = weights.argmax(1).tolist()
+        ends = [(place.span.start, each)[:: -1 if axis else 1] for each in best]
+        links = [
+            Link(layer, head, end[0], end[1], float(row[each]))
+            for (layer, head, _), end, row, each in zip(record, ends, weights, best, strict=True)
+            if row[each] > 0
+        ]
+        found.append(sorted(links, key=lambda link: -link.weight))
+    return found
+
+
+def named_word(tokens: Tokens, word: Word) -> str:
+    """The word in quotes, its place, and the places that were passed over."""
+    text = word_label(tokens.texts[word.span.start : word.span.stop])
+    first, last = word.span.start, word.span.stop - 1
+    place = f"token {first}" if first == last else f"tokens {first}-{last}"
+    if word.elsewhere:
+        place += f"; also at {', '.join(map(str, word.elsewhere))}"
+    return f"“{text}” ({place})"
+
+
+def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
+    """Two maps with a row a head: the word as a query, and the word as a key.
+
+    In cross attention a word may be on one axis only; the other map is left out.
+    """
+    record = report.record
+    names = tuple(report.name(layer, head) for layer, head, _ in record)
+    heads = Tokens((0,) * len(names), names, (False,) * len(names))
+    maps = []
+    query, key = word
+    if query is not None:
+        weights = attention_from(report, query.span)
+        if record.causal:
+            weights[:, query.span.stop :] = np.nan
+        title = f"attention from {named_word(record.queries, query)}"
+        maps.append(Map(title, weights, heads, record.keys))
+    if key is not None:
+        weights = attention_to(report, key.span)
+        if record.causal:
+            weights[:, : key.span.start] = np.nan
+        title = f"attention to {named_word(record.keys, key)}"
+        maps.append(Map(title, weights, heads, record.queries))
+    return Maps(maps, values=values, index_base=report.index_base)
+
+
+# As tables -----------------------------------------------------------------------------------
+
+
+def sink_words(record: AttentionRecord, sink: bool) -> str:
+    """What a list of links says of the sink; nothing where there is none."""
+    if not sink_of(record)[1].any():
+        return ""
+    return "sink included" if sink else "sink left out"
+
+
+def links_table(
+    report: HeadsReport, links: Sequence[Link], title: str, sink: bool, least: int = 1
+) -> Table:
+    """A link a row: query → key, weight, head. least: the rows that stay on a short screen."""
+    queries, keys = link_names(report.record, LONGEST)
+    rows = [
+        Row(
+            [
+                f"{queries[link.query]} → {keys[link.key]}",
+                share(link.weight),
+                report.name(link.layer, link.head),
+            ]
+        )
+        for link in links
+    ]
+    said = sink_words(report.record, sink)
+    tone: Tone = "strong"
+    columns = [Column("", right=False), Column(""), Column("", right=False, tone=tone)]
+    heading = [(title, True), *([(said, False)] if said else [])]
+    return Table(columns, rows, heading, least=least)
+
+
+def pairs_table(report: HeadsReport, count: int, sink: bool = False) -> Table:
+    """Each kept head's strongest pairs, query → key and weight; see ``head_links``.
+
+    A token that the text repeats carries its place, or nobody could tell which one is meant.
+    """
+    queries, keys = link_names(report.record, _LONGEST_IN_TABLES)
+    rows = []
+    for entry in report.heads:
+        links = head_links(report, entry.layer, entry.head, count, sink)
+        cells = [f"{queries[each.query]} → {keys[each.key]} {share(each.weight)}" for each in links]
+        rows.append([report.name(entry.layer, entry.head), *cells])
+    most = max(map(len, rows))
+    title = [(f"{count} strongest pairs of each head, query → key and weight", True)]
+    said = sink_words(report.record, sink)
+    title += [(said, False)] if said else []
+    if any("#" in name for name in (*queries, *keys)):
+        title.append(("#n: place of a token that repeats", False))
+    columns = [Column(name, right=False) for name in ("", *[""] * (most - 1))]
+    return Table(columns, [Row([*row, *[""] * (most - len(row))]) for row in rows], title, least=1)
+
+
+def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
+    """The tokens of both axes in at most ``longest`` columns; one that repeats with its place."""
+    return _unique(record.queries, longest), _unique(record.keys, longest)
+
+
+def _unique(tokens: Tokens, longest: int) -> list[str]:
+    labels = token_labels(tokens)
+    counts = Counter(labels)
+    names = []
+    for place, label in enumerate(labels):
+        sign = f"#{place}" if counts[label] > 1 else ""
+        room = max(longest - len(sign), 1)
+        names.append((label if width(label) <= room else fit(label, room)) + sign)
+    return names

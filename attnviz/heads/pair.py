@@ -1,0 +1,255 @@
+"""Which heads link two words, against the same two places in texts of the same tokens, shuffled.
+
+A head may link two places whatever stands there: the token before, the first one. So all other
+tokens are permuted, special ones aside, and the model reads each such text: what the pair gets
+there is chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.document import Column, Row, Table
+from attnviz.draw.labels import word_label
+from attnviz.draw.provenance import share
+from attnviz.engine.capture import observe
+from attnviz.engine.observer import to_numpy
+from attnviz.errors import UsageError
+from attnviz.measures.words import WordPlaces
+from attnviz.models.model import Model
+from attnviz.records import AttentionRecord, Input, Kind, Tokens
+
+DRAWS, SEED = 50, 0
+_BATCH_CELLS = 2**23
+"""Weights of a layer that are computed at once: 32 MB."""
+
+_ROUNDING = 1e-6
+"""The last bits of a weight differ between a batch and a single text."""
+
+
+class Direction(NamedTuple):
+    """From one word to another: their tokens as queries and as keys."""
+
+    queries: range
+    keys: range
+
+
+class PairLink(NamedTuple):
+    """What one head gives a direction.
+
+    direction: which of ``PairLinks.directions``. weight: mean over the first word's tokens of what
+    they give all tokens of the second, in [0, 1]. chance: its mean over shuffled texts. reached:
+    the share of these in which it is as large.
+    """
+
+    layer: int
+    head: int
+    direction: int
+    weight: float
+    chance: float
+    reached: float
+
+
+class PairLinks(NamedTuple):
+    """The heads that link two words, the largest weight first.
+
+    names: of each direction, such as ``it → animal``. draws: how many shuffled texts. moved: how
+    many tokens were shuffled.
+    """
+
+    names: Sequence[str]
+    directions: Sequence[Direction]
+    links: Sequence[PairLink]
+    draws: int
+    moved: int
+
+    def reached(self, link: PairLink) -> str:
+        """In how many shuffled texts a link is as strong."""
+        return f"{round(link.reached * self.draws)} of {self.draws}"
+
+
+def pair_links(
+    model: Model,
+    record: AttentionRecord,
+    words: tuple[WordPlaces, WordPlaces],
+    text: Tokens,
+    draws: int = DRAWS,
+    progress: Callable[[float], object] | None = None,
+) -> PairLinks:
+    """Measure the two words in ``record``, and in ``draws`` texts whose other tokens are permuted.
+
+    text: what the encoder reads, where ``record`` is of a decoder; else it is not used.
+    progress: called with the share that is done.
+
+    Raises UsageError where no query sees the key, or nothing is left to shuffle.
+    """
+    directions = _directions(record, words)
+    inputs, moved = _shuffled(record, directions, text, draws)
+    kept = {layer.layer: layer.heads for layer in record.layers}
+    found = _of_record(record, directions)
+    chance = {place: np.zeros((draws, len(directions))) for place in found}
+    heads = max(map(len, kept.values()))
+    batch = max(_BATCH_CELLS // (heads * len(record.queries) * len(record.keys)), 1)
+    for start in range(0, draws, batch):
+        seen = _PairWeights(record.kind, kept, directions)
+        observe(model, seen, inputs[start : start + batch], cells=None)
+        for (number, layer, head), weights in seen.weights.items():
+            chance[layer, head][start + number] = weights
+        if progress is not None:
+            progress(min(start + batch, draws) / draws)
+    links = [
+        PairLink(
+            *place,
+            number,
+            weight,
+            float(chance[place][:, number].mean()),
+            float((chance[place][:, number] >= weight - _ROUNDING).mean()),
+        )
+        for place, weights in found.items()
+        for number, weight in enumerate(weights.tolist())
+    ]
+    links.sort(key=lambda link: -math.inf if math.isnan(link.weight) else -link.weight)
+    return PairLinks([_name(record, each) for each in directions], directions, links, draws, moved)
+
+
+def _directions(
+    record: AttentionRecord, words: tuple[WordPlaces, WordPlaces]
+) -> tuple[Direction, ...]:
+    """From the first word to the second and back, where the query sees the key."""
+    (first_query, first_key), (second_query, second_key) = words
+    found = []
+    for query, key in ((first_query, second_key), (second_query, first_key)):
+        if query is None or key is None:
+            continue
+        if record.kind != "cross" and set(query.span) & set(key.span):
+            raise UsageError("--pair needs two places of the text: both words are the same one")
+        if not record.causal or key.span.start < query.span.stop - 1:
+            found.append(Direction(query.span, key.span))
+    if not found:
+        raise UsageError("--pair: no query sees the key: one word must stand in each text")
+    return tuple(found)
+
+
+def _name(record: AttentionRecord, direction: Direction) -> str:
+    query = record.queries.texts[direction.queries.start : direction.queries.stop]
+    key = record.keys.texts[direction.keys.start : direction.keys.stop]
+    return f"{word_label(query)} → {word_label(key)}"
+
+
+# Shuffled texts ------------------------------------------------------------------------------
+
+
+def _shuffled(
+    record: AttentionRecord, directions: Sequence[Direction], text: Tokens, draws: int
+) -> tuple[list[Input], int]:
+    """The inputs, and how many tokens were permuted in each.
+
+    Raises UsageError for fewer than two.
+    """
+    queries = {place for each in directions for place in each.queries}
+    keys = {place for each in directions for place in each.keys}
+    generator = np.random.default_rng(SEED)
+
+    def free(tokens: Tokens, fixed: Container[int]) -> list[int]:
+        special = tokens.special
+        return [place for place in range(len(tokens)) if place not in fixed and not special[place]]
+
+    def permuted(tokens: Tokens, places: Sequence[int]) -> Tokens:
+        order = np.arange(len(tokens))
+        order[list(places)] = generator.permutation(places)
+        return tokens.taken(order.tolist())
+
+    if record.kind == "cross":
+        asked, seen = free(record.queries, queries), free(record.keys, keys)
+        moved = len(asked) + len(seen)
+        inputs = [
+            Input(permuted(record.keys, seen), permuted(record.queries, asked))
+            for _ in range(draws)
+        ]
+    else:
+        places = free(record.queries, queries | keys)
+        moved = len(places)
+        texts = [permuted(record.queries, places) for _ in range(draws)]
+        decoder = record.kind == "decoder"
+        inputs = [Input(text, each) if decoder else Input(each) for each in texts]
+    if moved < 2:
+        raise UsageError(
+            f"--pair shuffles the other words of the text, and has {moved} to shuffle: give a "
+            "longer text"
+        )
+    return inputs, moved
+
+
+class _PairWeights:
+    """Keeps what each head of each text gives each direction."""
+
+    norms = False
+
+    def __init__(
+        self, kind: Kind, heads: Mapping[int, Sequence[int]], directions: Sequence[Direction]
+    ) -> None:
+        self._kind, self._heads, self._directions = kind, heads, directions
+        self.weights: dict[tuple[int, int, int], NDArray[np.floating]] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind and layer in self._heads
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+    ) -> None:
+        if not self.wants(kind, layer):
+            return
+        whole = to_numpy(weights)
+        for head in self._heads[layer]:
+            self.weights[text, layer, head] = _given(whole[head], self._directions)
+
+
+def _of_record(
+    record: AttentionRecord, directions: Sequence[Direction]
+) -> dict[tuple[int, int], NDArray[np.floating]]:
+    return {(layer, head): _given(weights, directions) for layer, head, weights in record}
+
+
+def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> NDArray[np.floating]:
+    """(direction,) of weights (query, key): to a word the sum, from it the mean (Clark 2019)."""
+    return np.array(
+        [weights[np.ix_(each.queries, each.keys)].sum(1).mean() for each in directions], float
+    )
+
+
+# As a table ----------------------------------------------------------------------------------
+
+
+def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: int = 0) -> Table:
+    """A row a head and direction. least: the rows that stay on a short screen."""
+    title = [("Heads that link the two words", True), (f"chance: {pair_control(pair)}", False)]
+    columns = [
+        Column("", right=False),
+        Column("link", right=False),
+        *map(Column, ("weight", "chance", "reached by")),
+    ]
+    rows = [
+        Row(
+            [
+                report_name(link.layer, link.head),
+                pair.names[link.direction],
+                share(link.weight),
+                share(link.chance),
+                pair.reached(link),
+            ],
+            tone="plain" if link.weight > link.chance else "faint",
+        )
+        for link in pair.links
+        if not math.isnan(link.weight)
+    ]
+    return Table(columns, rows, title, least=least)
+
+
+def pair_control(pair: PairLinks) -> str:
+    """What chance is, in words."""
+    return f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"

@@ -1,0 +1,177 @@
+"""Whether one text shows that a head does what a name says, or chance could have done it.
+
+A name says which key each query attends to: an *event* is a query with that key. What a head puts
+on the keys of the events is held against two things. The effect: the same head's own attention to
+the same keys from its other queries (a column, such as a sink, is no pattern). The evidence: a draw
+of a key of each query at random among those that it sees. Under it S = Σ A[i, J_i] has the mean,
+variance and third cumulant that are the sums of those of the rows, and its upper tail is that of
+the gamma distribution of these three moments (Pearson's type III), in standard normal deviates by
+the cube root of Wilson & Hilferty (1931, "The distribution of chi-square", PNAS 17:684). The skew
+matters: of a peaked head with random weights each row hits its key with one over the number of keys
+seen, and eight hits of twelve are rare but not as rare as a normal tail says. Against the exact
+tail of such rows it is right within a factor of two at one in a hundred, and too careful by one to
+four at one in 100,000, where names are decided (tests/measures/test_evidence.py).
+
+Rows of one text are no independent draws, so an event counts once however often it comes: equal
+tokens have nearly equal rows and columns. The first token, separators and other special tokens are
+neither queries nor keys of events: where they gather attention that is a sink.
+
+Measured by ``tests/benchmarks/bench_labels.py``: of heads with random weights (``mha``, GPT-2,
+BERT, Llama; initializer_range 0.02, 0.3 and 0.5) at most 0.5 % reach the threshold of a name and
+lie beyond three deviations, where 0.13 % are expected, and none lies beyond four.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.measures.rows import TextFacts, Weights
+
+FEWEST_TOKENS = 8
+"""Of a text: below it no head is named after it."""
+
+FEWEST_EVENTS = 8
+"""Different events that a name needs: fewer are an anecdote."""
+
+_MOST_EVENTS = 256
+"""Events of a long text that are looked at, evenly spaced: more would tell no more."""
+
+_OFFSETS = {"previous": -1, "self": 0, "next": 1}
+_FOLLOWING = {"duplicate": 0, "induction": 1}
+"""How far behind an earlier equal token the key stands."""
+
+_ROUNDING = 1e-8
+"""The variance that 32-bit weights of one size may have."""
+
+NAMES = len(_OFFSETS) + len(_FOLLOWING)
+"""How many names are tried on each head."""
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+class Evidence(NamedTuple):
+    """What one text says of one name, for each head.
+
+    events: different places of the text where the name can be seen.
+    control: (head,) mean weight on the keys of the events from the other queries that see them.
+    score: (head,) the same from the queries of the events, repeated ones once.
+    deviations: (head,) how far the score lies above that of keys drawn at random, as the normal
+        deviate of the same upper tail.
+    """
+
+    events: int
+    control: Floats
+    score: Floats
+    deviations: Floats
+
+
+def evidence(text: TextFacts, weights: Weights) -> dict[str, Evidence]:
+    """By name, of the names that the text has enough events of.
+
+    weights: (head, query, key) of self-attention, rows that sum to one. An encoder has no
+    induction: it sees the token that it would have to guess.
+    """
+    causal = text.attention.causal
+    if text.attention.kind == "cross" or len(text.queries) < FEWEST_TOKENS:
+        return {}
+    found = {}
+    for name, offset in _OFFSETS.items():
+        if not (causal and offset > 0):
+            found[name] = _of_offset(text, weights, offset)
+    for name, behind in _FOLLOWING.items():
+        if causal or not behind:
+            found[name] = _of_copies(text, weights, behind)
+    return {name: one for name, one in found.items() if one.events >= FEWEST_EVENTS}
+
+
+def _of_offset(text: TextFacts, weights: Weights, offset: int) -> Evidence:
+    """Of keys a fixed number of tokens away; an event is a pair of tokens."""
+    ids, count = np.asarray(text.queries.ids), len(text.queries)
+    plain, causal = ~text.special, text.attention.causal
+    queries = np.arange(count)
+    keys = queries + offset
+    there = (keys >= 0) & (keys < count) & plain & (queries >= int(causal))
+    there[there] &= plain[keys[there]]
+    pairs = np.stack([ids[keys[there]], ids[queries[there]]])
+    _, first = np.unique(pairs, axis=1, return_index=True)
+    chosen = _some(np.flatnonzero(there)[np.sort(first)])
+    aims = keys[chosen]
+    sees = np.broadcast_to(plain, (count, count)) & plain[:, None]
+    if causal:
+        sees = np.tril(sees)
+    columns = np.einsum("hqk,qk->hk", weights, sees, dtype=np.float64)[:, aims]
+    hits = weights[:, chosen, aims].astype(np.float64)
+    others = np.maximum(sees.sum(0)[aims] - 1, 1)
+    return _held(hits, (columns - hits) / others, weights[:, chosen], sees[chosen])
+
+
+def _of_copies(text: TextFacts, weights: Weights, behind: int) -> Evidence:
+    """Of keys at or behind earlier equal tokens; an event is a token, at its last place.
+
+    Where such a query does not attend to the keys of its own token it may draw those of another.
+    """
+    ids, count = np.asarray(text.queries.ids), len(text.queries)
+    plain = ~text.special
+    kinds, which = np.unique(ids, return_inverse=True)
+    members = np.zeros((count, len(kinds)))  # (key, kind): the keys that a kind of token leads to
+    sources = np.arange(count - behind)
+    sources = sources[plain[sources] & plain[sources + behind]]
+    members[sources + behind, which[sources]] = 1
+    last = np.zeros(len(kinds), np.int64)
+    last[which] = np.arange(count)  # of equal indices NumPy keeps the last
+    earlier = np.arange(count) < last[:, None]
+    known = (earlier @ members > 0)[np.arange(len(kinds)), np.arange(len(kinds))] & plain[last]
+    chosen = np.flatnonzero(known)
+    chosen = _some(chosen[np.argsort(last[chosen])])
+    before, aims = earlier[chosen], members[:, chosen]
+    # One head at a time, (event, key): all of them would be held beside the layer.
+    mass = np.stack([np.where(before, head[last[chosen]], 0.0) @ aims for head in weights])
+    sees = before @ aims > 0  # (event, event), mass (head, event, event)
+    hits = np.einsum("hee->he", mass)
+    others = np.maximum(sees.sum(0) - 1, 1)
+    control = (np.where(sees, mass, 0).sum(1) - hits) / others
+    return _held(hits, control, mass, sees)
+
+
+def _some(places: Ints) -> Ints:
+    if len(places) <= _MOST_EVENTS:
+        return places
+    return places[np.linspace(0, len(places) - 1, _MOST_EVENTS).astype(np.int64)]
+
+
+def _held(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evidence:
+    """What the hits (head, event) are worth.
+
+    control: (head, event). choices: (head, event, key) what each event could have drawn, of those
+    that it ``sees`` (event, key).
+    """
+    heads, events = hits.shape
+    if not events:
+        nothing = np.zeros(heads)
+        return Evidence(0, nothing, nothing, nothing)
+    powers = [_powers(np.where(sees, head, 0.0)) for head in choices]  # (power, event) of each head
+    mean, square, cube = np.stack(powers, axis=1) / sees.sum(-1)
+    variance = np.maximum(square - mean**2, 0).sum(-1)
+    third = (cube - 3 * mean * square + 2 * mean**3).sum(-1)
+    above = hits.sum(-1) - mean.sum(-1)
+    return Evidence(events, control.mean(-1), hits.mean(-1), _deviate(above, variance, third))
+
+
+def _powers(values: Floats) -> Floats:
+    """The sums over the last axis of the values, their squares and their cubes."""
+    squares = values**2
+    return np.stack([values.sum(-1), squares.sum(-1), (squares * values).sum(-1)])
+
+
+def _deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
+    """The normal deviate of a gamma tail, given what lies above the mean and two cumulants."""
+    deviation = np.sqrt(np.maximum(variance, _ROUNDING))
+    skew = np.maximum(third / deviation**3, 0.05)  # as good as none: the normal distribution
+    shape = 4 / skew**2
+    ratio = np.maximum(1 + above / deviation / np.sqrt(shape), 0)
+    return np.asarray((np.cbrt(ratio) - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape))

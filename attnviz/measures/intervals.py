@@ -1,0 +1,55 @@
+"""95 % intervals: of a mean over a few texts, and of a share of pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+_TAIL = 0.025
+_Z = 1.959963985
+"""The 97.5 % quantile of the normal distribution."""
+
+_FEW = (12.706, 4.303, 3.182)
+"""Those of Student's t for 1 to 3 degrees of freedom."""
+
+
+def student_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t, within .001: Abramowitz & Stegun 1964, 26.7.5."""
+    from statistics import NormalDist  # brings fractions and decimals
+
+    if freedom <= len(_FEW):
+        return _FEW[freedom - 1]
+    z = NormalDist().inv_cdf(1 - _TAIL)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    quantile: float = sum(term / freedom**power for power, term in enumerate(terms))
+    return quantile
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's interval of the mean of shares over texts, within [−1, 1]; None below two texts."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    spread = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    reach = student_t(count - 1) * math.sqrt(spread / count)
+    return max(mean - reach, -1.0), min(mean + reach, 1.0)
+
+
+def share_interval(share: float, count: int) -> tuple[float, float] | None:
+    """Wilson's interval (1927) of a share of ``count`` pairs; None without any.
+
+    It takes pairs for independent draws; those of one sentence are few.
+    """
+    if not count:
+        return None
+    scale = 1 + _Z**2 / count
+    middle = (share + _Z**2 / (2 * count)) / scale
+    reach = _Z / scale * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)

@@ -1,0 +1,183 @@
+"""The commands from Python: the numbers of the command line, on loaded models too."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import attnviz
+from attnviz.errors import AttnvizError, UsageError
+
+TEXT = "The cat sat on the mat because the cat was tired."
+OTHER = "When Mary and John went out, John gave Mary a book."
+PACKAGES = ("ablate", "params", "patterns", "prune")
+
+
+def same(found: Any, document: Any) -> None:
+    """Both are equal but for the seconds that they took."""
+    for one in (found, document):
+        one.pop("seconds", None)
+        one.pop("timings", None)
+    assert found == document
+
+
+@pytest.mark.parametrize(
+    ("found", "arguments"),
+    [
+        (lambda: attnviz.rollout("tiny", text=TEXT), ("rollout", TEXT)),
+        (
+            lambda: attnviz.rollout("mha", text=TEXT, causal=True, seed=3),
+            ("rollout", TEXT, "--model", "mha", "--causal", "--seed", "3"),
+        ),
+        (
+            lambda: attnviz.ablate("tiny", texts=TEXT, head=(1, 0)),
+            ("ablate", TEXT, "--head", "L1H0"),
+        ),
+        (
+            lambda: attnviz.params("llama-2-7b", tokens=4096, memory="24GB"),
+            ("params", "llama-2-7b", "--tokens", "4096", "--memory", "24GB"),
+        ),
+        (
+            lambda: attnviz.params(d_model=64, heads=8, kv_heads=2),
+            ("params", "--d-model", "64", "--heads", "8", "--kv-heads", "2"),
+        ),
+        (
+            lambda: attnviz.patterns(text=TEXT, layer=1, without_first=True),
+            ("patterns", TEXT, "--layer", "1", "--without-first"),
+        ),
+        (
+            lambda: attnviz.prune(texts=[TEXT, OTHER, TEXT + " " + OTHER], heads=["L0H1", "L2H3"]),
+            ("prune", "--texts", "texts.txt", "--heads", "L0H1", "--heads", "L2H3"),
+        ),
+    ],
+    ids=["rollout", "mha", "ablate", "params", "shape", "patterns", "prune"],
+)
+def test_the_numbers_are_those_of_the_command(
+    run: Any, tmp_path: Path, found: Callable[[], Any], arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join([TEXT, OTHER, TEXT + " " + OTHER]))
+    result = run(*arguments, "--json")
+    assert result.code == 0
+    document, mine = run(*arguments, "--json").document, found().to_dict()
+    document.pop("source", None)
+    mine.pop("source", None)
+    same(mine, document)
+
+
+def test_a_loaded_model_stays_as_it_is(model: Any, tokenizer: Any) -> None:
+    model.train()
+    texts = ["the cat sat on the mat", "the dog sat on the cat"]
+    ablated = attnviz.ablate(model, tokenizer, texts)
+    assert len(ablated.to_dicts()) == 6
+    assert ablated.to_dict()["model"]["weights"] == "loaded"
+    rolled = attnviz.rollout(model, tokenizer, "the cat sat")
+    assert rolled.to_dict()["tokens"] == ["<s>", "the", "cat", "sat", "</s>"]
+    scored = attnviz.patterns(model, tokenizer, "the cat sat on the mat the cat sat")
+    assert {row["layer"] for row in scored.to_dicts()} == {0, 1}
+    counted = attnviz.params(model).to_dict()
+    assert counted["total"] == sum(weight.numel() for weight in model.parameters())
+    assert model.training
+    assert all(weight.requires_grad for weight in model.parameters())
+
+
+def test_a_loaded_model_brings_its_own_type(model: Any) -> None:
+    assert attnviz.params(model).to_dict()["model"]["dtype"] == "float32"
+
+
+def test_what_a_result_shows() -> None:
+    found = attnviz.rollout("tiny", text=TEXT)
+    assert isinstance(found, attnviz.Analysis)
+    assert repr(found) == f"<attnviz.rollout: {found.finding}>"
+    assert "the last token" in found.finding
+    assert found.document.finding == found.finding
+    assert found._repr_html_().startswith("<iframe")
+    assert "rollout through 6 layers" in str(found)
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(found)
+    assert max(map(len, console.export_text().splitlines())) <= 60
+    first = found.to_dicts()[0]
+    assert list(first) == ["query", "key", "query_token", "key_token", "rollout", "last_layer"]
+    assert len(found.to_dicts()) == 14 * 15 // 2
+
+
+def test_files(run: Any, tmp_path: Path) -> None:
+    found = attnviz.rollout("tiny", text=TEXT)
+    for ending in ("json", "csv", "md", "txt", "html", "svg"):
+        found.save(tmp_path / f"a.{ending}")
+        run("rollout", TEXT, "--save", f"b.{ending}", "--quiet")
+        written = (tmp_path / f"a.{ending}").read_text(encoding="utf-8")
+        assert written == (tmp_path / f"b.{ending}").read_text(encoding="utf-8")
+    with pytest.raises(UsageError, match=r"end it in one of \.json"):
+        found.save(tmp_path / "a.xyz")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "import attnviz.{0}.command\n",
+        "from attnviz.{0} import command\n",
+        "import importlib; importlib.import_module('attnviz.{0}')\n",
+        "attnviz.{0}\nfrom attnviz.{0} import command\n",
+    ],
+)
+def test_a_package_is_a_function_in_any_order(package: str, before: str) -> None:
+    code = "import attnviz\n" + before.format(package)
+    code += f"import inspect, attnviz.{package}\nfrom attnviz import {package} as named\n"
+    code += f"assert callable(attnviz.{package}) and named is attnviz.{package}\n"
+    code += f"assert 'options' in inspect.signature(attnviz.{package}).parameters\n"
+    code += f"import attnviz.{package}.command\nassert attnviz.{package}.command.{package}\n"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_example_of_the_issue() -> None:
+    from attnviz.patterns.records import PatternReport
+
+    assert PatternReport.__name__ == "PatternReport"
+    found = attnviz.patterns("tiny", None, TEXT)
+    assert found.to_dict()["text"] == TEXT
+    assert inspect.unwrap(attnviz.patterns).__doc__ == attnviz.api.analyses.patterns.__doc__
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "line"),
+    [
+        (lambda: attnviz.ablate(moed="zero"), TypeError, "no option 'moed': did you mean mode?"),
+        (lambda: attnviz.ablate(json=True), TypeError, "no option 'json'"),
+        (lambda: attnviz.ablate(mode="none"), UsageError, "mode='none' is not one of 'zero'"),
+        (lambda: attnviz.ablate(top=0), UsageError, "top=0 is out of range: expected 1 or more"),
+        (lambda: attnviz.ablate(top=True), UsageError, "top takes int, got True"),
+        (lambda: attnviz.ablate(top="3"), UsageError, "top takes int, got '3'"),
+        (lambda: attnviz.ablate(index_base=2), UsageError, "expected 0 to 1"),
+        (lambda: attnviz.ablate(texts=[]), UsageError, "expected at least one text"),
+        (lambda: attnviz.ablate(texts=["a b", 3]), UsageError, "expected texts"),
+        (lambda: attnviz.prune(fraction=3), UsageError, "fraction= 3 is no share"),
+        (lambda: attnviz.rollout("tiny"), UsageError, "expected a text"),
+        (lambda: attnviz.rollout("tiny", text="-"), UsageError, "got '-'"),
+        (lambda: attnviz.rollout("tiny", TEXT), UsageError, "write text="),
+        (lambda: attnviz.rollout("tiny", object(), TEXT), UsageError, "for a loaded model"),
+        (lambda: attnviz.rollout(object(), text=TEXT), UsageError, "expected the name of a model"),
+        (lambda: attnviz.rollout("./nowhere", text=TEXT), AttnvizError, "no directory"),
+        (lambda: attnviz.params(), UsageError, "expected a shape or a model"),
+    ],
+)
+def test_bad_input(call: Callable[[], Any], error: type[Exception], line: str) -> None:
+    with pytest.raises(error) as raised:
+        call()
+    assert line in str(raised.value)
+
+
+def test_a_loaded_model_is_not_loaded_anew(model: Any, tokenizer: Any) -> None:
+    with pytest.raises(UsageError, match="dtype= is for a model that is loaded by its name"):
+        attnviz.rollout(model, tokenizer, "the cat", dtype="float16")
+    with pytest.raises(UsageError, match="needs its tokenizer"):
+        attnviz.rollout(model, text="the cat")

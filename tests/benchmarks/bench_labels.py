@@ -1,0 +1,116 @@
+"""How many heads of random weights get a name from one text, as if a checkpoint held them.
+
+Over 20 seeds and five sentences: ``mha``, and GPT-2, BERT and Llama of two sizes with an
+initializer_range of 0.02, 0.3 and 0.5, whose weights nothing but evidence tells from learnt ones.
+Run with ``python -m pytest tests/benchmarks/bench_labels.py -s``: ten minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.measures.one_text import head_scores
+from attnviz.models.own import OwnAttention
+from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
+
+pytestmark = pytest.mark.benchmark
+
+SEEDS = 20
+SENTENCES = (
+    "The cat sat on the mat because it was tired .",
+    "When Mary and John went to the shop , John gave a drink to Mary .",
+    "The animal didn ' t cross the street because it was too tired .",
+    "the trophy does not fit in the suitcase because the suitcase is too small",
+    "the cat sat on the mat and the dog sat on the rug and the bird sat on the branch",
+)
+WORDS = list(dict.fromkeys(" ".join(SENTENCES).lower().split()))
+SIZES = {"small": (4, 3, 48), "large": (12, 12, 768)}
+"""Layers, heads, width."""
+
+
+def texts() -> Iterator[list[int]]:
+    for sentence in SENTENCES:
+        yield [2 + WORDS.index(word) for word in sentence.lower().split()]
+
+
+def named(ids: list[int], special: list[bool], maps: list[np.ndarray], causal: bool) -> list[str]:
+    """The names that heads get; maps: of each layer, (head, query, key)."""
+    heads = len(maps[0])
+    info = ModelInfo(
+        "made", None, "None", "float32", len(maps), heads, heads, 8, weights="checkpoint"
+    )
+    tokens = Tokens(tuple(ids), ("a",) * len(ids), tuple(special))
+    layers = [LayerWeights(at, tuple(range(heads)), each) for at, each in enumerate(maps)]
+    record = AttentionRecord(info, "self", causal, tokens, tokens, tuple(layers))
+    return [entry.label.name for entry in head_scores(record) if entry.label.is_finding]
+
+
+def model_of(kind: str, size: str, spread: float, seed: int) -> Any:
+    import torch
+    import transformers as hub
+
+    layers, heads, width = SIZES[size]
+    shared = {
+        "vocab_size": len(WORDS) + 2,
+        "initializer_range": spread,
+        "attn_implementation": "eager",
+    }
+    torch.manual_seed(seed)
+    if kind == "gpt2":
+        config = hub.GPT2Config(n_layer=layers, n_head=heads, n_embd=width, **shared)
+        return hub.GPT2Model(config).eval()
+    usual = {
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "hidden_size": width,
+        "intermediate_size": 3 * width,
+    }
+    if kind == "bert":
+        return hub.BertModel(hub.BertConfig(**usual, **shared), add_pooling_layer=False).eval()
+    return hub.LlamaModel(hub.LlamaConfig(**usual, **shared)).eval()
+
+
+def told(title: str, names: list[str], heads: int) -> None:
+    counts = {name: names.count(name) for name in dict.fromkeys(names)}
+    print(f"{title:24} {len(names):4} of {heads:6} heads named ({len(names) / heads:.3%}) {counts}")
+    assert len(names) <= heads / 100
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_own_attention(causal: bool) -> None:
+    names: list[str] = []
+    heads = 0
+    for seed in range(SEEDS):
+        model = OwnAttention(causal=causal, seed=seed)
+        for sentence in SENTENCES:
+            tokens, maps = model.encode(sentence), []
+            model.run(tokens, lambda _: True, lambda _, weights, kept=maps: kept.append(weights))
+            names += named([*tokens.ids], [False] * len(tokens), maps, causal)
+            heads += len(maps[0])
+    told(f"mha {'causal' if causal else 'both ways'}", names, heads)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3, 0.5])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
+def test_random_models(kind: str, size: str, spread: float) -> None:
+    import torch
+
+    names: list[str] = []
+    heads = 0
+    for seed in range(SEEDS):
+        model = model_of(kind, size, spread, seed)
+        for words in texts():
+            encoder = kind == "bert"
+            ids = [0, *words, *([1] if encoder else [])]
+            special = [True, *(False for _ in words), *([True] if encoder else [])]
+            with torch.no_grad():
+                maps = model(torch.tensor([ids]), output_attentions=True).attentions
+            weights = [each[0].numpy() for each in maps]
+            names += named(ids, special, weights, not encoder)
+            heads += sum(map(len, weights))
+    told(f"{kind} {size} {spread}", names, heads)

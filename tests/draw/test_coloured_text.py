@@ -1,0 +1,149 @@
+"""A text coloured token by token, read back from a terminal and from paper."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.draw.coloured_text import extremes, scale_block, text_block, text_figure
+from attnviz.draw.document import Map, Maps, Scale
+from attnviz.draw.drawing import Cells, Label, Tip
+from attnviz.draw.labels import width
+from attnviz.draw.markdown import part_markdown
+from attnviz.draw.palette import DIVERGING
+from attnviz.draw.theme import Theme
+from attnviz.records import Tokens
+
+COLOUR, PLAIN = Theme("viridis"), Theme("viridis", colour=False)
+ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
+PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
+BOTH_SIGNS = Scale([(0.0, "-1"), (0.5, "0"), (1.0, "+1")], "nats", palette=DIVERGING)
+
+
+def text_of(
+    values: Sequence[float], pieces: Sequence[str] = PIECES, limit: float = 1.0, full: float = 1.0
+) -> Map:
+    special = tuple(piece == "<s>" for piece in pieces)
+    tokens = Tokens(tuple(range(len(pieces))), tuple(pieces), special)
+    return Map("L0H3", np.array([values]), Tokens((0,), ("",), (True,)), tokens, limit=limit,
+               full=full)  # fmt: skip
+
+
+def test_each_token_has_the_colour_of_its_value(look: Callable[..., Any]) -> None:
+    values = np.linspace(-1, 1, len(PIECES))
+    values[0] = np.nan
+    shown = look(text_block(text_of(values.tolist()), COLOUR, 70), 70, palette=DIVERGING)
+    y, x = shown.find("Old")
+    assert "Old Tom saw Ann, and Ann saw Tom." in shown.text(y)
+    for label, place in (("Old", 1), ("saw", 3), ("and", 7)):
+        _, at = shown.find(label)
+        _, back = shown.cell(y, at)
+        expected = 127.5 + 127.5 * np.sign(values[place]) * np.sqrt(abs(values[place]))
+        if abs(values[place]) < 0.015:
+            assert back is None
+            continue
+        assert back is not None
+        assert min(abs(step - expected) for step in back) <= 1.5
+    assert shown.cell(y, x - 1) == (None, None)  # the blank before a word is not coloured
+
+
+def test_weights_have_the_colours_of_the_reader(look: Callable[..., Any]) -> None:
+    shown = text_of([0.0, 0.02, 0.08, 0.0], ("<s>", "one", " two", " three"), limit=0, full=0.08)
+    screen = look(text_block(shown, COLOUR, 40), 40)
+    y, x = screen.find("two")
+    assert 255 in screen.cell(y, x)[1]
+    y, x = screen.find("one")
+    assert 128 in screen.cell(y, x)[1]
+    y, x = screen.find("three")
+    assert screen.cell(y, x) == (None, None)
+    assert "highest: two (2) .08 · one (1) .02" in screen.text(1)
+
+
+@pytest.mark.parametrize("theme", [PLAIN, ASCII])
+def test_without_colour_glyphs_tell_sign_and_size(theme: Theme) -> None:
+    shown = text_of([math.nan, 1.0, -1.0, 0.0], ("<s>", "up", " down", " not"))
+    above, below = text_block(shown, theme, 40).plain.splitlines()[:2]
+    assert above == "  <s> up down not"
+    up, down, not_ = ("##", "%%%%", "...") if theme.ascii else ("██", "≡≡≡≡", "···")
+    assert below == f"      {up} {down} {not_}"
+
+
+def test_the_tokens_that_change_most_are_named() -> None:
+    values = np.zeros(len(PIECES))
+    values[0], values[6], values[9], values[11] = np.nan, 2.5, 0.5, -1.25
+    rise, fall = extremes(text_of(values.tolist(), limit=2.5))
+    assert rise == ["largest increase: , (6) +2.50", "A[nn] (9) +0.50"]
+    assert fall == ["largest decrease: Tom (11) -1.25"]
+    shown = Maps([text_of(values.tolist(), limit=2.5)], texts=True)
+    assert "largest increase: , (6) +2.50 · A\\[nn\\] (9) +0.50" in part_markdown(shown)
+
+
+@pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII])
+@pytest.mark.parametrize("lines", [1, 2, 3, 5])
+def test_few_lines_show_the_largest_values(theme: Theme, lines: int) -> None:
+    pieces = ["<s>", *(f" word{place}" for place in range(300))]
+    values = [0.0] * 301
+    values[201] = values[203] = 1.0
+    drawn = text_block(text_of(values, pieces), theme, 60, lines).plain.splitlines()
+    assert len(drawn) <= max(lines, 1 if theme.colour else 2)
+    assert any("word200" in line for line in drawn)
+    text = [line for line in drawn if "word" in line]
+    assert text[0].startswith(theme.ellipsis)
+    assert text[-1].endswith(theme.ellipsis)
+    assert all(width(line) <= 60 for line in drawn)
+    if lines > (2 if theme.colour else 4):
+        said = re.fullmatch(r"  tokens (\d+)[–-](\d+) of 301, the largest", drawn[0])
+        assert said is not None
+        words = re.findall(r"word(\d+)", " ".join(text))
+        assert [str(int(words[0]) + 1), str(int(words[-1]) + 1)] == [said[1], said[2]]
+
+
+def test_a_short_text_is_not_cut() -> None:
+    drawn = text_block(text_of([0.5] * len(PIECES)), COLOUR, 80, 3).plain
+    assert drawn == "  <s> Old Tom saw Ann, and Ann saw Tom.\n"
+
+
+def test_the_bytes_of_a_character_stand_as_the_character() -> None:
+    pieces = ("<s>", "<0xEA>", "<0xB0>", "<0x94>", " <0xF0>", "<0x9F>", "<0xFF>", "!")
+    block = text_block(text_of([0, 0.1, -0.9, 0.2, 0, 0, 0, 0.3], pieces), PLAIN, 40, 2)
+    above, below = block.plain.splitlines()
+    assert above == "  <s> 갔 <F0><9F><FF>!"
+    assert below.startswith("  ··· ≡≡ ")  # the largest of the three values
+
+
+@pytest.mark.parametrize("room", [12, 20, 33, 79])
+@pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII])
+def test_it_keeps_within_its_room(room: int, theme: Theme) -> None:
+    pieces = (*PIECES, " incomprehensibilities" * 3, "한국어", "🙂" * 9)
+    values = np.linspace(-1, 1, len(pieces)).tolist()
+    for line in text_block(text_of(values, pieces), theme, room).plain.splitlines():
+        assert width(line) <= room, line
+
+
+def test_the_scale_has_a_sample_for_each_tick() -> None:
+    assert scale_block(BOTH_SIGNS, PLAIN, 80).plain == "nats  ≡≡ -1  ·· 0  ██ +1\n"
+    assert scale_block(BOTH_SIGNS, COLOUR, 80).plain == "nats  -1     0     +1\n"
+
+
+def test_on_paper_a_token_has_its_ground_and_its_value() -> None:
+    drawing = text_figure(text_of([math.nan, 1.0, 0.0, *[0.25] * 10]))
+    (old,) = (item for item in drawing.items if isinstance(item, Label) and item.content == "Old")
+    assert old.on is not None
+    assert old.on.palette == DIVERGING
+    cells = [item for item in drawing.items if isinstance(item, Cells)]
+    assert len(cells) == 11  # neither what was not measured nor zero
+    assert next(item.content for item in drawing.items if isinstance(item, Tip)) == "Old (1): 1"
+
+
+def test_pieces_of_a_word_piece_tokenizer() -> None:
+    """Its tokens show no blanks: a piece goes on where it says so by ``##``."""
+    pieces = ("[CLS]", "un", "##happ", "##y", "cats", "sat")
+    values = [0.0, 0.0, 0.9, 0.0, 0.5, 0.0]
+    assert list(extremes(text_of(values, pieces, limit=0.0))) == [
+        ["highest: un[happ]y (2) .90", "cats (4) .50"]
+    ]

