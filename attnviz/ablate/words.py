@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.document import Facts, Part, Quote, Words
-from attnviz.draw.provenance import brief_name, counted, model_words
+from attnviz.draw.provenance import counted, model_words
 from attnviz.engine.effects import METRICS
 
 _UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
@@ -26,7 +26,7 @@ def heading(report: AblationReport) -> Words:
     loss = report.baseline.get("loss")
     if loss is not None:
         parts.append(f"{_loss_name(report)} {loss:.3f} nats")
-    return [(brief_name(report.model), True), *((part, False) for part in parts)]
+    return [(report.model.name, True), *((part, False) for part in parts)]
 
 
 def _size(report: AblationReport) -> str:

@@ -195,8 +195,7 @@ class HeadGrid(NamedTuple):
     """A cell for each head, or whatever else has a row and a column.
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
-    key, scale: what the colours mean. aside: a title and a text a row, beside the rows' names.
-    wide: the columns of a terminal that a cell takes at most, 0 for what its content needs.
+    key, scale: what the colours mean.
     hidden: how many rows more there are, for which a first screen had no lines.
     """
 
@@ -206,8 +205,6 @@ class HeadGrid(NamedTuple):
     title: Words = ()
     key: Sequence[Key] = ()
     scale: Scale | None = None
-    aside: tuple[str, Sequence[str]] | None = None
-    wide: int = 0
     hidden: int = 0
 
 

@@ -242,25 +242,20 @@ def _grid(grid: doc.HeadGrid) -> Drawing:
     written = len(grid.columns) <= _MOST_WRITTEN or all(len(text) < 3 for text in texts)
     longest = max(width(name) for name in grid.rows)
     left = max(longest * _DIGIT + 10, 30.0)
-    title, aside = grid.aside or ("", [""] * len(grid.rows))
-    beside = max(map(width, (title, *aside))) * _DIGIT + 12 if grid.aside else 0.0
     names = max(map(width, grid.columns)) * _DIGIT + 8
-    cell = max([names, _NARROW, *(width(text) * 6.2 + 12 for text in texts if written)])
-    cell = cell if written else _NARROW
-    x0, y0 = left + beside, 26.0
+    letters = [width(each.letter) * 6.2 + 6 for each in grid.cells.values()]
+    cell = max([_NARROW, *letters])
+    if written:
+        cell = max([cell, names, *(width(text) * 6.2 + 12 for text in texts)])
+    x0, y0 = left, 26.0
     across, down = len(grid.columns) * cell, len(grid.rows) * _TALL
     items: list[Item] = [Cells(x0, y0, across, down, np.full((1, 1), -1))]
     every = max(math.ceil(names / cell), 1)
     for place in range(0, len(grid.columns), every):
         middle = x0 + (place + 0.5) * cell
         items.append(Label(middle, y0 - 8, grid.columns[place], "axis", "middle"))
-    if grid.aside:
-        items.append(Label(x0 - 10, y0 - 8, title, "axis-faint", "end"))
-    for place, (name, words) in enumerate(zip(grid.rows, aside, strict=True)):
-        y = y0 + (place + 0.65) * _TALL
-        items.append(Label(left - 8, y, name, "axis", "end"))
-        if words:
-            items.append(Label(x0 - 10, y, words, "axis-faint", "end"))
+    for place, name in enumerate(grid.rows):
+        items.append(Label(left - 8, y0 + (place + 0.65) * _TALL, name, "axis", "end"))
     for (row, place), entry in grid.cells.items():
         if math.isnan(entry.strength):
             continue

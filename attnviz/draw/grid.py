@@ -36,9 +36,6 @@ _ASCII_GLYPHS, _ASCII_HARMS = ".:*#", "-=%"  # no digits: a number may follow
 _STEPS = (0.0, 0.25, 0.5, 0.75)
 """The strengths from which the glyphs stand."""
 
-_WHOLE_SCALE = 24
-_SAMPLES = 5
-
 
 def strength_glyph(strength: float, theme: Theme) -> str:
     """A strength from −1 to 1 as one glyph; of two families for the two signs."""
@@ -50,12 +47,16 @@ def strength_glyph(strength: float, theme: Theme) -> str:
 
 
 class _Form(NamedTuple):
-    """What all cells of a grid hold: so many columns of letters, of text, and of a mark before."""
+    """What all cells of a grid hold: so many columns of letters, of text, and of a mark before.
+
+    left: they stand at the left of their cells, as words do.
+    """
 
     cell: int
     mark: int
     letters: int
     texts: int
+    left: bool = True
 
     @property
     def inner(self) -> int:
@@ -75,8 +76,7 @@ def _whole(letters: int, texts: int) -> int:
 
 def _widest_cell(grid: HeadGrid) -> int:
     """A mark, letters and text, and the blank behind them."""
-    needed = max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
-    return min(needed, grid.wide or needed)
+    return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
 
 
 def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
@@ -85,7 +85,8 @@ def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
     inner = cell - 1 if cell > _LEAST else cell
     for mark in (1, 0) if theme.colour else (1,):
         if _whole(letters, texts) + mark <= inner:
-            return _Form(cell, mark, letters, texts)
+            words = letters > 0 or any(" " in each.text.strip() for each in grid.cells.values())
+            return _Form(cell, mark, letters, texts, words)
     mark = int(letters < inner)
     return _Form(cell, mark, min(letters, inner - mark), 0)
 
@@ -108,13 +109,8 @@ def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
 
 
 def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    count = len(grid.columns)
-    names, title = list(grid.rows), ""
+    count, names = len(grid.columns), list(grid.rows)
     per_row = _per_row(grid, theme, room - _indent(names))
-    if grid.aside and full_width(grid) + _indent((grid.aside[0], *grid.aside[1])) <= room:
-        rows = zip((*grid.rows, ""), (*grid.aside[1], grid.aside[0]), strict=True)
-        start, end = _indent(grid.rows), _indent((grid.aside[0], *grid.aside[1])) - 1
-        *names, title = [name.ljust(start) + aside.rjust(end) for name, aside in rows]
     starts = range(0, count, per_row)
     if len(starts) > 1:
         names = [name + grid.columns[start] for name in names for start in starts]
@@ -122,15 +118,10 @@ def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
     form = _form(grid, max(min((room - indent) // per_row, _widest_cell(grid)), _LEAST), theme)
     lines: list[Line] = []
     if len(starts) == 1:
-        lines.append(
-            [
-                *text_line((title.ljust(indent), DIM if title else None)),
-                *_headings(grid.columns, form),
-            ]
-        )
+        lines.append([Segment(" " * indent), *_headings(grid.columns, form)])
     places = [(row, start) for row in range(len(grid.rows)) for start in starts]
     for name, (row, start) in zip(names, places, strict=True):
-        line = [Segment(name.ljust(indent), DIM if title else BOLD)]
+        line = [Segment(name.ljust(indent), BOLD)]
         for column in range(start, min(start + per_row, count)):
             line += _drawn(grid.cells.get((row, column)), form, theme)
         lines.append(without_trailing_blanks(line))
@@ -161,10 +152,10 @@ def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
 def _headings(names: Sequence[str], form: _Form) -> Line:
     """The columns' names over their cells, or the numbers of some where cells are narrow."""
     if max(map(width, names)) < form.cell:
-        start = form.mark if form.letters else 0
+        start = " " * form.mark
         shown = [
-            (" " * start + name).ljust(form.cell)
-            if form.letters
+            (start + name).ljust(form.cell)
+            if form.left
             else name.rjust(form.inner).ljust(form.cell)
             for name in names
         ]
@@ -177,7 +168,8 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
     """One cell; a blank parts it from the next where it is wide enough."""
     if entry is None or math.isnan(entry.strength):
         return [Segment(" " * form.cell)]
-    text = entry.text.strip().rjust(form.texts) if form.texts else ""
+    text = entry.text.strip() if form.texts else ""
+    text = text if form.left and not form.letters else text.rjust(form.texts)
     letters = fit(entry.letter, form.letters, "") if form.letters else ""
     content = f"{letters} {text}" if letters and text else letters + text
     mark = " "
@@ -195,7 +187,8 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
 def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, room: int) -> Block:
     """Samples and what they mean, one after the other."""
     samples = [line for entry in key for line in _sample(entry, theme, room)]
-    samples += _strengths(scale, theme, room) if scale is not None else []
+    if scale is not None:
+        samples += scale_samples(scale, theme, room, lambda share: strength_glyph(share, theme))
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, room, gap=2, between=0)
 
@@ -209,23 +202,6 @@ def _sample(entry: Key, theme: Theme, room: int) -> list[Line]:
     if theme.colour:
         return [[Segment(f" {entry.letter} ", theme.ground(entry.tint)), Segment(f" {words}")]]
     return [text_line(entry.letter, f" {words}")]
-
-
-def _strengths(scale: Scale, theme: Theme, room: int) -> list[Line]:
-    """How strength is shown: samples of the scale's colours, or the glyphs."""
-    if scale.palette == DIVERGING:
-        return scale_samples(scale, theme, room, lambda root: strength_glyph(root, theme))
-    title = Segment(f"{scale.words} ", DIM)
-    if theme.colour:
-        line = [Segment(f"{scale.ticks[0][1]} ", DIM)]
-        for place in range(_SAMPLES):
-            step = round(scale.first + (scale.last - scale.first) * place / (_SAMPLES - 1))
-            line.append(Segment("  ", theme.ground(Tint(step, scale.palette))))
-        line.append(Segment(f" {scale.ticks[-1][1]}", DIM))
-        return [[title, *line]] if room >= _WHOLE_SCALE else [[title], line]
-    starts = [f"{strength_glyph(step, theme)} from {step:.2f}" for step in _STEPS]
-    first, *others = [text_line((word, DIM)) for word in starts]
-    return [[title, *first], *others] if room >= _WHOLE_SCALE else [[title], first, *others]
 
 
 def scale_samples(

@@ -47,7 +47,7 @@ def spelled(text: str) -> str:
     return text.translate(_LETTERS)
 
 
-_LONGEST_SPECIAL = 8
+_LONGEST_SPECIAL, _LONGEST_NAME = 8, 30
 _ENDS_OF_TEXT = re.compile(r"(?P<side>begin|start|end)[\W_]*of[\W_]*(text|sentence|document)", re.I)
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 _PICTURES = {"\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
@@ -215,6 +215,15 @@ def fit(text: str, cells: int, ellipsis: str = "…") -> str:
 def cut(text: str, cells: int) -> str:
     """``text`` with an ellipsis where it is longer than ``cells`` terminal cells."""
     return text if width(text) <= cells else fit(text, cells)
+
+
+def short_name(name: str) -> str:
+    """A model's name for a line that has more to say; of a long path the last one or two parts."""
+    parts = name.rstrip("/").split("/")
+    if len(name) <= _LONGEST_NAME or len(parts) < 2:
+        return name
+    two = "…/" + "/".join(parts[-2:])
+    return two if len(two) <= _LONGEST_NAME else f"…/{parts[-1]}"
 
 
 def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:

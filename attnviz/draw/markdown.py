@@ -108,13 +108,11 @@ def _row(row: doc.Row, columns: int) -> list[str]:
 
 
 def _grid(grid: doc.HeadGrid) -> Iterator[str]:
-    titles = ["", *([grid.aside[0]] if grid.aside else []), *grid.columns]
-    yield from _head(titles, [False] + [True] * (len(titles) - 1))
+    yield from _head(["", *grid.columns], [False] + [True] * len(grid.columns))
     for place, name in enumerate(grid.rows):
         found = [grid.cells.get((place, column)) for column in range(len(grid.columns))]
         texts = ["" if cell is None else f"{cell.letter} {cell.text}".strip() for cell in found]
-        beside = [grid.aside[1][place]] if grid.aside else []
-        yield _cells([_safe(text) for text in (name, *beside, *texts)])
+        yield _cells([_safe(text) for text in (name, *texts)])
     yield ""
     if grid.key:
         yield " · ".join(_safe(f"{key.letter} {key.words}".strip()) for key in grid.key) + "\n"

@@ -23,16 +23,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-_LONGEST_NAME = 30
-
-
-def short_name(name: str) -> str:
-    """A model's name; of a long path its end."""
-    parts = name.rstrip("/").split("/")
-    ends = (name, "…/" + "/".join(parts[-2:]), "…/" + parts[-1])
-    return next((end for end in ends if len(end) <= _LONGEST_NAME), ends[-1])
-
-
 def share(value: float) -> str:
     """A number in [0, 1] in three characters, such as ``.07``; a dash for what is not measured."""
     if math.isnan(value):
@@ -58,11 +48,6 @@ def label_words(scores: HeadScores) -> list[str]:
     words = [f"{label.said} {share(label.score)}"]
     words += [f"uniform {share(label.base_rate)}"] * (label.name != "spread")
     return [*words, *([] if entropy is None else [f"entropy {entropy:.2f} nats"])]
-
-
-def brief_name(info: ModelInfo, most: int = 28) -> str:
-    """A model's name for a heading of one line: of a long path the end."""
-    return info.name if len(info.name) <= most else "…" + info.name[1 - most :]
 
 
 def shape_words(info: ModelInfo) -> str:

@@ -22,7 +22,7 @@ from attnviz.draw.blocks import (
 from attnviz.draw.curve import plot_block
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
-from attnviz.draw.labels import at_blanks, fit, visible, width
+from attnviz.draw.labels import at_blanks, fit, short_name, visible, width
 from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
 from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
@@ -58,7 +58,8 @@ def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) ->
 
 def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
     """One line; of the text as much as there is room for."""
-    words = [*spelled_parts(document.heading, theme)]
+    name, *more = document.heading
+    words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
     left = room - width(theme.dot.join(word for word, _ in words) + theme.dot)
     if text and left >= _LEAST_QUOTE:
@@ -126,9 +127,7 @@ def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
         parts[place] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
     elif isinstance(part, doc.HeadGrid):
         lost = min(over + (not part.hidden), _spare(part, kind))
-        aside = (part.aside[0], part.aside[1][:-lost]) if part.aside else None
-        rows, hidden = part.rows[:-lost], part.hidden + lost
-        parts[place] = part._replace(rows=rows, aside=aside, hidden=hidden)
+        parts[place] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
     return group._replace(parts=parts)
 
 

@@ -208,8 +208,8 @@ def _require_another(seen: Tensor, hidden: Tensor) -> None:
     blind = seen.amax(-1) <= torch.finfo(seen.dtype).min / 2
     if bool((hidden.any(-1) & blind).any()):
         raise UsageError(
-            "a query sees no other key than the one that is cut off: nothing would be left to "
-            "attend to, choose another edge"
+            "a query can attend to no other key than the one that is cut: nothing would be left, "
+            "choose another edge"
         )
 
 

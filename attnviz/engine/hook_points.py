@@ -208,7 +208,8 @@ class OwnHookPoints:
                 visible = ~hidden[None]
                 if not bool(visible.tril().any(-1).all()):
                     raise UsageError(
-                        "a query sees no other key than the one that is cut: choose another edge"
+                        "a query can attend to no other key than the one that is cut: nothing "
+                        "would be left, choose another edge"
                     )
 
                 def enter(

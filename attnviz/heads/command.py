@@ -80,8 +80,8 @@ class Views(Options, panel="View"):
     )
     sink: bool | None = option(
         "",
-        "Leave the attention sink (first token, special tokens) out of the maps, rows rescaled, or "
-        "keep it in lists too (default: in maps, not in lists).",
+        "List links with the attention sink (first token, special tokens) too, or leave it out of "
+        "the maps as well.",
         name="--sink/--no-sink",
     )
     sort: str | None = option(

@@ -222,14 +222,14 @@ def _edges(record: AttentionRecord, query: Word, key: Word) -> tuple[tuple[int, 
         cut = [other for other in key.span if other in seen]
         if cut and len(cut) == len(seen):
             raise UsageError(
-                f"--cut: {names[0]} sees no other key than {names[1]}, so that nothing would be "
-                "left to attend to: choose another edge"
+                f"--cut: {names[0]} can attend to no other key than {names[1]}: nothing would be "
+                "left, choose another edge"
             )
         edges += [(place, other) for other in cut]
     if not edges:
         raise UsageError(
-            f"--cut: {names[0]} comes before {names[1]} and attention is causal: a query sees no "
-            "later key; write the later word first, or WORD:2 for a word's second place"
+            f"--cut: {names[0]} comes before {names[1]} and a causal query attends to "
+            "no later key; write the later word first, or WORD:2 for a word's second place"
         )
     return tuple(edges)
 

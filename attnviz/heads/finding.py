@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from attnviz.draw.document import Words
 from attnviz.draw.labels import token_labels
-from attnviz.draw.provenance import shape_words, share, short_name, size_words
+from attnviz.draw.provenance import shape_words, share, size_words
 from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
 from attnviz.measures.labels import SINK
-from attnviz.measures.registry import UNLABELLED
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsReport
 
@@ -22,7 +21,7 @@ _LONGEST = 158
 
 _FEW_TOKENS = 8
 _NAMED = 4
-_EVEN = 0.6
+_SINKS = (SINK, "separator")
 _SOURCES = {"card": "The model card", "patterns": "attnviz patterns", "text": "This text"}
 
 
@@ -40,18 +39,12 @@ class Described(NamedTuple):
 
 
 def described(report: HeadsReport, entry: HeadScores) -> Described:
-    """A head by its label where there is evidence for one; else by what it does on this text."""
-    label, place = entry.label, (entry.layer, entry.head)
-    if label.is_finding and label.name != SINK:
-        return Described(label.said, label.short, label.score, True)
-    if report.rests(*place) or label.name == SINK:
-        return Described("sink", "sink", report.sinks.get(place, label.score), False)
-    even, peak = entry.scores.get("normalised_entropy"), entry.scores.get("confidence")
-    if entry.scores.get("entropy") is None:
-        return Described(label.said, label.short, label.score, False)
-    name, score = ("spread", even) if peak is None or (even or 0) >= _EVEN else ("peaked", peak)
-    told = UNLABELLED[name]
-    return Described(told.said, told.short, math.nan if score is None else score, False)
+    """A head by its label; a sink, on whichever tokens, by its weight."""
+    label = entry.label
+    if label.name in _SINKS:
+        weight = report.sinks.get((entry.layer, entry.head), label.score)
+        return Described("sink", "sink", weight, False)
+    return Described(label.said, label.short, label.score, label.is_finding)
 
 
 class Count(NamedTuple):
@@ -68,8 +61,9 @@ def scored(name: str, score: float) -> str:
 
 
 def best_of(report: HeadsReport, count: Count) -> str:
-    """The clearest head and its score."""
-    return scored(report.name(*count.place), count.what.score)
+    """The clearest head and its score; nothing where this text shows no score."""
+    score = count.what.score
+    return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
 
 def counts(report: HeadsReport) -> list[Count]:
@@ -88,7 +82,7 @@ def counts(report: HeadsReport) -> list[Count]:
 def heading(found: HeadsComparison, names: Sequence[str]) -> Words:
     """Which model, which of its attention and how much text, in one line."""
     info = found.first.record.model
-    words: list[tuple[str, bool]] = [(short_name(info.name), True)]
+    words: list[tuple[str, bool]] = [(info.name, True)]
     words += [] if info.is_array else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
     return [*words, *((word, False) for word in (*names, *sizes))]
@@ -128,21 +122,27 @@ def _of_labels(report: HeadsReport) -> str:
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
     said = ""
     if report.sinks:
-        many = f"{resting or 'None'} of {total} heads rest on"
-        many = f"Only 1 of {total} heads attends mostly to" if resting == 1 else many
-        said = f"{many} {sink_name(report)} (attention sink). "
+        many = (
+            f"{resting or 'None'} of {total} heads rest on {sink_name(report)} (attention sink). "
+        )
+        only = f"Only 1 of {total} heads uses {sink_name(report)} as an attention sink. "
+        said = only if resting == 1 else many
     named = [each for each in counts(report) if each.what.finding]
     if not named:
         return said + _no_label(report)
     sources = {entry.label.source for entry in report.heads if entry.label.is_finding}
     source = next(said for name, said in _SOURCES.items() if name in sources)
-    ways: tuple[Callable[[Count], str], ...] = (
-        lambda each: f"{each.heads} {each.what.said} (best {best_of(report, each)})",
-        lambda each: f"{each.heads} {each.what.said}",
-    )
+
+    def bare(each: Count) -> str:
+        return f"{each.heads} {each.what.said}"
+
+    def with_best(each: Count) -> str:
+        best = best_of(report, each)
+        return bare(each) + (f" (best {best})" if best else "")
+
     for most in (len(named), _NAMED, 2):
         others = f" and {len(named) - most} more" if most < len(named) else ""
-        for way in ways:
+        for way in (with_best, bare):
             shown = f"{said}{source} labels {', '.join(map(way, named[:most]))}{others}."
             if len(shown) <= _LONGEST:
                 return shown

@@ -138,7 +138,6 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
             (layers.index(entry.layer), heads.index(entry.head)): _cell(report, entry)
             for entry in report.heads
         },
-        wide=_FULL_CELL,
     )
 
 
@@ -219,8 +218,9 @@ def _examples(report: HeadsReport, view: View, room: int, lines: int) -> list[do
     queries, keys = len(record.queries), len(record.keys)
     places = distinctive(report)
     if max(queries, keys) <= _SHORT_TEXT and places:
-        labels = max(map(width, token_labels(record.keys)))
-        least = 2 * keys + min(labels, _LONGEST_LABEL) + 1
+        labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
+        cell = 4 if view.values and 4 * keys + labels <= room else 2
+        least = cell * keys + labels
         wide = least if record.causal else least + 2 * keys
         tall = queries + (1 if record.causal else 2)
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
@@ -299,7 +299,7 @@ def _texts(
     letters = sum(map(len, report.record.keys.texts))
     if len(names) == 1 or lines > 2 * _LEAST_TEXT + 2 * letters // room:
         rows.append((names[best], weights[best]))
-    said = sink_words(report.record, view.sink)
+    said = sink_words(report, view.sink)
     title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
     maps = [_text(report, name, values) for name, values in rows]
     taken = len(maps) + 1 + (width(f"attention from {token} · {said}") > room)

@@ -193,10 +193,12 @@ def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
 # As tables -----------------------------------------------------------------------------------
 
 
-def sink_words(record: AttentionRecord, sink: bool) -> str:
+def sink_words(report: HeadsReport, sink: bool) -> str:
     """What a list of links says of the sink; nothing where there is none."""
-    if not sink_of(record)[1].any():
+    if not sink_of(report.record)[1].any():
         return ""
+    if not report.sink:
+        return "sink left out, rows rescaled"
     return "sink included" if sink else "sink left out"
 
 
@@ -215,7 +217,7 @@ def links_table(
         )
         for link in links
     ]
-    said = sink_words(report.record, sink)
+    said = sink_words(report, sink)
     tone: Tone = "strong"
     columns = [Column("", right=False), Column(""), Column("", right=False, tone=tone)]
     heading = [(title, True), *([(said, False)] if said else [])]
@@ -235,7 +237,7 @@ def pairs_table(report: HeadsReport, count: int, sink: bool = False) -> Table:
         rows.append([report.name(entry.layer, entry.head), *cells])
     most = max(map(len, rows))
     title = [(f"{count} strongest pairs of each head, query → key and weight", True)]
-    said = sink_words(report.record, sink)
+    said = sink_words(report, sink)
     title += [(said, False)] if said else []
     if any("#" in name for name in (*queries, *keys)):
         title.append(("#n: place of a token that repeats", False))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attnviz.measures.evidence import NAMES, Evidence, evidence
 from attnviz.measures.labels import (
-    SINK,
+    SINKS,
     THRESHOLD,
     KnownLabels,
     clear_deviations,
@@ -109,7 +109,7 @@ class _Text:
     def _described(self, scores: Scores, sink: float) -> HeadLabel:
         """Of a head without a name: the sink that has most, or how its attention is spread."""
         if sink > self._resting:
-            most = max((SINK, "separator"), key=lambda name: scores.get(name) or 0.0)
+            most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
             return self._named(most, scores, "none")
         peak, even = scores["confidence"], self._uniform["confidence"]
         evenness = scores["normalised_entropy"] or 0.0
@@ -160,7 +160,7 @@ def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
     leaders: dict[str, HeadScores] = {}
     for entry in ranked:
         leaders.setdefault(entry.label.name, entry)
-    elsewhere = leaders.keys() - {"self", SINK, NO_LABEL.name, *UNLABELLED}
+    elsewhere = leaders.keys() - {"self", *SINKS, NO_LABEL.name, *UNLABELLED}
     first = [entry for name, entry in leaders.items() if name in elsewhere]
     ordered = dict.fromkeys((entry.layer, entry.head) for entry in [*first, *ranked])
     return tuple(ordered)[:count]
@@ -176,4 +176,4 @@ def _clarity(entry: HeadScores) -> float:
     score = label.measured if math.isnan(label.score) else label.score
     base = 0.0 if math.isnan(label.base_rate) else label.base_rate
     gained = strength(score, base) or 0.0
-    return gained - {"peaked": 1, SINK: 2}.get(label.name, 0)
+    return gained - (2 if label.name in SINKS else label.name == "peaked")

@@ -244,7 +244,7 @@ UNLABELLED: Mapping[str, Measure] = {
         "spread",
         "statistic",
         MEASURES["normalised_entropy"].text,
-        "diffuse: attends widely; the score is its normalised entropy (1 = uniform)",
+        "attends widely; the score is its normalised entropy (1 = uniform)",
         "-",
         short="diff",
         said="diffuse",

@@ -212,28 +212,40 @@ def _why_heads(specs: Sequence[AttentionSpec], grows: bool, whole: bool) -> Iter
         )
 
 
+_KEEPS = {
+    "layers": 5,
+    "heads": 4,
+    "d_model": 4,
+    "parameters": 9,
+    "weights": 8,
+    "cache/token": 7,
+    "FLOPs/token": 3,
+    "fits": 9,
+}
+
+
 def model_table(cases: Sequence[Case]) -> Table:
-    """A row for each model, with as many numbers as there is room for."""
-    rows, most = [], max(case.cost.parameters.total for case in cases if case.cost is not None)
-    for case in cases:
-        if case.cost is not None:
-            spec, total = main_attention(case.cost).spec, case.cost.parameters.total
-            cells = (
-                case.name,
-                count(sum(stack.depth for stack in case.cost.spec.stacks)),
-                count(spec.heads),
-                count(spec.d_model),
-                short(total),
-                bytes_text(case.cost.weight_bytes),
-                bytes_text(case.cost.cache.bytes_per_token) if case.cost.cache.lines else "–",
-                operations(case.cost.flops.per_token),
-            )
-            rows.append(Row(cells, (total, most)))
-    titles = ("layers", "heads", "d_model", "parameters", "weights", "cache/token", "FLOPs/token")
-    keeps = (5, 4, 4, 9, 8, 7, 3)
-    columns = [Column("", right=False)]
-    columns += [Column(title, keep=keep) for title, keep in zip(titles, keeps, strict=True)]
-    return Table(columns, rows, least=3)
+    """A row for each model, which must all have been counted, with as much as there is room for."""
+    pairs = [(case, case.cost) for case in cases if case.cost is not None]
+    most = max(cost.parameters.total for _, cost in pairs)
+    rows = []
+    for case, cost in pairs:
+        spec, total = main_attention(cost).spec, cost.parameters.total
+        fits = "yes" if case.fit and cost.needed_bytes <= case.fit.memory else "no"
+        cells = (
+            case.name,
+            count(sum(stack.depth for stack in cost.spec.stacks)),
+            count(spec.heads),
+            count(spec.d_model),
+            short(total),
+            bytes_text(cost.weight_bytes),
+            bytes_text(cost.cache.bytes_per_token) if cost.cache.lines else "–",
+            operations(cost.flops.per_token),
+            fits if case.fit else "",
+        )
+        rows.append(Row(cells, (total, most)))
+    columns = [Column(title, keep=keep) for title, keep in _KEEPS.items()]
+    return Table([Column("", right=False), *columns], rows, least=3, bars="size")
 
 
 def side_by_side_table(cases: Sequence[Case]) -> Table:
@@ -285,21 +297,22 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
 
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
-    """How the largest of several models compares with the smallest."""
+    """Which of several models fit a memory, and how the largest compares with the smallest."""
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
+    if (fit := cases[0].fit) is not None:
+        names = [case.name for case, cost in pairs if cost.needed_bytes <= fit.memory]
+        listed = f": {', '.join(names)}" if 0 < len(names) <= _MOST_TOLD else ""
+        yield f"{len(names)} of {len(pairs)} fit in {bytes_text(fit.memory)}{listed}."
     small, few = min(pairs, key=lambda pair: pair[1].parameters.total)
     large, many = max(pairs, key=lambda pair: pair[1].parameters.total)
     if few.parameters.total == many.parameters.total:
+        yield f"All have {count(few.parameters.total)} parameters."
         return
     text = (
-        f"{large.name} has {_times(many.parameters.total, few.parameters.total)} the parameters "
-        f"of {small.name}"
+        f"{large.name} against {small.name}: parameters "
+        f"{factor(many.parameters.total, few.parameters.total)}"
     )
     before, after = few.cache.bytes_per_token, many.cache.bytes_per_token
     if before and after:
-        text += f" and keeps {_times(after, before)} the cache of a token"
+        text += f", cache/token {factor(after, before)}"
     yield f"{text}."
-
-
-def _times(part: int, whole: int) -> str:
-    return f"{factor(part, whole).removeprefix('× ')} ×"

@@ -190,7 +190,7 @@ def brief_parameter_table(cost: CostReport) -> Table:
     columns = [
         Column("parameters", right=False),
         Column(short(total)),
-        Column("", keep=6),
+        Column("share", keep=6),
         Column("", right=False, tone="faint", wraps=True),
     ]
     mlp = "experts" if isinstance(_forward(cost), ExpertsSpec) else "MLP"

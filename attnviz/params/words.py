@@ -137,7 +137,8 @@ def title_words(cost: CostReport) -> tuple[str, ...]:
         words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
     forward = main_group(cost).layer.spec.feed_forward
     if isinstance(forward, ExpertsSpec):
-        words.append(f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}")
+        experts = f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}"
+        words.append(f"{experts}, {count(forward.active)} active")
     elif forward is not None:
         words.append(f"d_ff {count(forward.d_ff)}")
     return (_name(cost), *words, dtype_words(cost))
@@ -247,7 +248,6 @@ def readings(cost: CostReport) -> Iterator[str]:
     if cost.cache.bytes_per_token:
         yield from _sharing(spec)
     if not attention_only(cost):
-        yield from _experts(cost)
         yield from _tied(cost)
 
 
@@ -292,20 +292,6 @@ def _sharing(spec: AttentionSpec) -> Iterator[str]:
         yield (
             f"{count(group)} query heads share one key/value head: the cache keeps "
             f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
-        )
-
-
-def _experts(cost: CostReport) -> Iterator[str]:
-    active, whole = cost.parameters.active, cost.parameters.total
-    groups = [group for stack in cost.spec.stacks for group in stack.groups]
-    mixtures = (group.layer.feed_forward for group in groups)
-    spec = next((spec for spec in mixtures if isinstance(spec, ExpertsSpec)), None)
-    if spec is not None:
-        shared = " and the shared one" if spec.shared is not None else ""
-        yield (
-            f"A token passes through {count(spec.active)} of {count(spec.experts)} experts{shared} "
-            f"in a layer: {count(active)} of {count(whole)} parameters ({share(active, whole)}) "
-            "work on it, but all take up memory."
         )
 
 

@@ -179,9 +179,9 @@ def patterns(
     )
     same = _same(model, kind, counted, text)
     hints = () if output.quiet else tuple(_hints(report, shown, output.explain, same))
-    outlet.show(_Report(report, shown, output.explain, hints))
-    if report.seconds > _LONG:
+    if report.seconds > _LONG:  # told first: what comes behind a screen moves its first line off
         outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
+    outlet.show(_Report(report, shown, output.explain, hints))
 
 
 def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:

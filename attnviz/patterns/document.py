@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import counted, model_words, short_name
+from attnviz.draw.provenance import counted, model_words
 from attnviz.measures.registry import MEASURES, STATISTICS, label_named
 from attnviz.patterns.data import patterns_rows
 from attnviz.patterns.grids import label_grid, label_tint, score_grid
@@ -75,7 +75,7 @@ def patterns_document(
         if explain
         else (),
         [doc.Facts([(hint, False) for hint in hints])] if hints else (),
-        heading=[(short_name(model), True), *((words, False) for words in told)],
+        heading=[(model, True), *((words, False) for words in told)],
         quoted=report.text or "",
         finding=finding(report, watch),
         first=partial(_first, report, watch, maps),

@@ -8,33 +8,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint, Words
-from attnviz.draw.palette import STEPS
+from attnviz.draw.palette import STEPS, shades
 from attnviz.draw.provenance import counted
 from attnviz.measures.registry import label_named
 from attnviz.patterns.records import PatternReport, PatternScores
 from attnviz.patterns.words import score, short
 
-_DARK = bytes((24, 28, 36))
-_FAINTEST = 0.3
 _NONE = "·"
+_TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
 
 
 def label_tint(name: str, strength: float) -> Tint:
     """A label's colour, from dark but seen at strength 0 to full at 1."""
-    return Tint(round(min(max(strength, 0.0), 1.0) * (STEPS - 1)), _palette(name))
-
-
-def _palette(name: str) -> str:
-    full = bytes.fromhex(label_named(name).colour)
-    faint = bytes(
-        round(dark + (bright - dark) * _FAINTEST) for dark, bright in zip(_DARK, full, strict=True)
-    )
-    return f"{faint.hex()} {full.hex()}"
+    return Tint(round(min(max(strength, 0.0), 1.0) * (STEPS - 1)), shades(label_named(name).colour))
 
 
 def _scale(name: str) -> Scale:
     """The share of what a score could gain over its base rate."""
-    return Scale([(0.0, "0"), (1.0, "1")], "strength", palette=_palette(name))
+    return Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
 
 
 def _grid(
@@ -80,7 +71,7 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
     tip = _tip(report, entry)
     if entry.label is None:
         return Cell(0.0, None, "", _NONE, tip)
-    strength = entry.strength.get(entry.label, 0.0)
+    strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # of a text that does not show it
     tint = label_tint(entry.label, strength)
     return Cell(strength, tint, short(entry.score), label_named(entry.label).short, tip)
 

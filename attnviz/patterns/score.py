@@ -14,7 +14,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.measures.labels import (
-    SINK,
+    SINKS,
     THRESHOLD,
     best_label,
     clear_deviations,
@@ -34,7 +34,7 @@ from attnviz.records import HeadLabel, Kind, Source, Tokens
 
 Place = tuple[int, int]
 
-_READ = 512
+_READ = 256
 """Tokens of a person's own text that names are looked for in: no weights of more are held."""
 
 
@@ -176,7 +176,7 @@ def _said(
     return {
         (entry.layer, entry.head): entry.label
         for entry in found
-        if entry.label.is_finding or entry.label.name == SINK
+        if entry.label.is_finding or entry.label.name in SINKS
     }
 
 

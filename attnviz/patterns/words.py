@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from attnviz.draw.provenance import counted
+from attnviz.measures.labels import SINKS
 from attnviz.measures.registry import BASES, label_named
 from attnviz.measures.rows import View
 from attnviz.patterns.records import PatternReport, PatternScores, Probe
@@ -130,9 +131,6 @@ def _probe_words(probe: Probe) -> str:
 
 # The answer ----------------------------------------------------------------------------------
 
-_SINKS = ("first", "separator")
-"""Which most heads are: told behind what heads do."""
-
 _TOLD = 5
 """Labels that the answer in a sentence counts."""
 
@@ -167,11 +165,11 @@ def finding(report: PatternReport, watch: str | None) -> str:
     found = found_labels(report)
     if not found:
         return f"None of {counted(total, 'head')} reaches the threshold of a label."
-    named = [name for name in found if name not in _SINKS]
+    named = [name for name in found if name not in SINKS]
     told = [f"{counts[name]} {label_named(name).said}" for name in named[:_TOLD]]
     others = sum(counts[name] for name in named[_TOLD:])
     told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
-    told += [f"{counts[name]} {label_named(name).said}" for name in found if name in _SINKS]
+    told += [f"{counts[name]} {label_named(name).said}" for name in found if name in SINKS]
     lack = "; no induction head" if counts.get("induction") == 0 else ""
     return (
         f"{sum(counts.values())} of {counted(total, 'head')} have a label: {', '.join(told)}{lack}."
@@ -181,7 +179,7 @@ def finding(report: PatternReport, watch: str | None) -> str:
 def found_labels(report: PatternReport) -> list[str]:
     """The labels that some head has, those of most heads first, attention sinks last."""
     found = [name for name in report.labels if report.labelled(name)]
-    return sorted(found, key=lambda name: (name in _SINKS, -len(report.labelled(name))))
+    return sorted(found, key=lambda name: (name in SINKS, -len(report.labelled(name))))
 
 
 def _watched_finding(report: PatternReport, watch: str) -> str:
@@ -220,7 +218,7 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     """
     if watch is not None:
         if not report.ranked(watch):
-            return [f"not measured: {label_named(watch).said}: {_reason(report, watch)}"]
+            return [f"not measured: {label_named(watch).said} ({_reason(report, watch)})"]
         return []
     names = ", ".join(label_named(name).said for name in report.untestable)
     if brief:
@@ -229,12 +227,15 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
     reasons: dict[str, list[str]] = {}
     for name, reason in report.not_measured.items():
         reasons.setdefault(reason, []).append(label_named(name).said)
-    return found + [f"not measured: {', '.join(said)}: {why}" for why, said in reasons.items()]
+    return found + [f"not measured: {', '.join(said)} ({why})" for why, said in reasons.items()]
 
 
 def _untestable(rates: Mapping[str, float]) -> str:
     told = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
-    return f"cannot be tested: a fixed offset explains the pairs ({told})"
+    return (
+        "cannot be tested: on so few or so regular pairs even a perfect head is not clear of a "
+        f"fixed offset, which explains {told}"
+    )
 
 
 # A reading -----------------------------------------------------------------------------------

@@ -100,18 +100,15 @@ def _times(report: PruneReport, loss: float) -> str:
 
 def _about(report: PruneReport) -> list[doc.Part]:
     """What a reader needs to repeat the run."""
-    many = report.texts != 1
     size = counted(report.tokens, "token")
-    size = f"{counted(report.texts, 'text')}, {size}" if many else size
+    if report.texts > 1:
+        size = f"{counted(report.texts, 'text')}, {size}"
     seed = [(f"seed {report.measure.seed}", False)] if report.random else []
-    parts: list[doc.Part] = [
-        doc.Facts([*model_words(report.model), (size, False), *seed]),
-        doc.Quote(
-            "texts" if many else "text", f"the first: {report.text}" if many else report.text
-        ),
-    ]
+    parts: list[doc.Part] = [doc.Facts([*model_words(report.model), (size, False), *seed])]
+    if report.texts == 1:
+        parts.append(doc.Quote("text", report.text))
     if report.source:
-        parts.append(doc.Facts([(report.source, False)], lead=7))
+        parts.append(doc.Facts([(f"from {report.source}", False)]))
     rules = [
         report.removal.words(report.index_base),
         _halves(report),

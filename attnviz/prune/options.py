@@ -28,12 +28,10 @@ class Removal(Options, panel="What is removed"):
     )
     until_loss: float | None = option(
         "RATIO",
-        "Remove heads while the held-out loss stays below this multiple of the full model's.",
+        "Remove heads while held-out loss stays below RATIO × the full model's.",
     )
     uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
-    empty_layers: bool = flag(
-        "Let a layer lose all its heads (default: it keeps one).", name="--allow-empty-layers"
-    )
+    empty_layers: bool = flag("Let a layer lose all its heads.", name="--allow-empty-layers")
     out: Path | None = option("DIR", "Write the pruned model to this new directory.", short="-o")
 
     def __post_init__(self) -> None:
@@ -80,15 +78,13 @@ class Measure(Options, panel="What is measured"):
 
     method: Importance = option(
         "METHOD",
-        "Rank by exact (Δ loss when ablated alone) or gradient (first-order estimate).",
+        "Rank by exact Δ loss or gradient (first-order estimate).",
         "exact",
     )
     rerank: bool = flag("Rank the remaining heads again after each removal.")
-    draws: int = option(
-        "N", "Number of random orders to compare with; 0 for none.", 5, min=0, max=1000
-    )
+    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)
     max_memory: str | None = option("SIZE", "Most memory to measure with, such as 2GB.")
-    seed: int = option("N", "Random seed (random orders, random weights).", 0, min=0)
+    seed: int = option("N", "Random seed (orders, weights).", 0, min=0)
 
     @property
     def memory(self) -> int | None:

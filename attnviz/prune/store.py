@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,8 +46,6 @@ and the largest that is allowed."""
 _COMPARED = 64
 """Tokens over which outputs are held against each other, at most."""
 
-_STORED = {np.dtype("float16"): torch.float16, np.dtype("float32"): torch.float32}
-
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 _STEPS = 4
 """Of half precision that outputs may be off by: shorter sums are rounded otherwise."""
@@ -71,8 +68,8 @@ class PruneStore:
         if isinstance(model, Bundled):
             # Its files are a Llama checkpoint: what is written of it is one as well.
             checkpoint = model.checkpoint
-            tensor = next(iter(checkpoint.tensors.values()))
-            self._stored = _STORED.get(tensor.dtype)
+            stored = next(iter(checkpoint.tensors.values())).dtype
+            self._stored = getattr(torch, str(stored))
             self._model = load_transformers(str(checkpoint.directory), dtype="float32")
         else:
             assert isinstance(model, TransformersModel)

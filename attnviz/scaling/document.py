@@ -31,7 +31,7 @@ _LONGEST = 100
 _MOST_IN_FULL = 4
 _SIDE_BY_SIDE = doc.Beside(78, most=2)
 _EXTREMES = "In full: where the scale gives back the most entropy, and where the least"
-_OVERVIEW = "Without → with the scale; the bar is the normalised entropy that it gives back"
+_OVERVIEW = "Without → with the scale; gain of normalised entropy"
 
 
 def scaling_document(
@@ -183,7 +183,7 @@ def _overview(report: ScalingReport) -> doc.Table:
         cells = [report.name(case), *(both_ways(name, case) for name in measures.values())]
         rows.append(doc.Row(cells, (max(entropy_gain(case), 0.0), 1.0)))
     columns = [doc.Column("", right=False), *map(doc.Column, measures)]
-    return doc.Table(columns, rows, [(_OVERVIEW, True)], ranked=True)
+    return doc.Table(columns, rows, [(_OVERVIEW, True)], ranked=True, bars="gain")
 
 
 # One case ------------------------------------------------------------------------------------

@@ -271,7 +271,6 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
         cells,
         title,
         scale=doc.WEIGHTS._replace(words="attention", after="colour: square root"),
-        wide=12,
     )
 
 
@@ -284,7 +283,7 @@ def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
 
 def _cell(score: float, head: str) -> doc.Cell:
     step = int(weight_steps(np.array(score)))
-    return doc.Cell(min(score, 1.0), doc.Tint(step), f"{share(score)} {head}".strip())
+    return doc.Cell(min(score, 1.0) ** 0.5, doc.Tint(step), f"{share(score)} {head}".strip())
 
 
 def _explanation(report: SweepReport) -> list[str]:

@@ -101,10 +101,11 @@ def _finding(result: TrainedModel) -> str:
             f"Did not learn: validation loss {loss}, not clearly below token frequencies alone "
             f"(unigram baseline {unigram}); use more --tokens."
         )
-    layer, head, best = result.scores.score("induction", "random").best
+    scored = result.scores.score("induction", "random")
+    layer, head, best = scored.best
     return (
-        f"Validation loss {loss} per token, unigram baseline {unigram}; the best induction head, "
-        f"L{layer}H{head}, scores {best.mean:.2f} on random tokens."
+        f"Validation loss {loss} per token, unigram baseline {unigram}; highest induction score "
+        f"{best.mean:.2f} (L{layer}H{head}, uniform {scored.even:.2f})."
     )
 
 

@@ -44,21 +44,15 @@ class Case:
         keys = self.key.shape[1]
         if all(count == keys for count in self.real_keys):
             return None
-        return np.array([[j < count for j in range(keys)] for count in self.real_keys])
+        return np.arange(keys) < np.array(self.real_keys)[:, None]
 
     @property
     def visible(self) -> NDArray[np.bool_]:
         """(text, query, key): which key each query may see, from the words of the case alone."""
-        queries, keys = self.query.shape[1], self.key.shape[1]
-        return np.array(
-            [
-                [
-                    [j < real and not (self.causal and j > i) for j in range(keys)]
-                    for i in range(queries)
-                ]
-                for real in self.real_keys
-            ]
-        )
+        i, j = np.ogrid[: self.query.shape[1], : self.key.shape[1]]
+        real = np.array(self.real_keys)[:, None, None]
+        seen: NDArray[np.bool_] = (j < real) & ((j <= i) | (not self.causal))
+        return seen
 
     @property
     def weight_roundings(self) -> int:

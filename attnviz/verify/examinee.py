@@ -59,10 +59,11 @@ def apart(one: Maps, other: Maps) -> Difference:
     """The largest difference of two runs; infinite where they have other layers or shapes."""
     if set(one) != set(other):
         return math.inf, "other layers"
-    return furthest((place, _difference(one[place], other[place])) for place in one)
+    return furthest((place, differences(one[place], other[place])) for place in one)
 
 
-def _difference(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
+def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
+    """Absolute differences in float64; one that is infinite where the shapes differ."""
     if one.shape != other.shape:
         return np.full(1, math.inf)
     difference: NDArray[np.float64] = np.abs(one.astype(np.float64) - other.astype(np.float64))

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.verify.cases import Answer, Case, attention_cases
+from attnviz.verify.examinee import differences
 from attnviz.verify.others import (
     find_keras,
     functional_answer,
@@ -95,17 +95,11 @@ def _compared(case: Case, sizes: Sizes, keras: Any) -> Iterator[Check]:
 def _check(case: Case, name: str, ours: Answer, against: str, theirs: Answer) -> Check:
     epsilon, largest = float(np.finfo(case.query.dtype).eps), case.largest
     tolerance = Tolerance(epsilon, case.output_roundings, largest)
-    measures = [Measure("outputs", _difference(ours[0], theirs[0]), tolerance)]
+    measures = [Measure("outputs", float(differences(ours[0], theirs[0]).max()), tolerance)]
     if ours[1] is not None and theirs[1] is not None:
         tolerance = Tolerance(epsilon, case.weight_roundings, largest)
-        measures.append(Measure("weights", _difference(ours[1], theirs[1]), tolerance))
+        measures.append(Measure("weights", float(differences(ours[1], theirs[1]).max()), tolerance))
     return Check(case.name, name, against, measures=tuple(measures))
-
-
-def _difference(one: NDArray[Any], other: NDArray[Any]) -> float:
-    if one.shape != other.shape:
-        return float("inf")
-    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max())
 
 
 def _own_answers(case: Case) -> Mapping[str, Answer]:

@@ -39,17 +39,10 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Step, ...]:
     text, attention = _whole_numbers(sizes, dtype, causal)
     shape = attention.shape
     grouped = shape.kv_heads != shape.heads
-    flat = {
-        name: project(text, weight)
-        for name, weight in (
-            ("Q", attention.query_weight),
-            ("K", attention.key_weight),
-            ("V", attention.value_weight),
-        )
-    }
+    weights = (attention.query_weight, attention.key_weight, attention.value_weight)
     parts = {
-        name: split_heads(x, shape.heads if name == "Q" else shape.kv_heads)
-        for name, x in flat.items()
+        name: split_heads(project(text, weight), shape.heads if name == "Q" else shape.kv_heads)
+        for name, weight in zip("QKV", weights, strict=True)
     }
     steps = [
         Step("input", "X", ("tokens", "d_model"), (Matrix("X", text),)),

@@ -21,14 +21,14 @@ SCREEN = """\
 attention weights · given as a float64 array · 2 heads · 3 tokens
 text   The cat sat
 
-H0: sink .55; strongest link sat → cat .80. 1 more.
+H0: peaked .93, sink weight .55; strongest link sat → cat .80. 1 more.
 
-H0 · sink .55 · uniform .42   H1 · diffuse 1.0
-entropy 0.21 nats             entropy 0.60 nats
-                              sink weight .42
-██ The                        ██ The
-██·· cat                      ▓▓▓▓ cat
-░░██░░ sat                    ▒▒▒▒▒▒ sat
+H0 · peaked .93 · uniform .61   H1 · diffuse 1.0
+sink weight .55                 entropy 0.60 nats
+entropy 0.21 nats               sink weight .42
+██ The                          ██ The
+██·· cat                        ▓▓▓▓ cat
+░░██░░ sat                      ▒▒▒▒▒▒ sat
 
 weight  ·· 0  ░░ .05  ▒▒ .25  ▓▓ .50  ██ 1  √ scale; rows attend to columns\
 """
@@ -40,7 +40,7 @@ TWO_HEADS = [
 
 
 def test_a_screen() -> None:
-    # sink of H0: the mean of 1 and 0.1; uniform 1/2 and 1/3: .42. Entropy over queries:
+    # Sink weight: the mean of 1 and 0.1, and of 1/2 and 1/3. Entropy over queries:
     # (0 + 0 + 0.639) / 3 and (0 + ln 2 + ln 3) / 3.
     assert str(attnviz.heatmap(TWO_HEADS, "The cat sat")) == SCREEN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -97,7 +98,6 @@ GRID = doc.HeadGrid(
     [("What each head does", True), ("a letter a label", False)],
     [doc.Key(doc.Tint(255), "induction in 1", "I"), doc.Key(None, "in none: first")],
     doc.Scale([(0.0, "0"), (1.0, "1")], "strength"),
-    ("even", [".07", ".06"]),
 )
 PLOT = doc.Plot(
     [("Loss", True), ("nats", False)],
@@ -167,7 +167,7 @@ def _cells(part: doc.Part) -> list[str]:
         case doc.Table():
             return [cell for row in part.rows for cell in row.cells if cell.isascii()]
         case doc.HeadGrid():
-            return [*part.rows, *part.columns, ".90", "induction in 1", ".07"]
+            return [*part.rows, *part.columns, ".90", "induction in 1"]
         case doc.Plot():
             return [each.name for each in (*part.curves, *part.levels, *part.histograms)]
         case doc.Maps():
@@ -334,3 +334,12 @@ def test_a_finding_stands_under_the_title_of_files() -> None:
         page.index("<h1>title") < page.index('<p class="finding">The answer.') < page.index("facts")
     )
     assert list(document_markdown(document))[:2] == ["## title\n", "**The answer.**\n"]
+
+
+def test_short_labels_have_room_in_the_cells_of_a_wide_grid_on_paper() -> None:
+    cells = {(0, head): doc.Cell(0.5, doc.Tint(9), ".50", "prev") for head in range(40)}
+    (drawing,) = part_drawings(doc.HeadGrid(["L0"], [f"H{head}" for head in range(40)], cells))
+    labels = (item for item, *_ in _placed(drawing, 0.0, 0.0) if item.content == "prev")
+    places = [item.x for item in labels]
+    assert len(places) == 40
+    assert min(b - a for a, b in pairwise(places)) > 4 * 6.2

@@ -89,7 +89,7 @@ def test_everything_is_shown_where_there_is_no_first_screen() -> None:
 def test_a_grid_that_is_too_tall_says_how_many_rows_are_hidden(height: int) -> None:
     names = [f"L{row}" for row in range(24)]
     cells = {(row, 0): doc.Cell(0.5, doc.Tint(9), letter="prev") for row in range(24)}
-    grid = doc.HeadGrid(names, ["H0"], cells, aside=("even", [".07"] * 24))
+    grid = doc.HeadGrid(names, ["H0"], cells)
     beside = doc.Group([doc.Group([grid]), doc.Note("right")], beside=doc.Beside(30))
     for group in (doc.Group([grid]), beside):
         found = lines(document(group), height)
@@ -97,3 +97,17 @@ def test_a_grid_that_is_too_tall_says_how_many_rows_are_hidden(height: int) -> N
         rows = [line for line in found if line.startswith("L")]
         if len(rows) < 24:
             assert any(f"{24 - len(rows)} more rows: --full" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("tiny", "tiny"),
+        ("org/a-model-of-a-lab", "org/a-model-of-a-lab"),
+        ("/a/long/way/to/where/models/are/bert", "…/are/bert"),
+        ("/models/of-an-unusual-length/checkpoint-of-step-10000/", "…/checkpoint-of-step-10000"),
+        ("a sentence of more than thirty letters", "a sentence of more than thirty letters"),
+    ],
+)
+def test_of_a_long_path_the_end_is_named(name: str, shown: str) -> None:
+    assert lines(document(heading=[(name, True)]))[0] == shown

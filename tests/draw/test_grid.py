@@ -107,17 +107,16 @@ def test_what_does_not_matter_is_faint() -> None:
     assert plain == "L0  prev .00 ░sink .15 ▒self .30"
 
 
-def test_words_beside_the_rows_stand_where_there_is_room() -> None:
-    shown = grid(2, 2)._replace(aside=("even", [".07", ".06"]))
-    assert lines_of(shown, PLAIN, 40) == [
-        "   even  H0        H1",
-        "L0  .07  prev .00 ░sink .15",
-        "L1  .06 ▒ind  .35 ▓punc .50",
-    ]
-    assert "even" not in lines_of(shown, PLAIN, 24)[0]
-
-
 def test_a_cell_without_words_is_filled() -> None:
     cells = {(0, 0): Cell(1.0, Tint(9)), (0, 1): Cell(0.0, None, "12")}
     (_, row) = lines_of(HeadGrid(["L0"], ["H0", "H1"], cells), PLAIN, 40)
     assert row == "L0 ███  12"
+
+
+def test_words_stand_at_the_left_of_their_cells() -> None:
+    cells = {(0, 0): Cell(0.2, Tint(9), ".07"), (0, 1): Cell(0.9, Tint(9), ".90 L0H0")}
+    shown = HeadGrid(["back"], ["uniform", "1 head"], cells)
+    assert lines_of(shown, PLAIN, 60) == [
+        "      uniform   1 head",
+        "back ░.07      █.90 L0H0",
+    ]

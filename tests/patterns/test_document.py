@@ -230,7 +230,7 @@ def rows_of(drawn: str) -> dict[str, list[str]]:
     """The rows of the tables: by head's name, the cells that are no bar."""
     rows = {}
     for line in drawn.splitlines():
-        match = re.search(r"(L\d+H\d+)\s+[█▌ ]*(?=[-.n\d])(.+)$", line)
+        match = re.search(r"(L\d+H\d+)\s+[━╸ ]*(?=[-.n\d])(.+)$", line)
         if match:
             rows[match[1]] = match[2].split()
     return rows
@@ -264,7 +264,7 @@ def test_a_watched_label_ranks_every_head(pattern_reports: Reports) -> None:
     report = pattern_reports(layers=3, heads=5, missing=("rare",))
     shown = rows_of(screen(report, PLAIN, 100, watch="self", top=99).plain)
     assert list(shown) == [report.name(e.layer, e.head) for e in report.ranked("self")]
-    assert "rare token: no token comes twice" in screen(report, watch="rare").plain
+    assert "rare token (no token comes twice)" in screen(report, watch="rare").plain
 
 
 # Files ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from attnviz.cli.options import complete_label
 from attnviz.measures.registry import LABELS
@@ -61,7 +62,7 @@ def test_json_has_the_numbers_of_the_screen(run: Any, document: Any) -> None:
     labelled = [entry for entry in document()["heads"] if entry["label"]]
     for entry in labelled:
         name = f"L{entry['layer']}H{entry['head']}"
-        row = re.search(rf"{name} +[█▌]* +([.\d]+) +([.\d]+) +([.\d]+)–([.\d]+) +(\d+) ", screen)
+        row = re.search(rf"{name} +[━╸]* +([.\d]+) +([.\d]+) +([.\d]+)–([.\d]+) +(\d+) ", screen)
         assert row is not None
         score, chance, low, high, behind = map(float, row.groups())
         assert score == pytest.approx(entry["score"], abs=6e-4)
@@ -75,7 +76,7 @@ def test_watching_a_label(run: Any, document: Any) -> None:
     assert result.code == 0
     assert f"Ranking: all {LAYERS * HEADS} heads" in result.out
     ranked = document("--watch", "induction")["heads"]
-    names = re.findall(r"^(L\dH\d) +[█▌ ]* ", result.out, re.MULTILINE)
+    names = re.findall(r"^(L\dH\d) +[━╸ ]* ", result.out, re.MULTILINE)
     assert names == [f"L{entry['layer']}H{entry['head']}" for entry in ranked]
     scores = [entry["scores"]["induction"] for entry in ranked]
     assert scores == sorted(scores, reverse=True)
@@ -173,7 +174,7 @@ def test_statistics_and_explanations(run: Any) -> None:
     assert "Statistics of every head" in out
     for layer in range(LAYERS):
         for head in range(HEADS):
-            assert re.search(rf"^L{layer}H{head}  [█▌ ]+ \S", out, re.MULTILINE)
+            assert re.search(rf"^L{layer}H{head}  [━╸ ]+ \S", out, re.MULTILINE)
     assert "How to read this: " in out
     assert f"induction ({LABELS['induction'].short}): " in out
 
@@ -281,3 +282,21 @@ def test_bad_input(
 def test_labels_are_offered() -> None:
     assert complete_label("in") == ["induction"]
     assert complete_label("") == list(LABELS)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("kind", ["tiny", "bert"])
+@pytest.mark.parametrize("times", [1, 49], ids=["short", "long"])
+def test_the_first_screen_fits_its_terminal(
+    run: Any, checkpoint: Any, columns: int, lines: int, kind: str, times: int
+) -> None:
+    model = "tiny" if kind == "tiny" else str(checkpoint(kind))
+    text = " ".join(["the cat sat on the mat because tired"] * times)
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    shown = run("patterns", text, "--model", model, "--truncate", "--no-full", env=size)
+    assert shown.code == 0
+    assert len(shown.lines) < lines
+    assert max(map(cell_len, shown.lines)) <= columns
+    assert " heads · " in shown.lines[0]
+    assert re.match(r"\d+ of \d+ heads have a label|None of \d+ heads reaches", shown.lines[1])
+    assert shown.lines[-1].endswith("--full: everything")

@@ -87,8 +87,8 @@ def test_the_curves_are_what_was_measured() -> None:
     assert [loss for _, loss in chance.points] == pytest.approx([2.0, 2.2, 2.4, 2.6, 2.8])
     assert (plot.ends, [level.value for level in plot.levels]) == ((15, 11), [2.5])
     lines = part_block(plot, _PLAIN, 80).plain.splitlines()
-    assert lines[-4].split() == ["15", "14", "13", "12", "11"]
-    assert lines[-1] == "┈┈┈ limit 2.5000"
+    assert ["15", "14", "13", "12", "11"] in [line.split() for line in lines]
+    assert "┈┈┈ limit 2.5000" in lines[-1]
 
 
 @pytest.mark.parametrize("theme", [_PLAIN, _ASCII, _COLOUR])

@@ -149,7 +149,7 @@ def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) ->
     ranked = sorted(gains, key=lambda name: gains[name])
     drawn = re.findall(r"^(L\dH\d) · d_k 32", screen, re.MULTILINE)
     assert drawn == [ranked[-1], ranked[0]]
-    assert len(re.findall(r"^L1H\d +█", screen, re.MULTILINE)) == 8
+    assert len(re.findall(r"^L1H\d +━", screen, re.MULTILINE)) == 8
     assert "[red]mat[/]" in screen
 
 

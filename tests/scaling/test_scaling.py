@@ -84,7 +84,7 @@ def test_from_the_bundled_model(run: Any) -> None:
 def test_layers_of_the_built_in_text(run: Any) -> None:
     result = run("scaling", "--from-model", "--layer", "1-2", "--index-base", "1", "--width", "80")
     assert (result.code, result.err) == (0, "")
-    assert "built in: no text was given" in result.out
+    assert "tiny · revision" in result.out
     assert re.findall(r"^(layer \d) · ", result.out, re.M) == ["layer 1", "layer 2"]
     assert "Without → with the scale" in result.out
 

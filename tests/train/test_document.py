@@ -172,7 +172,12 @@ def test_golden_first_screens(
     [
         (9, 1.0, False, "Did not train: 90 steps (loss 1.00 nats, uniform baseline 8.32)"),
         (10, 6.18, False, "Did not learn: validation loss 6.18 nats, not clearly below token"),
-        (10, 6.17, True, "Validation loss 6.17 nats per token, unigram baseline 6.50; the best"),
+        (
+            10,
+            6.17,
+            True,
+            "Validation loss 6.17 nats per token, unigram baseline 6.50; highest induction",
+        ),
     ],
 )
 def test_what_learnt_is_a_rule(

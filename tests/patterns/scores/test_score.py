@@ -36,14 +36,43 @@ def test_a_known_head_is_named_on_the_probes(label, known_heads, scripted, even_
     assert other.label is None
 
 
-@pytest.mark.parametrize(
-    "label", ["previous", "first", "self", "duplicate", "induction", "delimiter"]
-)
+LETTERS = "a b c d e f g h i j a b c d e f g h i j"
+
+
+@pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
 def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head) -> None:
     model = scripted([[even_head, known_heads[label]]])
-    report = score_patterns(model, [model.encode(TEXT)])
+    report = score_patterns(model, [model.encode(LETTERS)])
     assert [head.label for head in report.heads] == [None, label]
     assert report.heads[1].agreement is None
+    assert report.heads[1].events >= 8
+    assert report.labels_from == "text"
+
+
+@pytest.mark.parametrize("label", ["duplicate", "induction", "delimiter"])
+def test_a_few_places_of_a_text_name_no_head(label, known_heads, scripted, even_head) -> None:
+    model = scripted([[even_head, known_heads[label]]])
+    report = score_patterns(model, [model.encode(TEXT)])
+    assert {head.label for head in report.heads} <= {None, "first"}
+
+
+def test_random_weights_get_no_names() -> None:
+    report = score_patterns(OwnAttention(causal=True))
+    assert labels(report) == {}
+
+
+def test_what_a_fixed_offset_explains_cannot_be_tested(tiny) -> None:
+    """Every adjective of the shipped sentences stands right before its noun."""
+    assert tiny.untestable["adjective"] == 1
+    assert "subject" not in tiny.untestable
+    assert not {head.label for head in tiny.heads} & set(tiny.untestable)
+
+
+def test_intervals_hold_their_scores(tiny) -> None:
+    for head in tiny.heads:
+        assert set(head.intervals) <= set(head.scores)
+        for name, (low, high) in head.intervals.items():
+            assert low - 1e-9 <= head.scores[name] <= high + 1e-9
 
 
 def test_a_next_token_head_needs_to_see_the_future(scripted, next_head, even_head) -> None:
@@ -144,7 +173,7 @@ def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_he
     assert raw.heads[0].scores["previous"] == pytest.approx(0.5, abs=0.05)
     assert without.heads[0].scores["previous"] == pytest.approx(1)
     assert without.heads[0].scores["first"] is None
-    assert without.not_measured["first"].startswith("the first token is taken out")
+    assert without.not_measured["first"].startswith("the first token is left out")
     # What looked at nothing else has nothing left: not measured, never zero.
     assert without.heads[1].scores["previous"] is None
     assert without.heads[1].label is None
