@@ -11,20 +11,13 @@ To add a family: copy the nearest one, change what differs, and add a small conf
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
-from attnviz.attention.functional import Rotary
-from attnviz.attention.numpy_stack import Activation, StackShape
+from attnviz.attention.numpy_stack import Activation
 
-
-class NotUnderstoodError(Exception):
-    """What of a checkpoint no description covers, in words."""
-
-
-_ACTIVATIONS: Mapping[str, Activation] = {
+ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
     "gelu": "gelu",
@@ -34,17 +27,18 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 }
 """What transformers calls them."""
 
-_SILENT = {
+SILENT = {
     *("architectures", "model_type", "_name_or_path", "name_or_path", "transformers_version"),
     *("torch_dtype", "dtype", "use_cache", "initializer_range", "gradient_checkpointing"),
     *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id"),
     *("decoder_start_token_id", "task_specific_params", "finetuning_task", "problem_type"),
     *("id2label", "label2id", "return_dict", "output_attentions", "output_hidden_states"),
     *("tie_word_embeddings", "attention_dropout", "pretraining_tp", "_commit_hash"),
+    "tokenizer_class",
 }
 """Fields of every family that say nothing about the forward pass of attention."""
 
-_MUST_BE: Mapping[str, tuple[object, ...]] = {
+MUST_BE: Mapping[str, tuple[object, ...]] = {
     "is_encoder_decoder": (False,),
     "is_decoder": (False,),
     "add_cross_attention": (False,),
@@ -68,17 +62,22 @@ class Family:
     tensors: role and stored name, with ``N`` for the layer. Roles that share a name are stacked in
         one tensor, one below the other, in the order in which they stand here.
     prefixes: what may stand before all of the names.
+    heads: the classes of models, and of each the names and shapes of the tensors that its head has,
+        in our sizes; one that begins with ``?`` may be missing, and so may an unembedding that is
+        the embedding. tied: whether it is where the config does not say.
     norm, order, causal: see ``StackShape``. norm_eps: the field of it.
     activation: the field of that of the feed-forward.
     biases: roles, and whether they have one: always, or where a field says so.
-    rotary: whether query and key are turned by position.
-    first_position: the row of learned positions that the first token has.
+    rotary: whether query and key are turned by position, whole or a part that the config says.
+    required: further fields without which transformers would take a number of its own.
+    padding: see ``StackShape``.
     transposed: whether the linear maps are stored (in, out), as GPT-2's ``Conv1D`` does.
     by_head: whether stacked queries, keys and values alternate head by head.
     settings: further fields, and the values with which the computation is the one described; a
         missing field has the first of them.
     silent: further fields that say nothing about the attention.
-    unused: what else may be stored, as a pattern of names: heads, and buffers of older versions.
+    unused: what else may be stored, as a pattern of names: other heads, and buffers of older
+        versions.
     """
 
     model_types: tuple[str, ...]
@@ -91,19 +90,30 @@ class Family:
     activation: str
     causal: bool
     biases: Mapping[str, bool | str]
+    heads: Mapping[str, Mapping[str, str]]
     unused: str
-    rotary: bool = False
-    first_position: int = 0
+    tied: bool = False
+    rotary: Literal["whole", "part"] | None = None
+    required: tuple[str, ...] = ()
+    padding: int | None = None
     transposed: bool = False
     by_head: bool = False
     settings: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
 
 
-_LINEAR = ("query", "key", "value", "output", "gate", "up", "down")
-_ATTENTION, _FEED_FORWARD = _LINEAR[:4], _LINEAR[4:]
+LINEAR = ("query", "key", "value", "output", "gate", "up", "down")
+_ATTENTION, _FEED_FORWARD = LINEAR[:4], LINEAR[4:]
 
-_LLAMA = Family(
+_UNEMBEDDING = "vocabulary d_model"
+_POOLER = {"pooler.dense.weight": "?d_model d_model", "pooler.dense.bias": "?d_model"}
+
+
+def _causal(name: str) -> dict[str, dict[str, str]]:
+    return {f"{name}Model": {}, f"{name}ForCausalLM": {"lm_head.weight": _UNEMBEDDING}}
+
+
+LLAMA = Family(
     model_types=("llama",),
     sizes={
         "layers": "num_hidden_layers",
@@ -138,15 +148,31 @@ _LLAMA = Family(
         **dict.fromkeys(_ATTENTION, "attention_bias"),
         **dict.fromkeys(_FEED_FORWARD, "mlp_bias"),
     },
-    rotary=True,
+    rotary="whole",
+    heads=_causal("Llama"),
     unused=r"lm_head\.weight|score\..*|.*rotary_emb\.inv_freq",
 )
 
-_MISTRAL = replace(_LLAMA, model_types=("mistral",), biases={})
+_STATED = {
+    **LLAMA.sizes,
+    "kv_heads": "num_key_value_heads",
+    "context": "max_position_embeddings",
+}
+
+_MISTRAL = replace(
+    LLAMA,
+    model_types=("mistral",),
+    sizes=_STATED,
+    heads=_causal("Mistral"),
+    biases={},
+    required=("sliding_window",),
+)
 
 _QWEN2 = replace(
-    _LLAMA,
+    LLAMA,
     model_types=("qwen2",),
+    sizes=_STATED,
+    heads=_causal("Qwen2"),
     biases=dict.fromkeys(("query", "key", "value"), True),
     settings={"use_sliding_window": (False,), "use_mrope": (False,)},
     silent=("max_window_layers", "sliding_window"),
@@ -155,9 +181,10 @@ _QWEN2 = replace(
 _QWEN3 = replace(
     _QWEN2,
     model_types=("qwen3",),
-    sizes={**_LLAMA.sizes, "head_dim": "head_dim=128"},
+    heads=_causal("Qwen3"),
+    sizes={**_STATED, "head_dim": "head_dim=128"},
     tensors={
-        **_LLAMA.tensors,
+        **LLAMA.tensors,
         "layers.N.query_norm": "layers.N.self_attn.q_norm",
         "layers.N.key_norm": "layers.N.self_attn.k_norm",
     },
@@ -165,10 +192,12 @@ _QWEN3 = replace(
 )
 
 _PHI3 = replace(
-    _LLAMA,
+    LLAMA,
     model_types=("phi3",),
+    sizes=_STATED,
+    heads=_causal("Phi3"),
     tensors={
-        **_LLAMA.tensors,
+        **LLAMA.tensors,
         **dict.fromkeys(
             ("layers.N.query", "layers.N.key", "layers.N.value"), "layers.N.self_attn.qkv_proj"
         ),
@@ -207,7 +236,7 @@ _GPT2 = Family(
     norm_eps="layer_norm_epsilon",
     activation="activation_function",
     causal=True,
-    biases=dict.fromkeys(_LINEAR, True),
+    biases=dict.fromkeys(LINEAR, True),
     transposed=True,
     settings={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
     silent=(
@@ -215,6 +244,8 @@ _GPT2 = Family(
         *("summary_activation", "summary_first_dropout", "summary_proj_to_labels"),
         *("summary_type", "summary_use_proj"),
     ),
+    heads={"GPT2Model": {}, "GPT2LMHeadModel": {"lm_head.weight": _UNEMBEDDING}},
+    tied=True,
     unused=r"lm_head\.weight|score\.weight|.*\.attn\.(masked_)?bias",
 )
 
@@ -251,11 +282,24 @@ _GPT_NEOX = Family(
         **dict.fromkeys(_FEED_FORWARD, True),
     },
     by_head=True,
-    rotary=True,
+    rotary="part",
     settings={"use_parallel_residual": (True,)},
     silent=("hidden_dropout", "classifier_dropout"),
+    heads={
+        "GPTNeoXModel": {},
+        "GPTNeoXForCausalLM": {"embed_out.weight": _UNEMBEDDING},
+    },
     unused=r"embed_out\.weight|.*\.attention\.(masked_)?bias|.*rotary_emb\.inv_freq",
 )
+
+_BERT_PREDICTIONS = {
+    "cls.predictions.transform.dense.weight": "d_model d_model",
+    "cls.predictions.transform.dense.bias": "d_model",
+    "cls.predictions.transform.LayerNorm.weight": "d_model",
+    "cls.predictions.transform.LayerNorm.bias": "d_model",
+    "cls.predictions.decoder.weight": _UNEMBEDDING,
+    "cls.predictions.bias": "vocabulary",
+}
 
 _BERT = Family(
     model_types=("bert",),
@@ -288,8 +332,20 @@ _BERT = Family(
     norm_eps="layer_norm_eps",
     activation="hidden_act",
     causal=False,
-    biases=dict.fromkeys(_LINEAR, True),
-    settings={"position_embedding_type": ("absolute",)},
+    biases=dict.fromkeys(LINEAR, True),
+    heads={
+        "BertModel": _POOLER,
+        "BertForMaskedLM": _BERT_PREDICTIONS,
+        "BertForPreTraining": {
+            **_BERT_PREDICTIONS,
+            "pooler.dense.weight": "d_model d_model",
+            "pooler.dense.bias": "d_model",
+            "cls.seq_relationship.weight": "2 d_model",
+            "cls.seq_relationship.bias": "2",
+        },
+    },
+    tied=True,
+    settings={"position_embedding_type": ("absolute",), "tie_word_embeddings": (True,)},
     silent=("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
     unused=r"(cls|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
 )
@@ -298,7 +354,18 @@ _ROBERTA = replace(
     _BERT,
     model_types=("roberta",),
     prefixes=("roberta.", ""),
-    first_position=2,  # behind the row of the padding token, whose id must be 1
+    heads={
+        "RobertaModel": _POOLER,
+        "RobertaForMaskedLM": {
+            "lm_head.dense.weight": "d_model d_model",
+            "lm_head.dense.bias": "d_model",
+            "lm_head.layer_norm.weight": "d_model",
+            "lm_head.layer_norm.bias": "d_model",
+            "lm_head.decoder.weight": _UNEMBEDDING,
+            "lm_head.bias": "vocabulary",
+        },
+    },
+    padding=1,
     settings={**_BERT.settings, "pad_token_id": (1,)},
     unused=r"(lm_head|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
 )
@@ -330,7 +397,18 @@ _DISTILBERT = replace(
     prefixes=("distilbert.", ""),
     norm_eps="=1e-12",
     activation="activation",
-    settings={"sinusoidal_pos_embds": (False, True)},  # stored either way
+    heads={
+        "DistilBertModel": {},
+        "DistilBertForMaskedLM": {
+            "vocab_transform.weight": "d_model d_model",
+            "vocab_transform.bias": "d_model",
+            "vocab_layer_norm.weight": "d_model",
+            "vocab_layer_norm.bias": "d_model",
+            "vocab_projector.weight": _UNEMBEDDING,
+            "vocab_projector.bias": "vocabulary",
+        },
+    },
+    settings={"sinusoidal_pos_embds": (False, True), "tie_word_embeddings": (True,)},
     silent=("dropout", "qa_dropout", "seq_classif_dropout"),
     unused=r"(vocab_\w+|pre_classifier|classifier|qa_outputs)\..*|embeddings\.position_ids",
 )
@@ -340,6 +418,23 @@ _ELECTRA = replace(
     model_types=("electra",),
     sizes={**_BERT.sizes, "embedding": "embedding_size"},
     tensors={**_BERT.tensors, "embedding_projection": "embeddings_project"},
+    heads={
+        "ElectraModel": {},
+        "ElectraForPreTraining": {
+            "discriminator_predictions.dense.weight": "d_model d_model",
+            "discriminator_predictions.dense.bias": "d_model",
+            "discriminator_predictions.dense_prediction.weight": "1 d_model",
+            "discriminator_predictions.dense_prediction.bias": "1",
+        },
+        "ElectraForMaskedLM": {
+            "generator_predictions.LayerNorm.weight": "embedding",
+            "generator_predictions.LayerNorm.bias": "embedding",
+            "generator_predictions.dense.weight": "embedding d_model",
+            "generator_predictions.dense.bias": "embedding",
+            "generator_lm_head.weight": "vocabulary embedding",
+            "generator_lm_head.bias": "vocabulary",
+        },
+    },
     prefixes=("electra.", ""),
     silent=(
         *_BERT.silent,
@@ -349,275 +444,6 @@ _ELECTRA = replace(
 )
 
 FAMILIES = (
-    *(_LLAMA, _MISTRAL, _QWEN2, _QWEN3, _PHI3, _GPT2, _GPT_NEOX),
+    *(LLAMA, _MISTRAL, _QWEN2, _QWEN3, _PHI3, _GPT2, _GPT_NEOX),
     *(_BERT, _ROBERTA, _DISTILBERT, _ELECTRA),
 )
-
-
-# Reading -------------------------------------------------------------------------------------
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""Stored tensors by their names."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Where the tensor of a role is stored.
-
-    name: of the stored tensor. rows: of it, once it stands (out, in). transposed: it is stored
-    (in, out). heads: where queries, keys and values alternate head by head, how many there are.
-    """
-
-    name: str
-    rows: slice | None = None
-    transposed: bool = False
-    by_head: tuple[int, int] | None = None
-
-
-def understood(fields: Mapping[str, Any], stored: Shapes) -> tuple[StackShape, dict[str, Part]]:
-    """What a checkpoint computes, and where the tensor of each role stands.
-
-    fields: of its ``config.json``. stored: the shapes of its tensors.
-    Raises NotUnderstoodError, in words, where anything is not covered by a description.
-    """
-    family = next((one for one in FAMILIES if fields.get("model_type") in one.model_types), None)
-    if family is None:
-        raise NotUnderstoodError(f"no description of the model type {fields.get('model_type')!r}")
-    used: set[str] = set()
-    sizes = _sizes(family, fields, used)
-    rotary = _rotary(family, fields, sizes, used)
-    _check_settings(family, fields, used)
-    named = _text(fields, family.activation, used)
-    if named not in _ACTIVATIONS:
-        raise NotUnderstoodError(f"{family.activation} is {named!r}")
-    shape = StackShape(
-        layers=sizes["layers"],
-        heads=sizes["heads"],
-        kv_heads=sizes.get("kv_heads", sizes["heads"]),
-        head_dim=sizes["head_dim"],
-        vocabulary=sizes["vocabulary"],
-        context=sizes["context"] - family.first_position,
-        norm=family.norm,
-        norm_eps=_number(fields, family.norm_eps, used),
-        order=family.order,
-        activation=_ACTIVATIONS[named],
-        causal=family.causal,
-        rotary=rotary,
-        window=_window(family, fields, used),
-        first_position=family.first_position,
-    )
-    strange = sorted(fields.keys() - used - _SILENT - _MUST_BE.keys() - {*family.silent})
-    if strange:
-        raise NotUnderstoodError(f"no description of {strange[0]} = {fields[strange[0]]!r}")
-    return shape, _parts(family, fields, sizes, stored)
-
-
-def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[str, int]:
-    """The sizes by our names."""
-    sizes: dict[str, int] = {}
-    for ours, said in family.sizes.items():
-        name, _, otherwise = said.partition("=")
-        used.add(name)
-        value = fields.get(name)
-        if value is None and otherwise:
-            value = _reckoned(otherwise, sizes)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise NotUnderstoodError(f"{name} is {value!r}")
-        sizes[ours] = value
-    if sizes["d_model"] % sizes["heads"] and "head_dim" not in sizes:
-        raise NotUnderstoodError(f"{sizes['heads']} heads do not divide {sizes['d_model']}")
-    sizes.setdefault("head_dim", sizes["d_model"] // sizes["heads"])
-    sizes.setdefault("kv_heads", sizes["heads"])
-    sizes.setdefault("embedding", sizes["d_model"])
-    if sizes["heads"] % sizes["kv_heads"]:
-        raise NotUnderstoodError(f"{sizes['heads']} heads over {sizes['kv_heads']} key/value heads")
-    return sizes
-
-
-def _reckoned(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """A number, or a product or quotient of sizes."""
-    first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
-    value = sizes.get(first) or int(first)
-    if not sign:
-        return value
-    other = sizes.get(second) or int(second)
-    return value * other if sign == "*" else value // other
-
-
-def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -> None:
-    for name, values in {**_MUST_BE, **family.settings}.items():
-        used.add(name)
-        if fields.get(name, values[0]) not in values:
-            raise NotUnderstoodError(f"{name} is {fields[name]!r}")
-    used.update(said.partition("=")[0] for said in family.biases.values() if isinstance(said, str))
-
-
-def _text(fields: Mapping[str, Any], name: str, used: set[str]) -> str:
-    used.add(name)
-    return str(fields.get(name))
-
-
-def _number(fields: Mapping[str, Any], said: str, used: set[str]) -> float:
-    name, _, otherwise = said.partition("=")
-    used.add(name)
-    value = fields.get(name, float(otherwise) if otherwise else None)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-        raise NotUnderstoodError(f"{name} is {value!r}")
-    return float(value)
-
-
-_ROPE_FIELDS = {
-    "default": set[str](),
-    "linear": {"factor"},
-    "llama3": {
-        *("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    },
-}
-"""What transformers' kinds of rotary positions say beside theta and their share of a head."""
-
-_ROPE_NAMES = ("rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base")
-_ROPE_SHARES = ("partial_rotary_factor", "rotary_pct")
-
-
-def _rotary(
-    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], used: set[str]
-) -> Rotary | None:
-    """The rotary positions, as transformers 4 or 5 writes them."""
-    if not family.rotary:
-        return None
-    used.update(_ROPE_NAMES, _ROPE_SHARES)
-    rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
-    if not isinstance(rope, Mapping):
-        raise NotUnderstoodError(f"rope_parameters is {rope!r}")
-    both = {name: fields[name] for name in (*_ROPE_NAMES[2:], *_ROPE_SHARES) if name in fields}
-    both |= rope
-    kind = both.pop("rope_type", both.pop("type", "default"))
-    both.pop("type", None)
-    theta = both.pop("rope_theta", both.pop("rotary_emb_base", 10_000.0))
-    both.pop("rotary_emb_base", None)
-    share = [both.pop(name) for name in _ROPE_SHARES if name in both]
-    if both.keys() != _ROPE_FIELDS.get(str(kind)):
-        raise NotUnderstoodError(f"rotary positions of type {kind!r} with {sorted(both)}")
-    numbers = [theta, *share, *both.values()]
-    if not all(isinstance(one, int | float) and one > 0 for one in numbers):
-        raise NotUnderstoodError(f"rotary positions of {numbers}")
-    dims = int(sizes["head_dim"] * share[0]) if share else sizes["head_dim"]
-    if dims < 2 or dims % 2 or dims > sizes["head_dim"]:
-        raise NotUnderstoodError(f"rotary positions of {dims} dimensions")
-    return Rotary(
-        float(theta),
-        dims,
-        float(both.get("factor", 1.0)),
-        both.get("low_freq_factor"),
-        float(both.get("high_freq_factor", 4.0)),
-        int(both.get("original_max_position_embeddings", 8192)),
-    )
-
-
-def _window(family: Family, fields: Mapping[str, Any], used: set[str]) -> int | None:
-    """How many keys a query sees."""
-    kinds = set(fields.get("layer_types") or ())
-    used.add("layer_types")
-    if "sliding_window" in family.silent:
-        window = None
-    else:
-        used.add("sliding_window")
-        window = fields.get("sliding_window")
-    if kinds - {"full_attention" if window is None else "sliding_attention"}:
-        raise NotUnderstoodError(f"layers of {' and '.join(sorted(kinds))}")
-    if window is not None and (not isinstance(window, int) or window < 1 or not family.causal):
-        raise NotUnderstoodError(f"sliding_window is {window!r}")
-    return window
-
-
-def _parts(
-    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
-) -> dict[str, Part]:
-    """Where each role's tensors stand, held against what is stored."""
-    first = f"{family.tensors['tokens']}.weight"
-    prefix = next((one for one in family.prefixes if one + first in stored), None)
-    if prefix is None:
-        raise NotUnderstoodError(f"the tensor {family.prefixes[0]}{first} is missing")
-    parts: dict[str, Part] = {}
-    expected: dict[str, tuple[int, ...]] = {}
-    for name, roles in _by_name(family, sizes).items():
-        for kind in ("weight", "bias"):
-            shapes = [_expected(role, kind, family, fields, sizes) for role in roles]
-            known = [shape for shape in shapes if shape is not None]
-            if not known:
-                continue
-            path = f"{prefix}{name}.{kind}"
-            rows = sum(shape[0] for shape in known)
-            turned = family.transposed and len(known[0]) > 1 and _kind(roles[0]) in _LINEAR
-            whole = (rows, *known[0][1:])
-            expected[path] = whole[::-1] if turned else whole
-            start = 0
-            for place, role in enumerate(roles):
-                cut = slice(start, start + known[place][0]) if len(roles) > 1 else None
-                start += known[place][0]
-                by_head = (place, sizes["heads"]) if family.by_head and cut else None
-                parts[f"{role}.{kind}"] = Part(path, cut, turned, by_head)
-    for path, shape in expected.items():
-        if stored.get(path) != shape:
-            raise NotUnderstoodError(f"{path} is {stored.get(path)}, where {shape} is expected")
-    for path in sorted(stored.keys() - expected.keys()):
-        if not re.fullmatch(family.unused, path.removeprefix(prefix)):
-            raise NotUnderstoodError(f"no description of the tensor {path}")
-    return parts
-
-
-def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """The roles that each stored name holds."""
-    found: dict[str, list[str]] = {}
-    for role, name in family.tensors.items():
-        if role == "embedding_projection" and sizes["embedding"] == sizes["d_model"]:
-            continue
-        for layer in range(sizes["layers"] if "N" in role.split(".") else 1):
-            number = str(layer)
-            stored = ".".join(number if part == "N" else part for part in name.split("."))
-            held = ".".join(number if part == "N" else part for part in role.split("."))
-            found.setdefault(stored, []).append(held)
-    return found
-
-
-def _kind(role: str) -> str:
-    return role.rpartition(".")[2]
-
-
-def _expected(
-    role: str,
-    kind: str,
-    family: Family,
-    fields: Mapping[str, Any],
-    sizes: Mapping[str, int],
-) -> tuple[int, ...] | None:
-    """The shape of a role's weight or bias; None for a bias that it has not."""
-    name, width, inner = _kind(role), sizes["d_model"], sizes["d_ff"]
-    query, key = sizes["heads"] * sizes["head_dim"], sizes["kv_heads"] * sizes["head_dim"]
-    shape: tuple[int, ...] = {
-        "tokens": (sizes["vocabulary"], sizes["embedding"]),
-        "positions": (sizes["context"], sizes["embedding"]),
-        "types": (sizes.get("types", 0), sizes["embedding"]),
-        "embedding_norm": (sizes["embedding"],),
-        "embedding_projection": (width, sizes["embedding"]),
-        "query": (query, width),
-        "key": (key, width),
-        "value": (key, width),
-        "output": (width, query),
-        "query_norm": (sizes["head_dim"],),
-        "key_norm": (sizes["head_dim"],),
-        "gate": (inner, width),
-        "up": (inner, width),
-        "down": (width, inner),
-    }.get(name, (width,))
-    if kind == "weight":
-        return shape
-    said: bool | str = family.biases.get(name, False)
-    if name.endswith("_norm"):
-        said = family.norm == "layer"
-    elif name == "embedding_projection":
-        said = True
-    if isinstance(said, str):
-        field_name, _, otherwise = said.partition("=")
-        said = bool(fields.get(field_name, otherwise == "true"))
-    return shape[:1] if said else None

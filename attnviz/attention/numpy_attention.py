@@ -159,8 +159,11 @@ class NumpyAttention:
         for name in ("query", "key", "value", "output"):
             arrays[f"{name}_weight"] = state[f"{name}_projection.weight"]
             arrays[f"{name}_bias"] = state.get(f"{name}_projection.bias")
+        given: dict[str, Any] = {
+            name: np.asarray(array) for name, array in arrays.items() if array is not None
+        }
         return cls(
-            **{name: np.asarray(array) for name, array in arrays.items() if array is not None},
+            **given,
             heads=heads,
             kv_heads=kv_heads,
             causal=causal,

@@ -7,7 +7,7 @@ parts are tensors named by their role:
     layers.N.attention_norm, .query, .key, .value, .output, .query_norm, .key_norm
     layers.N.feed_norm, .gate, .up, .down
 
-each with ``.weight`` and, where the model has one, ``.bias``. A role that has no tensor is left out:
+each with ``.weight`` and, where the model has one, ``.bias``. A role without a tensor is left out:
 a model without learned positions has no ``positions.weight``.
 """
 
@@ -47,7 +47,8 @@ class StackShape:
     activation: of the feed-forward; it is gated where there is a ``gate`` (Shazeer 2020).
     causal: whether a query sees no later key. window: how many keys it sees, itself included.
     rotary: rotary positions of query and key, None for none.
-    first_position: the row of ``positions`` that the first token has.
+    padding: the id of the padding token, where positions are counted from the row behind it, and
+        such a token has that row itself (RoBERTa); None where they are counted from the first.
     """
 
     layers: int
@@ -63,7 +64,7 @@ class StackShape:
     causal: bool
     rotary: Rotary | None = None
     window: int | None = None
-    first_position: int = 0
+    padding: int | None = None
 
 
 class NumpyStack:
@@ -81,6 +82,7 @@ class NumpyStack:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._stored = tensors
         self._names = frozenset(tensors)
+        self._tables: dict[str, Floats] = {}
         self._converted: dict[str, Floats] = {}
 
     def logits(self, ids: ArrayLike) -> Floats:
@@ -194,8 +196,7 @@ class NumpyStack:
         """The residual before the first layer."""
         residual = self._rows("tokens", ids)
         if "positions.weight" in self._names:
-            first = self.shape.first_position
-            residual = residual + self._rows("positions", slice(first, first + ids.shape[-1]))
+            residual = residual + self._rows("positions", self._places(ids))
         if "types.weight" in self._names:
             residual = residual + self._rows("types", slice(0, 1))
         if "embedding_norm.weight" in self._names:
@@ -204,9 +205,20 @@ class NumpyStack:
             residual = self._project("embedding_projection", residual)
         return residual
 
+    def _places(self, ids: NDArray[np.integer]) -> NDArray[np.integer] | slice:
+        """The rows of ``positions``."""
+        padding = self.shape.padding
+        if padding is None:
+            return slice(ids.shape[-1])
+        counted = ids != padding
+        places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
+        return places
+
     def _rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
         """Rows of an embedding, gathered before they are converted: a text uses few of them."""
-        gathered: Floats = self._stored[f"{name}.weight"][rows].astype(self.dtype)
+        if name not in self._tables:
+            self._tables[name] = self._stored[f"{name}.weight"]
+        gathered: Floats = self._tables[name][rows].astype(self.dtype)
         return gathered
 
     def _read(self, layer: int, residual: Floats) -> Floats:
@@ -217,13 +229,13 @@ class NumpyStack:
 
     def _attention(self, layer: int) -> NumpyAttention:
         name, shape = f"layers.{layer}", self.shape
-        parts = {
+        parts: dict[str, Any] = {
             f"{part}_{kind}": self._tensor(stored)
             for part in _PROJECTIONS
             for kind in ("weight", "bias")
             if (stored := f"{name}.{part}.{kind}") in self._names
         }
-        gains = {
+        gains: dict[str, Any] = {
             f"{part}_gain": self._tensor(stored)
             for part in ("query", "key")
             if (stored := f"{name}.{part}_norm.weight") in self._names

@@ -250,13 +250,17 @@ _DIGITS = 12
 def weights_fingerprint(model: Model) -> str:
     """From the name, the shape and 64 evenly spaced values of every tensor.
 
-    Of the built-in models, whose info names their weights fully, from that alone. Not proof
-    against a forger; a checkpoint that was trained further has another one.
+    Of the built-in models, whose info names their weights fully, from that alone. Of a checkpoint
+    from what its files hold, whatever runs it in whatever numbers. Not proof against a forger; one
+    that was trained further has another one.
     """
     info = model.info
     hashed = hashlib.sha256(repr((info.architecture, info.revision, info.seed)).encode())
+    stored = getattr(model, "stored_digest", None)
     module = getattr(model, "model", None)
-    if module is not None:
+    if stored is not None:
+        hashed.update(stored.encode())
+    elif module is not None:
         for name, tensor in module.state_dict().items():
             hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             hashed.update(_sample(tensor))

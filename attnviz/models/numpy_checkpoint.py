@@ -7,23 +7,18 @@ that path puts into words.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
-from tokenizers import Tokenizer
+from numpy.typing import NDArray
 
-from attnviz.attention.families import NotUnderstoodError, Part, understood
+from attnviz.attention.family_reading import NotUnderstoodError, Understood, understood
 from attnviz.attention.numpy_stack import NumpyStack, StackShape
-from attnviz.errors import LoadError
 from attnviz.models.checkpoint_files import (
+    Shapes,
     check_layers,
     check_weights,
     file_names,
@@ -43,20 +38,28 @@ from attnviz.models.model import (
     stated_revision,
     trained_tokens,
 )
-from attnviz.models.pieces import check_growth, check_limit, token_texts
+from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
+from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
+from attnviz.models.stored_tensors import Roles, StoredTensors
 from attnviz.models.third_party import tokenizing
-from attnviz.reading import read_json
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
 
 _SPEED = 3e10
 """Operations a second that one thread of NumPy does at least, by measurement on an older server."""
 
+_READ = {"float32": 1e-9, "float16": 2.5e-9, "bfloat16": 2.5e-9}
+"""Seconds that a number takes to be read and turned into a float32."""
+
 _TORCH_START = 2.5
 """Seconds of one processor that importing torch and transformers and building a model take."""
 
-_TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
+
+_TABLES = ("tokens.", "positions.", "types.")
+"""Roles of which a text uses a few rows."""
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -64,7 +67,9 @@ _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 class NumpyCheckpoint:
     """A checkpoint that NumPy runs; see ``open_numpy``.
 
-    info: its name, shape and origin.
+    info: its name, shape and origin. causal: whether a query sees no later key.
+    context: the longest text in tokens.
+    stored_digest: of the tensors in its files; see ``weights_fingerprint``.
     """
 
     def __init__(
@@ -72,16 +77,18 @@ class NumpyCheckpoint:
         info: ModelInfo,
         shape: StackShape,
         tensors: Mapping[str, Floats],
-        tokenizer: Tokenizer,
-        start: int | None,
-        trained: int | None,
+        opened: OpenedTokenizer,
+        *,
+        trained: int | None = None,
+        digest: str | None = None,
     ) -> None:
         self.info = info
         self.causal = shape.causal
         self.context = shape.context
+        self.stored_digest = digest
         self._stack = NumpyStack(shape, tensors)
-        self._tokenizer = tokenizer
-        self._start = start
+        self._tokenizer = opened.tokenizer
+        self._start = opened.start
         self._trained_tokens = trained
 
     @property
@@ -102,13 +109,7 @@ class NumpyCheckpoint:
             if limit is not None:
                 self._tokenizer.enable_truncation(limit)
             encoding = self._tokenizer.encode(text)
-            beyond = [number for number in encoding.ids if number >= self._stack.shape.vocabulary]
-            if beyond:
-                raise LoadError(
-                    f"the tokenizer of {self.info.name!r} gives the id {beyond[0]}, the model has "
-                    f"{self._stack.shape.vocabulary} embeddings: tokenizer and model do not belong "
-                    "together"
-                )
+            check_ids(self.info.name, encoding.ids, self._stack.shape.vocabulary)
             return Tokens(
                 tuple(encoding.ids),
                 token_texts(self._tokenizer, encoding.tokens),
@@ -121,8 +122,9 @@ class NumpyCheckpoint:
         size = min(self._stack.shape.vocabulary, self._tokenizer.get_vocab_size())
         plain = [number for number in range(size) if number not in added]
         before, after = frame_of(self.encode("a"))
-        if not len(before) and self._start is not None:
-            before = Tokens((self._start,), self._texts([self._start]), (True,))
+        start = self._start
+        if not len(before) and start is not None and start < self._stack.shape.vocabulary:
+            before = Tokens((start,), self._texts([start]), (True,))
         return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
 
     def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
@@ -165,35 +167,51 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
     fields = read_config(name, directory)
     check_layers(name, fields)
     weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle=False)
+    if not weights[0].endswith(".safetensors"):
+        raise NotUnderstoodError("the weights are no safetensors")
     shapes = check_weights(name, directory, weights)
     check_layers(name, fields, shapes)
-    shape, parts = understood(fields, shapes)
+    read = understood(fields, shapes)
+    stored = StoredTensors([directory / file for file in weights])
+    types = stored.types([part.name for part in read.parts.values()])
     if tokens is not None:
-        numbers = sum(int(np.prod(shapes[path])) for path in {one.name for one in parts.values()})
-        if 2 * numbers * tokens / _SPEED > _TORCH_START:
-            raise NotUnderstoodError(f"{numbers:,} parameters are sooner run by torch")
-    tokenizer, start = _open_tokenizer(directory, causal=shape.causal)
-    stored = _Stored([directory / file for file in weights])
+        _check_work(read, shapes, types, tokens)
+    opened = open_tokenizer(name, directory, fields)
+    stored.check_finite()
     said = stored_metadata(directory, weights)
     info = ModelInfo(
         name=name,
         revision=commit or stated_revision(said),
-        architecture=fields["architectures"][0],
+        architecture=read.architecture,
         dtype="float32",
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
+        layers=read.shape.layers,
+        heads=read.shape.heads,
+        kv_heads=read.shape.kv_heads,
+        head_dim=read.shape.head_dim,
         weights="checkpoint",
-        seed=None,
-        notes=tuple(
-            f"stored as {kind}, computed in float32" for kind in stored.types - {"float32"}
+        backend="numpy",
+        notes=(
+            *([] if read.predicts else [_NO_HEAD.format(read.architecture)]),
+            *(f"stored as {kind}, computed in float32" for kind in types if kind != "float32"),
         ),
     )
-    tensors = _Roles(stored, parts)
-    if broken := tensors.not_finite():
-        raise NotUnderstoodError(f"{broken} has numbers that are not finite")
-    return NumpyCheckpoint(info, shape, tensors, tokenizer, start, trained_tokens(said))
+    return NumpyCheckpoint(
+        info,
+        read.shape,
+        Roles(stored, read.parts),
+        opened,
+        trained=trained_tokens(said),
+        digest=stored.digest(),
+    )
+
+
+def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:
+    """Raise NotUnderstoodError where starting torch takes less time than NumPy's run."""
+    names = {part.name for role, part in read.parts.items() if not role.startswith(_TABLES)}
+    numbers = sum(int(np.prod(shapes[path])) for path in names)
+    run = numbers * (2 * tokens / _SPEED + max(_READ[kind] for kind in types))
+    if run > _TORCH_START:
+        raise NotUnderstoodError(f"{tokens:,} tokens are sooner run by torch")
 
 
 # Files ---------------------------------------------------------------------------------------
@@ -226,70 +244,3 @@ def _cache() -> Path:
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
     return Path(os.path.expandvars(home)).expanduser() / "hub"
-
-
-class _Stored:
-    """The tensors of safetensors files that were found whole, mapped into memory.
-
-    types: of all of them, such as ``float16``.
-    """
-
-    def __init__(self, files: Sequence[Path]) -> None:
-        self.types: set[str] = set()
-        self._places: dict[str, tuple[Path, int, str, tuple[int, ...]]] = {}
-        for path in files:
-            with path.open("rb") as file:
-                length = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(length))
-            header.pop("__metadata__", None)
-            for name, said in header.items():
-                start = 8 + length + said["data_offsets"][0]
-                self._places[name] = path, start, said["dtype"], tuple(said["shape"])
-
-    def __getitem__(self, name: str) -> Floats | BFloat16:
-        path, start, kind, shape = self._places[name]
-        if kind not in _TYPES:
-            raise NotUnderstoodError(f"{name} is stored as {kind}")
-        self.types.add({"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[kind])
-        array = np.memmap(path, _TYPES[kind], "r", start, shape).view(np.ndarray)
-        return BFloat16(array) if kind == "BF16" else array
-
-
-@dataclass(frozen=True)
-class BFloat16:
-    """Numbers of eight bits of exponent and seven of fraction: the upper halves of float32."""
-
-    halves: NDArray[np.uint16]
-
-    def __getitem__(self, key: Any) -> BFloat16:
-        return BFloat16(self.halves[key])
-
-    def astype(self, dtype: DTypeLike, copy: bool = True) -> Floats:
-        """As NumPy's own: in numbers of another type, each kept exactly."""
-        whole = (self.halves.astype(np.uint32) << 16).view(np.float32)
-        return whole.astype(dtype, copy=False)
-
-
-class _Roles(Mapping[str, Floats]):
-    """The tensors by their roles, cut out of those that are stored."""
-
-    def __init__(self, stored: _Stored, parts: Mapping[str, Part]) -> None:
-        self._stored = stored
-        self._parts = parts
-
-    def __getitem__(self, role: str) -> Floats:
-        part = self._parts[role]
-        tensor: Any = self._stored[part.name]
-        if part.transposed:
-            tensor = tensor.T
-        if part.by_head is not None:
-            place, heads = part.by_head
-            rows = np.arange(len(tensor)).reshape(heads, 3, -1)[:, place].ravel()
-            return tensor[rows]
-        return tensor if part.rows is None else tensor[part.rows]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)

@@ -33,13 +33,14 @@ def prepared(
     seed: int | None = None,
     notes: tuple[str, ...] = (),
     trained_tokens: int | None = None,
+    stored_digest: str | None = None,
 ) -> TransformersModel:
     """A model moved to its device and described; ``seed`` is given where its weights are random."""
     with third_party(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
     weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
     described = _described(name, model, tokenizer, revision, weights, seed, notes)
-    return replace(described, trained_tokens=trained_tokens)
+    return replace(described, trained_tokens=trained_tokens, stored_digest=stored_digest)
 
 
 def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:

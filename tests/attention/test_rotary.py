@@ -86,5 +86,5 @@ def test_the_tables_have_the_type_of_the_vectors(convert):
 
 @pytest.mark.parametrize("head_dim", [0, 5])
 def test_an_odd_head_is_refused(convert, head_dim):
-    with pytest.raises(ValueError, match=f"head_dim must be even, got {head_dim}"):
+    with pytest.raises(ValueError, match=f"even head_dim, got {head_dim}"):
         Rotary(1e4).tables([0], head_dim, like=convert(np.zeros(1)))
