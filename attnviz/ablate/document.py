@@ -13,6 +13,7 @@ from attnviz.ablate.records import AblationReport, Effect, Head, scale_of
 from attnviz.ablate.words import (
     about,
     caveats,
+    effect_words,
     explanation,
     finding,
     heading,
@@ -315,8 +316,10 @@ def token_maps(report: AblationReport) -> list[doc.Map]:
         delta = np.asarray(effect.token_losses[0], dtype=float)
         deltas.append(np.where(np.isfinite(delta), delta, np.nan))
     limit = max((float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas), default=0.0)
-    names = [report.name(effect.variant) for effect in chosen]
-    return [
-        doc.Map(f"{name} by token", delta[None], _STRIP, tokens, [(name, True)], limit=limit)
-        for name, delta in zip(names, deltas, strict=True)
-    ]
+    maps = []
+    for effect, delta in zip(chosen, deltas, strict=True):
+        name = report.name(effect.variant)
+        words: doc.Words = [(name, True), (effect_words(report, effect), False)]
+        strip = doc.Map(f"{name} by token", delta[None], _STRIP, tokens, words, limit=limit)
+        maps.append(strip)
+    return maps

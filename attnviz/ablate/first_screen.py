@@ -19,8 +19,8 @@ _GAP = 3
 _CELL = 6
 """Columns of a cell of the map: a number such as ``+.44``, a mark and a blank."""
 
-_ROWS, _LEAST_ROWS, _TABLE_LINES = 5, 3, 5
-"""Rows that the ranking has beside other things, those that it keeps, the lines of these."""
+_ROWS, _LEAST_ROWS = 5, 3
+"""Rows that the ranking has beside other things, and those that it keeps."""
 
 _MOST_HARM = 2
 
@@ -36,12 +36,13 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
     """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
     tables = _tables(report)
     if report.by_token:
-        return [_by_token(report, columns, lines), doc.Group(tables, yields=1)]
+        texts_room = lines - sum(map(_least_lines, tables))
+        return [_by_token(report, columns, texts_room), doc.Group(tables, yields=1)]
     grid, texts = head_grid(report, scaled=False), token_maps(report)
     half = (columns - _GAP) // 2
     tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
     top: list[doc.Group] = []
-    if grid is not None and tall + 1 + _TABLE_LINES <= lines:
+    if grid is not None and tall + 1 + sum(map(_least_lines, tables)) <= lines:
         top.append(doc.Group([grid]))
         if texts and _grid_lines(grid, half) == tall - 1:
             beside: list[doc.Part] = [grid, _text(report, texts[:1], tall - 1)]
@@ -71,6 +72,14 @@ def _tables(report: AblationReport) -> list[doc.Part]:
             part = part._replace(title=(), least=_LEAST_ROWS)
         found.append(part)
     return found
+
+
+def _least_lines(part: doc.Part) -> int:
+    """Of a table that has lost all the rows that it may lose."""
+    if not isinstance(part, doc.Table):
+        return 1
+    rows = len(part.rows)
+    return bool(part.title) + 1 + min(rows, part.least) + (rows > part.least)
 
 
 def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
@@ -103,7 +112,7 @@ def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
         return doc.Group([part])
     tokens = part.maps[0].keys
     whole = sum(map(len, tokens.texts)) // max(columns - 6, 1) + 1
-    room = (lines - _TABLE_LINES - 3) // len(part.maps) - 1
+    room = (lines - 4) // len(part.maps) - 1  # with title, scale and a blank line
     return doc.Group([part._replace(lines=0 if whole + 3 <= room else max(room, 1))])
 
 
@@ -111,8 +120,10 @@ def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> li
     """As many attention maps as fit in full, in ``rows`` or any number of them."""
     for part in attention_maps(report):
         if isinstance(part, doc.Maps):
-            tokens = len(part.maps[0].keys)
-            wide, tall = 2 * tokens + 12, len(part.maps[0].queries) + 4  # with title and scores
+            causal, tokens = part.maps[0].causal, len(part.maps[0].keys)
+            cell = 2 if causal else 5  # with a word above each column
+            wide = cell * tokens + 12
+            tall = len(part.maps[0].queries) + 4 + (not causal)  # with title and scores
             down = max((lines - 4) // tall, 0)
             count = max((columns + _GAP) // (wide + _GAP), 0) * (min(down, rows) if rows else down)
             if count:  # in one row the key would be the widest

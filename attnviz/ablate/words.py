@@ -59,7 +59,7 @@ def _finding(report: AblationReport) -> str:
         lead = "1 text: an anecdote. " * (len(report.texts) == 1)
         return f"{lead}Largest gradients: {names}; an estimate, nothing was ablated."
     order = report.ranking(1).matter or tuple(report.effects[:1])
-    best = f"{report.name(order[0].variant)}: {_value(report, order[0])}"
+    best = f"{report.name(order[0].variant)}: {effect_words(report, order[0])}"
     if len(report.texts) == 1:
         lead = "1 text: an anecdote, not a ranking."
     else:
@@ -73,7 +73,7 @@ def _ranking_words(report: AblationReport) -> str:
     metric, tried = report.ranked_by, len(report.effects)
     if tried == 1:
         effect = report.effects[0]
-        found = f"Without {report.name(effect.variant)}: {_value(report, effect)}"
+        found = f"Without {report.name(effect.variant)}: {effect_words(report, effect)}"
         ends = _interval(report, effect)
         unclear = ", which includes 0" if effect.unclear(report.metric) else ""
         return f"{found}, 95 % interval {ends}{unclear}."
@@ -100,7 +100,7 @@ def _ranking_words(report: AblationReport) -> str:
         names = _listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if by_loss else "the lead grows"
         return f"{matter}; {less} without {names} (significant among {units})."
-    none = f"no {unit}" if _every(report) else f"none of the {tried} measured"
+    none = f"no {unit}" if _every(report) else f"none of these {len(report.singles)}"
     return f"{matter}; {none} is clearly harmful."
 
 
@@ -119,7 +119,7 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _value(report: AblationReport, effect: Effect) -> str:
+def effect_words(report: AblationReport, effect: Effect) -> str:
     """Such as ``+0.441 nats/token``, ``KL 0.31 nats/token``."""
     metric = report.ranked_by
     value = f"{effect.shown(report.metric):{'+' * metric.signed}.3g}"
@@ -288,7 +288,7 @@ def explanation(report: AblationReport) -> list[str]:
             "means that tokens have become half as likely, on average."
         )
     for best in report.ranking(1).matter:
-        said.append(f"here: without {report.name(best.variant)}, {_value(report, best)}.")
+        said.append(f"here: without {report.name(best.variant)}, {effect_words(report, best)}.")
     if report.labels:
         said.append("label: what the head does with nothing ablated, as attnviz heads names it.")
     said += [

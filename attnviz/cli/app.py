@@ -25,7 +25,7 @@ GROUPS = {
         "params": "Count parameters, KV cache, FLOPs and memory of a model.",
     },
     "Learn": {
-        "scaling": "Compare the softmax with and without the scale 1/√d_k.",
+        "scaling": "Compare the softmax with and without the scale 1/sqrt(d_k).",
         "verify": "Check attention against reference implementations.",
         "sweep": "Train a small decoder with 1, 2, 4 and 8 heads; compare them.",
         "train": "Train a small language model on your texts.",

@@ -62,10 +62,6 @@ class Fit(NamedTuple):
     halves: bool
     factors: tuple[int, int]
 
-    def cells(self, queries: int, keys: int) -> tuple[int, int]:
-        """How many cells there are down and across."""
-        return math.ceil(queries / self.factors[0]), math.ceil(keys / self.factors[1])
-
 
 def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> Fit:
     """The finest way to draw a map in ``lines`` × ``columns``; cells of two columns go first.

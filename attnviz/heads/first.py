@@ -104,6 +104,9 @@ def _overview(report: HeadsReport, view: View, columns: int, lines: int) -> Grou
     if report.sorted_by is not None:
         left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
         return [_halves(columns, left, _examples(report, view, half, lines))]
+    if report.selected and view.values:  # which need all the room that there is
+        maps = _examples(report, view, columns, lines)
+        return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
     if report.selected:
         links = _links(report, view, lines)
         right = _examples(report, view, half, lines)
@@ -323,7 +326,7 @@ def _last_word(report: HeadsReport) -> Word:
     places = [
         place
         for place, (text, special) in enumerate(zip(tokens.texts, tokens.special, strict=True))
-        if not special and not is_punctuation(text)
+        if text.strip() and not special and not is_punctuation(text)
     ]
     first = last = places[-1] if places else len(tokens) - 1
     while first - 1 in places and _goes_on(tokens.texts[first], blanks):

@@ -25,8 +25,8 @@ _LONG = 40
 _BESIDE = 3
 """Columns between two maps, or a map and the text."""
 
-_LABEL, _TEXT = 14, 30
-"""Columns of a label at the end of a map's row, and the fewest in which a text reads well."""
+_LABEL = 14
+"""Columns of a label beside a map's row."""
 
 _TALL = 30
 """Lines from which the largest shares are listed below each text."""
@@ -209,16 +209,16 @@ def _first(
 ) -> Sequence[doc.Group]:
     """The text coloured, and beside it the map where it can be read, or both maps."""
     count = len(kept.places)
-    wide = 2 * count + _LABEL
     drawn = [doc.Maps([one], values=shown.values, scale=None) for one in _maps(found, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
-    if count > _LONG or count + _CHROME > lines or wide > columns:
+    if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
         each = (lines - 2) // 2 - 1
         return [doc.Group([_texts(found, kept, max(each, 1))])]
-    if wide + _BESIDE + _TEXT > columns:
+    # Three columns where cells keep two characters there, two where they keep one.
+    fits = {beside: (columns + _BESIDE) // beside - _BESIDE - _LABEL for beside in (3, 2)}
+    beside = 3 if fits[3] >= 2 * count else 2 if fits[2] >= count else 1
+    if beside == 1:
         return [doc.Group([_texts(found, kept)]), doc.Group(drawn[:1], yields=1), key]
-    both = columns >= 2 * (wide + _BESIDE) + _TEXT
     limit = (lines - 2 * _CHROME) // 2 if lines < _TALL else 0
-    parts = [*drawn[: 1 + both], _texts(found, kept, limit)]
-    across = (columns + _BESIDE) // len(parts) - _BESIDE
-    return [doc.Group(parts, beside=doc.Beside(across, _BESIDE)), key]
+    parts = [*drawn[: beside - 1], _texts(found, kept, limit)]
+    return [doc.Group(parts, beside=doc.Beside(fits[beside] + _LABEL, _BESIDE)), key]

@@ -155,3 +155,4 @@ def test_commands_fit(run: Any, checkpoint: Any, columns: int, lines: int) -> No
         assert len(result.lines) < lines, options
         assert max(map(width, result.lines)) <= columns
         assert "not a ranking" in result.lines[1], options
+        assert "more rows: --full" not in result.out, options

@@ -72,7 +72,7 @@ def test_a_map_fits_and_no_finer_one_does(
 ) -> None:
     fit = fitted(queries, keys, lines, columns, theme)
     rows = 2 * lines if theme.half_blocks else lines
-    down, across = fit.cells(queries, keys)
+    down, across = -(-queries // fit.factors[0]), -(-keys // fit.factors[1])
     assert down <= (rows if fit.halves else lines)
     assert across * fit.wide <= max(columns, fit.wide)
     if queries == keys:

@@ -30,7 +30,7 @@ def document(run: Any) -> Callable[..., Any]:
 
 def test_the_first_answer(run: Any) -> None:
     result = run("patterns")
-    assert (result.code, result.err) == (0, "")
+    assert result.code == 0  # a slow run is told on standard error
     assert result.lines[0].startswith("tiny · revision ")
     assert "What each head does" in result.out
     assert max(map(len, result.lines)) <= 80
