@@ -79,6 +79,10 @@ class _CallablePackage(ModuleType):
     def __call__(self, *args: object, **options: object) -> object:
         return self._analysis(*args, **options)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As a function goes to another process: by its name."""
+        return import_module, (self.__name__,)
+
 
 def _callable(package: str) -> None:
     """Let a package of this name be called; it asks for that itself, when it is imported."""

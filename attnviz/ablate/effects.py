@@ -86,7 +86,9 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     below, the sign of each text could be flipped. The p of an ablation is the share of flips, the
     same for all ablations so that their correlation is kept, in which the largest |t| of any is at
     least its own. The chance that any of them has p ≤ 5 % by chance alone is 5 %, however many are
-    tried. Five texts have 16 flips and no p below 1/16. NaN where values are not finite.
+    tried, as long as effects are as skewed to one side as to the other: around means of zero, those
+    of the bundled model's 24 heads gave 9 % over 10 built-in sentences and 22 % over 10 sentences
+    of unlike kinds. Five texts have 16 flips and no p below 1/16. NaN where values are not finite.
     """
     texts, tried = values.shape
     finite = np.isfinite(values).all(axis=0)

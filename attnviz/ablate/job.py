@@ -80,13 +80,14 @@ class Job:
         references, words = _references(model, texts, tokens, reference, request)
         targets = written_targets(model, tokens, choice)
         reference_targets = written_targets(model, references, choice)
-        kept: Sequence[int] = range(len(tokens))
-        notes = model.notes_for(max(tokens, key=len))
+        kept, copies = _without_copies(tokens)
+        notes = (*model.notes_for(max(tokens, key=len)), *copies)
         if ablation.mode == "resample":
             decoder = kind in ("decoder", "cross")
-            kept, left_out = _with_partners(
+            able, left_out = _with_partners(
                 targets if decoder else tokens, reference_targets if decoder else references
             )
+            kept = sorted(set(kept) & set(able))
             notes += left_out
         pair = _pair(model, request)
         options = ScanOptions(
@@ -227,6 +228,21 @@ def _pair(model: Model, request: Request) -> tuple[tuple[int, str], tuple[int, s
             f"--answer and --foil are the same token, {answer[1]!r}: name two that differ"
         )
     return answer, foil
+
+
+def _without_copies(tokens: Sequence[Tokens]) -> tuple[Sequence[int], tuple[str, ...]]:
+    """The texts that are no copy of one before, and a note on the others.
+
+    As many copies as one likes would make any interval as narrow as one likes.
+    """
+    first = {text.ids: place for place, text in reversed(list(enumerate(tokens)))}
+    left = len(tokens) - len(first)
+    if not left:
+        return range(len(tokens)), ()
+    verb = "is a copy" if left == 1 else "are copies"
+    return sorted(first.values()), (
+        f"{left} of {len(tokens)} texts {verb} of another and left out: no new evidence",
+    )
 
 
 def _with_partners(

@@ -106,10 +106,11 @@ def params(model: AnyModel | None = None, **options: Any) -> Analysis:
 
 def _text(text: str | None) -> str | None:
     """UsageError for what is no text, or would read standard input."""
-    found = _texts(text)
-    if text == "-":
-        raise UsageError("expected a text of words, got '-'")
-    return None if found is None else found.texts[0]
+    if text is None:
+        return None
+    if not isinstance(text, str) or not text.strip() or text == "-":
+        raise UsageError(f"expected one text of at least one word, got {text!r:.40}")
+    return text
 
 
 def _texts(texts: str | Iterable[str] | None) -> Any:

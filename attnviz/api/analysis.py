@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from inspect import Parameter, signature
+from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -111,6 +112,8 @@ def analysis(
     with in_python_words():
         arguments |= _options(name, given, parameters)
         arguments |= {"json": True, "quiet": True, **inputs}
+        if model is None and inputs:
+            raise UsageError("expected a model, its name or a loaded one, got None")
         if model is not None:
             named = _named(model, tokenizer, given, reads=bool(inputs))
             arguments |= {"names": (named,)} if "names" in parameters else {"model": named}
@@ -124,6 +127,8 @@ def texts_of(texts: str | Iterable[str] | None) -> Texts | None:
     """One text or several; None where none is given. UsageError for what is no text."""
     if texts is None:
         return None
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+        raise UsageError(f"expected a text or several, got {texts!r:.40}")
     several = (texts,) if isinstance(texts, str) else tuple(texts)
     for text in several:
         if not isinstance(text, str) or not text.strip():
@@ -193,8 +198,11 @@ def _checked(name: str, value: Any, kind: Any, told: Any) -> Any:
         return Path(value)
     if kind is str and name in ("head", "heads", "layer"):
         return spelled(value)
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+    if kind in (int, float) and not isinstance(value, bool):  # NumPy's numbers as well
+        if isinstance(value, Integral):
+            value = kind(int(value))
+        elif kind is float and isinstance(value, Real):
+            value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise UsageError(f"{name} takes {kind.__name__}, got {value!r}")
     least, most = getattr(told, "min", None), getattr(told, "max", None)

@@ -84,6 +84,7 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
         window=_window(family, fields, used),
         padding=family.padding,
     )
+    _check_silent(fields, shape.vocabulary)
     strange = sorted(fields.keys() - used - SILENT - MUST_BE.keys() - {*family.silent})
     if strange:
         raise NotUnderstoodError(f"no description of {strange[0]} = {fields[strange[0]]!r}")
@@ -158,6 +159,16 @@ def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -
         if fields.get(name, values[0]) not in values:
             raise NotUnderstoodError(f"{name} is {fields[name]!r}")
     used.update(said.partition("=")[0] for said in family.biases.values() if isinstance(said, str))
+
+
+def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
+    """Raise NotUnderstoodError for values that no model can be built with."""
+    for name in ("dtype", "torch_dtype"):
+        if fields.get(name) not in (None, "float32", "float16", "bfloat16"):
+            raise NotUnderstoodError(f"{name} is {fields[name]!r}")
+    padding = fields.get("pad_token_id")
+    if padding is not None and padding not in range(vocabulary):
+        raise NotUnderstoodError(f"pad_token_id is {padding!r}")
 
 
 def _text(fields: Mapping[str, Any], name: str, used: set[str]) -> str:

@@ -15,7 +15,6 @@ from rich.segment import Segment
 
 from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.document import Map, Scale
-from attnviz.draw.drawing import Drawing, Item, Label, Tip, tinted
 from attnviz.draw.grid import scale_samples
 from attnviz.draw.labels import fit, token_labels, visible, whole_characters, width, word_label
 from attnviz.draw.palette import DIVERGING, STEPS, Tint
@@ -54,7 +53,7 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
     lines: at most, 0 for all. A longer text has only those with the largest values, with words on
     which tokens they are where that leaves two lines of text or more.
     """
-    rows = _rows(_pieces(shown, theme, room - _INDENT - 2), room - _INDENT - 2)
+    rows = rows_of(pieces_of(shown, theme, room - _INDENT - 2), room - _INDENT - 2)
     tall = 1 if theme.colour else 2
     most = max(lines // tall, 1) if lines else len(rows)
     told = most < len(rows) and lines > 2 * tall
@@ -120,7 +119,8 @@ def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
 # From tokens to lines ------------------------------------------------------------------------
 
 
-def _pieces(shown: Map, theme: Theme, room: int) -> list[Piece]:
+def pieces_of(shown: Map, theme: Theme, room: int) -> list[Piece]:
+    """The tokens of the text, none wider than ``room`` columns."""
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
     blanks = any(text.startswith(" ") for text in tokens.texts)
@@ -148,7 +148,7 @@ def _begins_a_word(text: str, blanks: bool) -> bool:
     return not text.startswith("##") and any(map(str.isalnum, text))
 
 
-def _rows(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:
+def rows_of(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:
     """The pieces in lines; a line breaks before a word where it can, or else inside of it."""
     rows: list[list[Piece]] = [[]]
     used = 0
@@ -189,7 +189,7 @@ def _strongest_window(rows: Sequence[Sequence[Piece]], most: int) -> int:
 # How a piece looks ---------------------------------------------------------------------------
 
 
-def _tint(value: float, shown: Map) -> Tint | None:
+def tint_of(value: float, shown: Map) -> Tint | None:
     """The ground of a token; None for next to nothing."""
     full = shown.limit or shown.full
     if math.isnan(value) or not strength(value, full):
@@ -200,7 +200,7 @@ def _tint(value: float, shown: Map) -> Tint | None:
 
 
 def _drawn(piece: Piece, shown: Map, theme: Theme) -> Line:
-    tint = _tint(piece.value, shown)
+    tint = tint_of(piece.value, shown)
     style = DIM if math.isnan(piece.value) else None
     if tint is not None and theme.colour:
         style = theme.ground(tint)
@@ -262,37 +262,3 @@ def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
         after += texts[at].removeprefix("##")
         at += 1
     return before, after
-
-
-# On paper ------------------------------------------------------------------------------------
-
-_LETTER, _ROW, _ACROSS = 6.7, 18.0, 110
-
-
-def text_figure(shown: Map) -> Drawing:
-    """The same on paper, a value in the tip of each token."""
-    words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
-    items: list[Item] = [Label(0, 14, shown.name, "title")]
-    items += [Label(0, 31, words, "faint")] if words else []
-    y = 38.0 if words else 22.0
-    for row in _rows(_pieces(shown, Theme(), _ACROSS), _ACROSS):
-        x = 0.0
-        for piece in row:
-            x += width(piece.gap) * _LETTER
-            items += _placed(piece, shown, x, y)
-            x += width(piece.label) * _LETTER
-        y += _ROW
-    for said in extremes(shown):
-        y += 16
-        items.append(Label(0, y - 2, " · ".join(said), "faint"))
-    return Drawing(shown.name, _ACROSS * _LETTER, y + 6, tuple(items))
-
-
-def _placed(piece: Piece, shown: Map, x: float, y: float) -> Iterator[Item]:
-    across, tint = width(piece.label) * _LETTER, _tint(piece.value, shown)
-    if tint is not None:
-        yield tinted(x, y, across, _ROW - 2, tint)
-    known = not math.isnan(piece.value)
-    yield Label(x, y + 12, piece.label, "axis" if known else "axis-faint", on=tint)
-    if known:
-        yield Tip(x, y, across, _ROW, f"{piece.label} ({piece.place}): {piece.value:.4g}")

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.coloured_text import text_figure
 from attnviz.draw.drawing import (
     Anchor,
     Cells,
@@ -33,6 +32,7 @@ from attnviz.draw.map_figure import (
 )
 from attnviz.draw.plot_figure import plot_figure
 from attnviz.draw.table import bar_tint
+from attnviz.draw.text_figure import text_figure
 from attnviz.draw.theme import VERDICTS
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0

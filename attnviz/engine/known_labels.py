@@ -72,6 +72,8 @@ def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels 
             for layer, head, name, score in found["heads"]
             if name is None or name in LABELS
         }
-    except (LoadError, UsageError, KeyError, TypeError, ValueError):
+    except (LoadError, UsageError, KeyError, TypeError, ValueError, OverflowError):
+        return None
+    if any(not 0 <= label.score <= 1 for label in heads.values() if label.name is not None):
         return None
     return KnownLabels(source, heads)

@@ -109,7 +109,7 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
         "layer": scores.layer,
         "head": scores.head,
         "kv_head": scores.head if group is None else group,
-        "sink_weight": report.sinks.get((scores.layer, scores.head)),
+        "sink_weight": json_number(report.sinks.get((scores.layer, scores.head))),
         "entropy": scores.scores.get("entropy"),
         **{name: value for name, value in scores.scores.items() if name != "entropy"},
         "trait": label_facts(scores.label),

@@ -116,11 +116,11 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 
 def _place(tokens: Tokens, wanted: str) -> Word | None:
     """The token of an index, or the chosen or the first occurrence of a word."""
-    if re.fullmatch(r"-?\d{1,18}", wanted):
+    if re.fullmatch(r"-?[0-9]{1,18}", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
         return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None
     spans, chosen = word_spans(tokens, wanted), 0
-    numbered = re.fullmatch(r"(.+):([1-9]\d{0,8})", wanted, re.DOTALL)
+    numbered = re.fullmatch(r"(.+):([1-9][0-9]{0,8})", wanted, re.DOTALL)
     if not spans and numbered:
         spans, chosen = word_spans(tokens, numbered[1]), int(numbered[2]) - 1
     if chosen >= len(spans):

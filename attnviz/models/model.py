@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -243,34 +244,49 @@ def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -
 
 # Fingerprint ---------------------------------------------------------------------------------
 
-_SAMPLES = 64
 _DIGITS = 12
+_ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
+"""Fields of a config that say nothing of what is computed; each tensor's dtype counts itself."""
 
 
 def weights_fingerprint(model: Model) -> str:
-    """From the name, the shape and 64 evenly spaced values of every tensor.
+    """From the config, and the name, shape and CRC-32 of every tensor.
 
+<<<<<<< HEAD
     Of the built-in models, whose info names their weights fully, from that alone. Of a checkpoint
     from what its files hold, whatever runs it in whatever numbers. Not proof against a forger; one
     that was trained further has another one.
+=======
+    Of the built-in models, whose info names their weights fully, from that alone. Not proof
+    against a forger; a checkpoint that was changed anywhere, be it one head of it, has another
+    one, as have the same weights read as other heads.
+>>>>>>> main
     """
     info = model.info
     hashed = hashlib.sha256(repr((info.architecture, info.revision, info.seed)).encode())
     stored = getattr(model, "stored_digest", None)
     module = getattr(model, "model", None)
+<<<<<<< HEAD
     if stored is not None:
         hashed.update(stored.encode())
     elif module is not None:
+=======
+    if module is not None:
+        config = getattr(module, "config", None)
+        fields = {} if config is None else config.to_dict()
+        used = sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)
+        hashed.update(repr(used).encode())
+>>>>>>> main
         for name, tensor in module.state_dict().items():
             hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            hashed.update(_sample(tensor))
+            hashed.update(_checksum(tensor))
     return hashed.hexdigest()[:_DIGITS]
 
 
-def _sample(tensor: Any) -> bytes:
+def _checksum(tensor: Any) -> bytes:
     if tensor.is_meta:  # its numbers lie elsewhere, on a disk say
         return b""
-    flat = tensor.detach().flatten()
-    chosen = flat[:: max(len(flat) // _SAMPLES, 1)][:_SAMPLES]
-    values: bytes = chosen.double().cpu().numpy().tobytes()
-    return values
+    from torch import uint8
+
+    content = tensor.detach().flatten().cpu().view(uint8).numpy()
+    return zlib.crc32(content).to_bytes(4, "big")

@@ -61,6 +61,7 @@ _TABLES = ("tokens.", "positions.", "types.")
 """Roles of which a text uses a few rows."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_LONGEST_NAME = 200
 _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -137,11 +138,13 @@ class NumpyCheckpoint:
 
     def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
         """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
-        self._stack.run(tokens.ids, wants, observe)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._stack.run(tokens.ids, wants, observe)
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
-        self._stack.run_queries_keys(tokens.ids, wants, observe)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._stack.run_queries_keys(tokens.ids, wants, observe)
 
     def run_rows(
         self,
@@ -153,7 +156,8 @@ class NumpyCheckpoint:
         norms: bool = False,
     ) -> None:
         """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
-        self._stack.run_rows(ids, rows, wants, observe, norms=norms)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._stack.run_rows(ids, rows, wants, observe, norms=norms)
 
 
 def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyCheckpoint:
@@ -221,7 +225,7 @@ def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
     """The directory of a checkpoint, and its commit if it is the cache's."""
     if (directory := local_directory(name, revision)) is not None:
         return directory, None
-    if not _PLAIN.fullmatch(name) or ".." in name:
+    if not _PLAIN.fullmatch(name) or ".." in name or len(name) > _LONGEST_NAME:
         raise NotUnderstoodError(f"{name!r} is no name of a model")
     place = _cache() / f"models--{name.replace('/', '--')}"
     commit = revision or "main"

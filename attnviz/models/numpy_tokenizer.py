@@ -199,6 +199,8 @@ def _settings(directory: Path) -> dict[str, Any]:
     said = read_json(path) if path.is_file() else {}
     if "added_tokens_decoder" not in said and older.is_file():
         said = {**said, **read_json(older)}
+    if not isinstance(said.get("model_max_length", 0), int | float):
+        raise NotUnderstoodError("the tokenizer's model_max_length is no number")
     for field, value in said.items():
         if field in _MUST_BE:
             if value not in _MUST_BE[field]:

@@ -22,6 +22,7 @@ from attnviz.params.counting.cache import (
     longest_context,
 )
 from attnviz.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
+from attnviz.params.counting.parameters import count_parameters
 from attnviz.params.options import (
     RUNNING,
     SHAPE,
@@ -232,7 +233,7 @@ def _shape_case(shape: Shape, running: Running) -> Case:
 
 
 def _counted(spec: ModelSpec, running: Running, stored: Stored | None = None) -> Case:
-    types = _dtypes(running, spec.dtype, spec.name, stored)
+    types = _dtypes(running, spec.dtype, spec.name, stored, count_parameters(spec).total)
     if stored is not None and stored.quantised and types.stated != "option":
         note = (
             f"quantised, {stored.bytes:,} bytes in its files; counted as {types.dtype}, or give "
@@ -272,9 +273,11 @@ class _Dtypes(NamedTuple):
     stated: Stated
 
 
-def _dtypes(running: Running, named: str, name: str, stored: Stored | None) -> _Dtypes:
+def _dtypes(running: Running, named: str, name: str, stored: Stored | None, total: int) -> _Dtypes:
     """What is asked for, else what the files hold, else what the config names, else the usual.
 
+    Files may hold more than the ``total`` parameters of the model: then only their main dtype is
+    believed.
     Raises LoadError where a config names a dtype that is not known.
     """
     dtype: str = running.dtype
@@ -282,7 +285,8 @@ def _dtypes(running: Running, named: str, name: str, stored: Stored | None) -> _
     others: Mapping[str, int] = NO_OTHERS
     if dtype == "auto" and stored is not None and stored.numbers and not stored.quantised:
         dtype, *rest = stored.numbers
-        others = {kind: stored.numbers[kind] for kind in rest}
+        beside = {kind: stored.numbers[kind] for kind in rest}
+        others = beside if sum(beside.values()) < total else NO_OTHERS
         stated = "files"
     elif dtype == "auto":
         dtype, stated = (named, "config") if named else (_USUAL, "")
@@ -292,7 +296,7 @@ def _dtypes(running: Running, named: str, name: str, stored: Stored | None) -> _
             raise LoadError(f"the config of {name!r} has dtype = {dtype!r}: {error}") from error
     cache: str = running.cache_dtype
     if cache == "auto":
-        cache = _USUAL if dtype in _NARROW else dtype
+        cache = _USUAL if dtype in _NARROW or dtype.startswith("float8_") else dtype
     return _Dtypes(dtype, cache, others, stated)
 
 
@@ -302,7 +306,7 @@ def _built(found: FoundSpec, running: Running) -> BuiltCount:
     from attnviz.params.meta_count import count_on_meta  # imports torch and transformers
 
     made = count_on_meta(found.config, name=found.name, architecture=found.architecture, run=True)
-    types = _dtypes(running, stored_dtype(found.config), found.name, found.stored)
+    types = _dtypes(running, stored_dtype(found.config), found.name, found.stored, made.total)
     tokens = running.tokens or DEFAULT_TOKENS
     cache = None
     if made.kept is not None:

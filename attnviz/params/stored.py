@@ -66,14 +66,19 @@ def stored_weights(directory: Path) -> Stored:
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
     """Dtype, shape and bytes of each tensor; LoadError where the header is none."""
+    if not path.is_file():  # a pipe would be waited for
+        raise LoadError(f"{path.name} is no file")
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH), "little")
         content = file.read(length) if length <= _LONGEST else b""
-    header: dict[str, Any] = parse_json(content, path.name)
-    header.pop("__metadata__", None)
+    header: Any = parse_json(content, path.name)
     try:
+        header.pop("__metadata__", None)
         for tensor in header.values():
             start, end = tensor["data_offsets"]
-            yield tensor["dtype"], tensor["shape"], end - start
-    except (TypeError, KeyError, ValueError) as error:
+            shape = tensor["shape"]
+            if not all(type(number) is int and number >= 0 for number in (*shape, end - start)):
+                raise LoadError(f"{path.name} tells of tensors that cannot be")
+            yield str(tensor["dtype"]), shape, end - start
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
         raise LoadError(f"{path.name} has no header of tensors") from error

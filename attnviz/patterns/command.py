@@ -208,7 +208,9 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
         with whole_file(place) as stream:
             stream.write(content)
     except (OSError, LoadError) as error:
-        notices.print(f"labels are not kept for heads and ablate: {error}", markup=False)
+        why = error.strerror if isinstance(error, OSError) else error
+        told = f"labels are not kept for heads and ablate: {why}"
+        notices.print(told, markup=False, soft_wrap=True)
 
 
 def _control_seed(scoring: Scoring, seed: int, drawn: int | None) -> int | None:

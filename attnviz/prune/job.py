@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,23 +114,31 @@ def prune_model(
 def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Tokens, ...]]:
     """The half that heads are ranked on, and the held-out one.
 
-    Several texts are dealt out in turn; a single one is cut in the middle of its tokens, and each
-    part keeps the special tokens at its ends.
-    Raises UsageError for a single text that is too short to be cut.
+    Several texts are dealt out in turn, each with its copies: what was ranked on is not held out. A
+    single one is cut in the middle of its tokens, and each part keeps the special tokens at its
+    ends.
+    Raises UsageError for a single text that is too short to be cut, and for copies of one alone.
     """
     if len(texts) > 1:
-        return tuple(texts[::2]), tuple(texts[1::2])
+        places = {ids: place for place, ids in enumerate(dict.fromkeys(text.ids for text in texts))}
+        if len(places) == 1:
+            raise UsageError(
+                f"the {len(texts)} texts are all the same: there is none to measure the loss on "
+                "that was not ranked on; give different texts"
+            )
+        even = [places[text.ids] % 2 == 0 for text in texts]
+        return tuple(compress(texts, even)), tuple(compress(texts, (not one for one in even)))
     (text,) = texts
     before, after = frame_of(text)
-    places = range(len(before), len(text) - len(after))
-    middle = len(places) // 2
+    plain = range(len(before), len(text) - len(after))
+    middle = len(plain) // 2
     first, second = (
-        _kept(text, [*range(len(before)), *part, *range(places.stop, len(text))])
-        for part in (places[:middle], places[middle:])
+        _kept(text, [*range(len(before)), *part, *range(plain.stop, len(text))])
+        for part in (plain[:middle], plain[middle:])
     )
     if min(len(first), len(second)) < 2 or not middle:
         raise UsageError(
-            f"the text has {len(places)} token{'s' * (len(places) != 1)}, too few to rank heads on "
+            f"the text has {len(plain)} token{'s' * (len(plain) != 1)}, too few to rank heads on "
             "one half and measure the loss on the other: give a longer text, or several with "
             "--texts FILE"
         )

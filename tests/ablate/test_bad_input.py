@@ -134,3 +134,18 @@ def test_a_resume_file_that_is_none(refused: Any, tmp_path: Path) -> None:
     path.write_text("do not touch\n", encoding="utf-8")
     assert "is no resume file" in refused(2, "ablate", SENTENCE, "--resume", str(path))
     assert path.read_text(encoding="utf-8") == "do not touch\n"
+
+
+def test_copies_of_a_text_are_no_evidence(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Ten copies of one would have given intervals without width."""
+    same, mixed = tmp_path / "same.txt", tmp_path / "mixed.txt"
+    same.write_text("The cat sat on the mat.\n" * 10)
+    document = run("ablate", "--texts", str(same), "--head", "L0H0", "--json").document
+    assert "texts" not in document
+    assert any("9 of 10 texts are copies" in note for note in document["notes"])
+    mixed.write_text("The cat sat on the mat.\nA dog ran.\nThe cat sat on the mat.\n")
+    for extra in ([], ["--mode", "resample"]):
+        asked = ("ablate", "--texts", str(mixed), "--head", "L0H0", "--json", *extra)
+        document = run(*asked).document
+        assert len(document.get("texts", ["one"])) == (1 if extra else 2)
+        assert any("1 of 3 texts is a copy" in note for note in document["notes"])

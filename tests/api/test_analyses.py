@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import io
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -167,6 +169,11 @@ def test_the_example_of_the_issue() -> None:
         (lambda: attnviz.rollout("tiny", object(), TEXT), UsageError, "for a loaded model"),
         (lambda: attnviz.rollout(object(), text=TEXT), UsageError, "expected the name of a model"),
         (lambda: attnviz.rollout("./nowhere", text=TEXT), AttnvizError, "no directory"),
+        (lambda: attnviz.rollout("tiny", text=["a b", "c d"]), UsageError, "expected one text"),
+        (lambda: attnviz.rollout("tiny", text=b"a b"), UsageError, "expected one text"),
+        (lambda: attnviz.ablate(texts=5), UsageError, "expected a text or several, got 5"),
+        (lambda: attnviz.ablate(texts=b"a b"), UsageError, "expected a text or several"),
+        (lambda: attnviz.patterns(None), UsageError, "expected a model, its name or a loaded one"),
         (lambda: attnviz.params(), UsageError, "expected a shape or a model"),
     ],
 )
@@ -174,6 +181,17 @@ def test_bad_input(call: Callable[[], Any], error: type[Exception], line: str) -
     with pytest.raises(error) as raised:
         call()
     assert line in str(raised.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    found = attnviz.prune("tiny", texts=[TEXT, OTHER], fraction=np.float32(0.1), seed=np.int64(1))
+    assert found.to_dict()["seed"] == 1
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_goes_to_another_process_as_a_function_does(package: str) -> None:
+    analysis = getattr(attnviz, package)
+    assert pickle.loads(pickle.dumps(analysis)) is analysis
 
 
 def test_a_loaded_model_is_not_loaded_anew(model: Any, tokenizer: Any) -> None:

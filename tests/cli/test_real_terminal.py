@@ -72,7 +72,7 @@ def test_without_colour_glyphs_tell(screen, env: dict[str, str], options: list[s
     text = "\n".join(rows(shown))
     assert not colours(shown)
     assert "▀" not in text
-    assert {"·", "░", "▓", "█"} <= set(text)
+    assert {"·", "░", "█"} <= set(text)
 
 
 def test_256_colours(screen) -> None:

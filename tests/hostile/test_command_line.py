@@ -43,7 +43,7 @@ def test_files_are_written_though_nobody_reads(
 def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("attnviz.heads.data.write_heads_csv", fail)

@@ -28,13 +28,21 @@ NO_SIZES = (0, -1, 10**30, 1.5, math.nan, math.inf, True, "x", [], {"a": 1})
             },
             "sliding_window = -1: expected a number of tokens",
         ),
-        ({"dtype": "banana"}, "dtype = 'banana'"),
     ],
 )
 def test_params_refuses_in_one_line(
     refused: Callable[..., str], llama: Callable[..., Path], fields: dict[str, Any], said: str
 ) -> None:
     assert said in refused(3, "params", str(llama(**fields)))
+
+
+def test_a_dtype_that_is_none_is_refused_where_no_file_states_it(
+    refused: Callable[..., str], llama: Callable[..., Path]
+) -> None:
+    directory = llama(dtype="banana")
+    for weights in directory.glob("*.safetensors"):
+        weights.unlink()
+    assert "dtype = 'banana'" in refused(3, "params", str(directory))
 
 
 @pytest.mark.parametrize("field", SIZES)

@@ -23,6 +23,9 @@ from pyte.screens import Char
 CELL, LINE, MARGIN = 8.4, 17.0, 14.0
 INK, PAPER = "#d4d4d4", "#16181d"
 COLUMNS, ROWS = 80, 24
+PATIENCE = 300
+"""Seconds for a command on a machine that is busy."""
+
 PICTURES = {
     "heads": 'heads "When Mary and John went to the shop, John gave a drink to Mary."',
     "patterns": "patterns --watch induction",
@@ -41,7 +44,9 @@ def run(command: list[str]) -> list[list[Char]]:
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
         environment.pop(name, None)
-    child = pexpect.spawn(command[0], command[1:], dimensions=(ROWS, COLUMNS), env=environment)
+    child = pexpect.spawn(
+        command[0], command[1:], dimensions=(ROWS, COLUMNS), env=environment, timeout=PATIENCE
+    )
     screen = pyte.Screen(COLUMNS, ROWS)
     pyte.ByteStream(screen).feed(child.read())
     child.close()

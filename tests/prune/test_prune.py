@@ -338,3 +338,18 @@ def test_ctrl_c_leaves_nothing(
     assert process.returncode in (130, -signal.SIGINT), err
     assert b"Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_of_a_ranking_text_is_never_held_out() -> None:
+    from attnviz.errors import UsageError
+    from attnviz.prune.job import split_texts
+
+    model = Bundled()
+    a, b, c = (model.encode(text) for text in ("the cat sat", "a dog ran", "it was late"))
+    assert split_texts([a, b, c]) == ((a, c), (b,))
+    for texts in ([a, a, b, b], [a, b, b, a, c], [b, a, a, a]):
+        ranked, held_out = split_texts(texts)
+        assert not {text.ids for text in ranked} & {text.ids for text in held_out}
+        assert len(ranked) + len(held_out) == len(texts)
+    with pytest.raises(UsageError, match="the 3 texts are all the same"):
+        split_texts([a, a, a])

@@ -1,0 +1,52 @@
+"""What a page says of options and sizes is so, whatever its outputs are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from attnviz.cli.app import COMMANDS, app
+
+from ..test_readme import PAGES, README, blocks
+
+OTHERS = {"--version", "--install-completion"}
+FOREIGN = ("venv", "pip", "pytest")
+
+
+def options() -> set[str]:
+    """Every option of every command."""
+    group = typer.main.get_group(app)
+    found = set(OTHERS)
+    for name in COMMANDS:
+        _, command, _ = group.resolve_command(click.Context(group), [name])
+        assert command is not None
+        for parameter in command.params:
+            found |= {*parameter.opts, *parameter.secondary_opts}
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_names_no_option_that_is_not_there(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    ours = [line for line in lines if not any(name in line for name in FOREIGN)]
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(ours)))
+    assert named <= options()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_screens_on_a_page_fit_a_small_terminal(page: Path) -> None:
+    """The prompt needs a line; what ``--full`` or ``--json`` asked for may be longer."""
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.kind == "console" and block.reason is None:
+            for step in block.steps:
+                if "--full" not in step.command and "--json" not in step.command:
+                    assert len(step.output) < 24, step.command
+                    assert max(map(len, step.output), default=0) <= 80, step.command
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 300

@@ -1,0 +1,65 @@
+"""The page of the schemas names each one, and every key that its command prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+from attnviz.docs import command
+
+ROOT = Path(attnviz.__file__).parent
+PAGE = Path(command.__file__).with_name("json.md").read_text(encoding="utf-8")
+COMMON = "In every object"
+SENTENCE = "The cat sat on the mat because it was tired."
+SCHEMA = re.compile(r'"(attnviz\.[a-z-]+/\d+)"')
+ELSEWHERE = {"attnviz.labels/1"}
+"""Of the tool's own cache: nobody else is to read it."""
+
+OBJECTS = {
+    "heads": ["heads", SENTENCE, "--head", "L1H0"],
+    "word": ["heads", SENTENCE, "--head", "L1H0", "--token", "it"],
+    "pair": ["heads", SENTENCE, "--layer", "5", "--pair", "it", "cat"],
+    "kinds": ["heads", SENTENCE, "--model", "mha", "--compare-mask"],
+    "cut": ["heads", SENTENCE, "--cut", "it→cat"],
+    "rollout": ["rollout", SENTENCE],
+    "patterns": ["patterns", SENTENCE],
+    "ablate": ["ablate", SENTENCE, "--layer", "0", "--together"],
+    "params": ["params", "llama-3-8b", "--memory", "24GB"],
+    "several": ["params", "gpt2", "bert-base"],
+    "compare": ["params", "--d-model", "64", "--heads", "8", "--compare", "kv-heads=8,1"],
+    "scaling": ["scaling", "--d-k", "8", "--samples", "2"],
+    "verify": ["verify", "--no-keras"],
+}
+
+
+def named(heading: str) -> set[str]:
+    """The keys before the colon of each line of a section, or all where there is none."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = re.findall(r"^- ((?:`\w+`(?:, )?)+)", section, re.MULTILINE)
+    return {key for line in lines for key in re.findall(r"`(\w+)`", line)}
+
+
+def test_every_schema_is_on_the_page() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")]
+    schemas = {name for source in sources for name in SCHEMA.findall(source)} - ELSEWHERE
+    assert schemas == set(re.findall(r"attnviz\.[a-z-]+/\d+", PAGE))
+
+
+@pytest.mark.parametrize("asked", OBJECTS)
+def test_every_key_is_on_the_page(run: Any, asked: str) -> None:
+    result = run(*OBJECTS[asked], "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found.keys() <= named(COMMON) | named(found["schema"])
+
+
+@pytest.mark.parametrize("heading", re.findall(r"^## (.*)$", PAGE, re.MULTILINE))
+def test_no_key_is_made_up(heading: str) -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py"))
+    words = set(re.findall(r"\w+", sources))
+    assert named(heading) <= words
