@@ -113,14 +113,14 @@ def load_transformers(
         revision=snapshot.revision or stated_revision(said),
         notes=notes,
         trained_tokens=trained_tokens(said),
-        stored_digest=_digest(directory, weights),
+        stored=_stored(directory, weights, fields),
     )
 
 
-def _digest(directory: Path, weights: list[str]) -> str | None:
+def _stored(directory: Path, weights: list[str], fields: dict[str, Any]) -> StoredTensors | None:
     if not weights[0].endswith(".safetensors"):
         return None
-    return StoredTensors([directory / file for file in weights]).digest()
+    return StoredTensors([directory / file for file in weights], fields)
 
 
 def load_shape(

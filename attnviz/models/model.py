@@ -252,31 +252,22 @@ _ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
 def weights_fingerprint(model: Model) -> str:
     """From the config, and the name, shape and CRC-32 of every tensor.
 
-<<<<<<< HEAD
-    Of the built-in models, whose info names their weights fully, from that alone. Of a checkpoint
-    from what its files hold, whatever runs it in whatever numbers. Not proof against a forger; one
-    that was trained further has another one.
-=======
     Of the built-in models, whose info names their weights fully, from that alone. Not proof
     against a forger; a checkpoint that was changed anywhere, be it one head of it, has another
-    one, as have the same weights read as other heads.
->>>>>>> main
+    one, as have the same weights read as other heads. Of safetensors it is that of the files,
+    whatever runs them.
     """
     info = model.info
     hashed = hashlib.sha256(repr((info.architecture, info.revision, info.seed)).encode())
-    stored = getattr(model, "stored_digest", None)
+    stored = getattr(model, "stored", None)
     module = getattr(model, "model", None)
-<<<<<<< HEAD
     if stored is not None:
-        hashed.update(stored.encode())
+        hashed.update(stored.digest().encode())
     elif module is not None:
-=======
-    if module is not None:
         config = getattr(module, "config", None)
         fields = {} if config is None else config.to_dict()
         used = sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)
         hashed.update(repr(used).encode())
->>>>>>> main
         for name, tensor in module.state_dict().items():
             hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             hashed.update(_checksum(tensor))

@@ -70,7 +70,7 @@ class NumpyCheckpoint:
 
     info: its name, shape and origin. causal: whether a query sees no later key.
     context: the longest text in tokens.
-    stored_digest: of the tensors in its files; see ``weights_fingerprint``.
+    stored: the tensors in its files.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class NumpyCheckpoint:
         opened: OpenedTokenizer,
         *,
         trained: int | None = None,
-        digest: str | None = None,
+        stored: StoredTensors | None = None,
     ) -> None:
         self.info = info
         self.causal = shape.causal
         self.context = shape.context
-        self.stored_digest = digest
+        self.stored = stored
         self._stack = NumpyStack(shape, tensors)
         self._tokenizer = opened.tokenizer
         self._start = opened.start
@@ -176,7 +176,7 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
     shapes = check_weights(name, directory, weights)
     check_layers(name, fields, shapes)
     read = understood(fields, shapes)
-    stored = StoredTensors([directory / file for file in weights])
+    stored = StoredTensors([directory / file for file in weights], fields)
     types = stored.types([part.name for part in read.parts.values()])
     if tokens is not None:
         _check_work(read, shapes, types, tokens)
@@ -205,7 +205,7 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
         Roles(stored, read.parts),
         opened,
         trained=trained_tokens(said),
-        digest=stored.digest(),
+        stored=stored,
     )
 
 

@@ -13,6 +13,7 @@ import torch
 from attnviz.errors import UsageError
 from attnviz.models.model import Vocabulary, beyond_training, frame_of
 from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
+from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
 
@@ -28,8 +29,7 @@ class TransformersModel:
     context: the longest text in tokens, or None.
     target_context: the longest decoder text of an encoder–decoder, or None.
     trained_tokens: of the longest sequence of its training, where its files say so.
-    stored_digest: of the tensors in its files, where it was read from such; see
-        ``weights_fingerprint``.
+    stored: the tensors in its files, where these are safetensors.
     """
 
     info: ModelInfo
@@ -39,7 +39,7 @@ class TransformersModel:
     context: int | None
     target_context: int | None = None
     trained_tokens: int | None = None
-    stored_digest: str | None = None
+    stored: StoredTensors | None = None
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
