@@ -27,6 +27,7 @@ CAPABILITIES = {
 }
 
 MAY_IMPORT = {
+    "__main__": {"cli"},
     **{name: set() for name in GROUND},
     "reading": {"errors"},
     "attention": {"errors", "reading"},

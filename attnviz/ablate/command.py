@@ -177,6 +177,8 @@ def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
 
 def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, ...]:
     """What to try next."""
+    from attnviz.ablate.words import ablates_every
+
     hints = []
     best = report.ranking(1).matter
     if best and not report.by_token and "loss" in report.baseline:
@@ -186,7 +188,7 @@ def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, .
         hints.append("--texts FILE your data")
     elif not report.ranks and report.model.weights != "random":
         hints.append("--texts FILE for intervals")
-    if len(report.effects) > 1:
+    if len(report.effects) > 1 and not ablates_every(report):  # it needs a choice
         hints.append("--together")
     if not explained:
         hints.append("--explain")

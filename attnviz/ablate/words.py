@@ -100,7 +100,7 @@ def _ranking_words(report: AblationReport) -> str:
         names = _listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if by_loss else "the lead grows"
         return f"{matter}; {less} without {names} (significant among {units})."
-    none = f"no {unit}" if _every(report) else f"none of these {len(report.singles)}"
+    none = f"no {unit}" if ablates_every(report) else f"none of these {len(report.singles)}"
     return f"{matter}; {none} is clearly harmful."
 
 
@@ -122,14 +122,19 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
 def effect_words(report: AblationReport, effect: Effect) -> str:
     """Such as ``+0.441 nats/token``, ``KL 0.31 nats/token``."""
     metric = report.ranked_by
-    value = f"{effect.shown(report.metric):{'+' * metric.signed}.3g}"
+    value = _three_digits(effect.shown(report.metric), metric.signed)
     shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
     return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
 
 
 def _interval(report: AblationReport, effect: Effect) -> str:
     ends = [end * report.ranked_by.factor for end in effect.intervals.get(report.metric, ())]
-    return f"[{', '.join(f'{end:+.3g}' for end in ends)}]"
+    return f"[{', '.join(_three_digits(end, True) for end in ends)}]"
+
+
+def _three_digits(value: float, signed: bool) -> str:
+    """Trailing zeros stay, as in the table: ``+0.470``."""
+    return f"{value:{'+' * signed}#.3g}".rstrip(".")
 
 
 # Provenance ----------------------------------------------------------------------------------
@@ -185,11 +190,11 @@ def _amount(report: AblationReport) -> str:
     count = len(report.singles)
     if not count:
         return "heads ablated together"
-    every = "all " * (count > 1 and _every(report))
+    every = "all " * (count > 1 and ablates_every(report))
     return f"{every}{counted(count, _UNITS[report.unit])} measured"
 
 
-def _every(report: AblationReport) -> bool:
+def ablates_every(report: AblationReport) -> bool:
     """Whether all heads of the model, or all of its units, were ablated one at a time."""
     info = report.model
     in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
@@ -266,7 +271,8 @@ def caveats(report: AblationReport) -> list[str]:
         found.append(
             f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
             "exclude 0 by chance alone. Named first, or called harmful, is only what is "
-            "significant among all: sign flips of the texts, largest |t|, p at most .05."
+            "significant among all: sign flips of the texts, largest |t|, p at most .05; where a "
+            "few texts carry most of an effect that is too bold, and more texts help."
         )
     if report.control:
         found.append("random dir.: ablates a random direction of equal norm instead of the head.")

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from attnviz.cli.groups import Options, argument, command, option
 from attnviz.cli.terminal import ColourChoice, open_console, printing
 from attnviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.markdown import Markdown
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -69,8 +74,22 @@ def docs(page: Page) -> None:
         if not console.is_terminal:
             print(text, end="")
             return
-        from rich.markdown import Markdown
-
         os.environ.setdefault("LESS", "FRX")  # keeps colours, and stays only where there is more
         with console.pager(styles=True):
-            console.print(Markdown(text), width=min(console.width, _WIDEST), soft_wrap=False)
+            console.print(_drawn(text), width=min(console.width, _WIDEST), soft_wrap=False)
+
+
+def _drawn(text: str) -> Markdown:
+    """The page; its screens begin at the edge, where 80 columns hold all of theirs."""
+    from rich.markdown import CodeBlock, Markdown
+    from rich.syntax import Syntax
+
+    class Screen(CodeBlock):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            code = str(self.text).rstrip()
+            yield Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True, padding=(1, 0))
+
+    class Drawn(Markdown):
+        elements: ClassVar = {**Markdown.elements, "fence": Screen, "code_block": Screen}
+
+    return Drawn(text)

@@ -89,6 +89,12 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
         room = (width + _GAP) // across - _GAP
         if worth(room) == worth(width):
             return room
+    if sum(len(each.queries) for each in axes) <= (part.lines or math.inf):
+        return width
+    for across in range(2, len(axes) + 1):  # shorter headers before a map that is cut off
+        room = (width + _GAP) // across - _GAP
+        if [each[:2] for each in worth(room)] == [each[:2] for each in worth(width)]:
+            return room
     return width
 
 

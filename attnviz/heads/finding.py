@@ -184,8 +184,9 @@ def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
     beyond = sum(not each.reached for each in pair.links)
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
-        f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). None reaches "
-        f"{beyond} of {tried} links ({tried / (pair.draws + 1):.1f} expected by chance)."
+        f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). {beyond} of "
+        f"{tried} links {'is' if beyond == 1 else 'are'} reached by none "
+        f"({tried / (pair.draws + 1):.1f} expected by chance)."
     )
 
 

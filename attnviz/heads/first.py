@@ -368,12 +368,13 @@ def _runs(found: HeadsComparison, view: View, lines: int) -> Groups:
     places.sort(key=lambda place: -distance(place))
     tallest = max(len(report.record.queries) for report in found.reports) + 4
     groups = []
-    for number, place in enumerate(places[: max(lines // tallest, 1)]):
+    places = places[: max(lines // tallest, 1)]
+    for number, place in enumerate(places):
         maps = []
         for index in found.kept_by(*place):
             (shown,) = _maps(found.reports[index], [place], View()).maps
             maps.append(shown._replace(words=[*shown.words, *_run_words(found, index, place)]))
-        drawn = doc.Maps(maps, values=view.values, scale=None)
+        drawn = doc.Maps(maps, values=view.values, lines=lines // len(places), scale=None)
         groups.append(doc.Group([drawn], yields=number))
     return groups
 

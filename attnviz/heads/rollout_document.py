@@ -90,7 +90,7 @@ def rollout_document(
     ]
     maps = doc.Maps(_maps(found, kept), values=shown.values)
     layers = counted(info.layers if found.kind == "self" else found.layers, "layer")
-    hints = ["--sink keeps the first token", "--values writes the shares", "--explain"]
+    hints = ["--sink keeps the sink", "--values writes the shares", "--explain"]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",

@@ -77,7 +77,7 @@ class _Text:
         for place, head in enumerate(layer.heads):
             scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, place)}
             label = self._label(layer.layer, head, place, scores, found)
-            if label is None:
+            if label is None or (label.name in SINKS and sinks[place] <= self._resting):
                 label = self._described(scores, float(sinks[place]))
             told = {name: scores[name] for name in OF_ONE_TEXT}
             yield HeadScores(layer.layer, head, told, label)

@@ -171,9 +171,9 @@ def finding(report: PatternReport, watch: str | None) -> str:
     told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
     told += [f"{counts[name]} {label_named(name).said}" for name in found if name in SINKS]
     lack = "; no induction head" if counts.get("induction") == 0 else ""
-    return (
-        f"{sum(counts.values())} of {counted(total, 'head')} have a label: {', '.join(told)}{lack}."
-    )
+    labelled = sum(counts.values())
+    have = "has" if labelled == 1 else "have"
+    return f"{labelled} of {counted(total, 'head')} {have} a label: {', '.join(told)}{lack}."
 
 
 def found_labels(report: PatternReport) -> list[str]:

@@ -156,3 +156,9 @@ def test_commands_fit(run: Any, checkpoint: Any, columns: int, lines: int) -> No
         assert max(map(width, result.lines)) <= columns
         assert "not a ranking" in result.lines[1], options
         assert "more rows: --full" not in result.out, options
+
+
+def test_no_step_is_proposed_that_fails(run: Any) -> None:
+    assert "--together" not in run("ablate", "a b c a b", "--model", "mha", "--no-full").out
+    chosen = ("--model", "mha", "--head", "L0H0,L0H1")
+    assert "--together" in run("ablate", "a b c a b", *chosen, "--no-full").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -33,6 +34,16 @@ def test_a_page_in_a_terminal_is_laid_out(run: Any) -> None:
     assert result.code == 0
     assert "\x1b[" in result.out
     assert "```" not in result.out
+
+
+def test_a_screen_of_80_columns_keeps_its_lines(run: Any) -> None:
+    wide = {"PAGER": "cat", "COLUMNS": "80"}
+    shown = [line.strip() for line in run("docs", "heads", "--color", "always", env=wide).lines]
+    plain = [re.sub("\x1b[^m]*m", "", line).rstrip() for line in shown]
+    page = run("docs", "heads").lines
+    full = [line for line in page if line.startswith("tiny · ")]
+    assert full
+    assert all(line in plain for line in full)
 
 
 def test_an_unknown_page(run: Any) -> None:

@@ -23,6 +23,14 @@ ENDINGS = HeadsOutput().endings
 MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
 
 
+def test_no_map_of_the_first_screen_is_cut_off(run: Any) -> None:
+    text, size = "The cat sat on the mat because it was tired.", {"COLUMNS": "80", "LINES": "24"}
+    result = run("heads", text, *MHA, "--compare-mask", "--no-full", env=size)
+    assert len(result.lines) < 24
+    assert sum("tired." in line for line in result.lines) == 2
+    assert any("no mask" in line and line.count("L0H") == 2 for line in result.lines)
+
+
 def weights(found: Any, variant: int | None = None) -> np.ndarray:
     heads = [head for head in found["heads"] if variant in (None, head.get("variant"))]
     return np.array([head["weights"] for head in heads])

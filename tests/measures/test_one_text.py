@@ -86,6 +86,17 @@ def test_what_was_measured_before_names_a_head(make_record: MakeRecord) -> None:
     assert not fourth.is_finding  # a head that nobody measured
 
 
+def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(
+    make_record: MakeRecord,
+) -> None:
+    heads = [perfect("first"), perfect("previous")]
+    labels = {(0, 0): KnownLabel("first", 0.9), (0, 1): KnownLabel("first", 0.9)}
+    found = head_scores(make_record(heads, LONG), KnownLabels("patterns", labels))
+    first, second = (entry.label for entry in found)
+    assert (first.name, first.source) == ("first", "patterns")
+    assert (second.name, second.source) == ("peaked", "none")
+
+
 def test_a_next_token_head_needs_to_see_the_future(make_record: MakeRecord) -> None:
     ahead = looking_at(*range(1, M), M - 1, size=M)
     scores = head_scores(make_record([ahead], LONG, causal=False))[0]
