@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.families import ACTIVATIONS, FAMILIES, LINEAR, LLAMA, MUST_BE, SILENT, Family
+from attnviz.attention.encoder_families import ENCODERS
+from attnviz.attention.families import ACTIVATIONS, DECODERS, LINEAR, LLAMA, MUST_BE, SILENT, Family
 from attnviz.attention.functional import Rotary
 from attnviz.attention.numpy_stack import NumpyStack, StackShape
+
+FAMILIES = (*DECODERS, *ENCODERS)
 
 
 class NotUnderstoodError(Exception):

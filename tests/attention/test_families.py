@@ -10,8 +10,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from attnviz.attention.families import FAMILIES
-from attnviz.attention.family_reading import NotUnderstoodError, understood
+from attnviz.attention.family_reading import FAMILIES, NotUnderstoodError, understood
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.stored_tensors import Roles, StoredTensors
 
