@@ -120,6 +120,7 @@ class ModelInfo:
     notes: sentences a reader of the result must know.
     score: how queries and keys are matched; None for a checkpoint, which has its own way.
     not_finite: the tensors of the model that hold numbers that are not finite.
+    backend: what ran it.
     """
 
     name: str
@@ -136,6 +137,7 @@ class ModelInfo:
     notes: tuple[str, ...] = ()
     score: Score | None = None
     not_finite: tuple[str, ...] = ()
+    backend: Literal["numpy", "torch"] = "torch"
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:

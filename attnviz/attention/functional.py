@@ -24,6 +24,7 @@ neighbours.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -184,8 +185,10 @@ def repeat_kv_heads(x: Array, groups: int) -> Array:
     return xp.reshape(shared, (*leading, kv_heads * groups, tokens, dim))
 
 
-def causal_mask(queries: int, keys: int, like: Array) -> Array:
+def causal_mask(queries: int, keys: int, like: Array, window: int | None = None) -> Array:
     """Boolean (query, key): query i sees key j where j ≤ i + keys − queries.
+
+    window: of those keys only the last ones, so many (Jiang et al. 2023, "Mistral 7B").
 
     The two texts are aligned at their ends, so that the last query sees every key: with more keys
     than queries the surplus keys are the past, with fewer the first queries see nothing.
@@ -194,7 +197,8 @@ def causal_mask(queries: int, keys: int, like: Array) -> Array:
     xp = namespace(like)
     query = xp.arange(queries, device=like.device)[:, None]
     key = xp.arange(keys, device=like.device)[None, :]
-    return key <= query + (keys - queries)
+    last = query + (keys - queries)
+    return key <= last if window is None else (key <= last) & (key > last - window)
 
 
 def padding_mask(visible_keys: Array) -> Array:
@@ -237,36 +241,70 @@ def _combine_two(one: Array, other: Array) -> Array:
     return one + other
 
 
-def rotary_tables(
-    positions: Array, head_dim: int, theta: float, like: Array
-) -> tuple[Array, Array]:
-    """Cosine and sine of every angle, each of shape (..., token, head_dim).
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions: which dimensions of a head are turned, and how fast.
 
-    positions: (..., token), counted from 0. ``like`` gives the library, the device and the type.
-    The angles are computed in float32 whatever the type, because the checkpoints were trained so.
-    Raises ValueError for an odd ``head_dim``.
+    theta: base of the wavelengths. dims: of each head's, the first ones, that are turned; None for
+        all of them.
+    factor: by which wavelengths are stretched (Chen et al. 2023, "Position Interpolation").
+    low, high: of Llama 3's way (Grattafiori et al. 2024; transformers' ``rope_type`` ``llama3``):
+        only wavelengths above context / low are stretched in full, those below context / high not
+        at all; None stretches all alike. context: what the model was trained on before.
     """
-    if head_dim < 2 or head_dim % 2:
-        raise ValueError(f"rotary positions turn pairs: head_dim must be even, got {head_dim}")
-    xp = namespace(like)
-    # Rounded at each step as a float32 computation rounds. NumPy's own float32 power is off by a
-    # unit in one place of six, which at position 1,000 turns a vector visibly differently from
-    # transformers; the float64 power, rounded, is not.
-    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    powers = np.float64(theta) ** exponents.astype(np.float64)
-    frequencies = (np.float32(1) / powers.astype(np.float32)).tolist()  # radians per position
-    places = xp.asarray(positions, dtype=xp.float32, device=like.device)
-    half = places[..., None] * xp.asarray(frequencies, dtype=xp.float32, device=like.device)
-    angles = xp.concat([half, half], axis=-1)
-    return xp.astype(xp.cos(angles), like.dtype), xp.astype(xp.sin(angles), like.dtype)
+
+    theta: float
+    dims: int | None = None
+    factor: float = 1.0
+    low: float | None = None
+    high: float = 4.0
+    context: int = 8192
+
+    def frequencies(self, head_dim: int) -> list[float]:
+        """Radians per position of each pair of dimensions.
+
+        Raises ValueError for an odd number of dimensions.
+        """
+        dims = head_dim if self.dims is None else self.dims
+        if dims < 2 or dims % 2 or dims > head_dim:
+            raise ValueError(f"rotary positions turn pairs, they need an even head_dim, got {dims}")
+        # Rounded at each step as a float32 computation rounds. NumPy's own float32 power is off by
+        # a unit in one place of six, which at position 1,000 turns a vector visibly differently
+        # from transformers; the float64 power, rounded, is not.
+        exponents = np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)
+        powers = np.float64(self.theta) ** exponents.astype(np.float64)
+        found = np.float32(1) / powers.astype(np.float32)
+        stretched = found / np.float32(self.factor)
+        if self.low is not None:
+            lengths = np.float32(2 * math.pi) / found
+            share = (np.float32(self.context) / lengths - self.low) / (self.high - self.low)
+            share = np.clip(share, 0, 1).astype(np.float32)
+            stretched = (1 - share) * stretched + share * found
+        frequencies: list[float] = stretched.tolist()
+        return frequencies
+
+    def tables(self, positions: Array, head_dim: int, like: Array) -> tuple[Array, Array]:
+        """Cosine and sine of every angle, each of shape (..., token, dims).
+
+        positions: (..., token), counted from 0. ``like`` gives the library, the device, the type.
+        The angles are computed in float32 whatever the type: checkpoints were trained so.
+        """
+        xp = namespace(like)
+        places = xp.asarray(positions, dtype=xp.float32, device=like.device)
+        speeds = xp.asarray(self.frequencies(head_dim), dtype=xp.float32, device=like.device)
+        half = places[..., None] * speeds
+        angles = xp.concat([half, half], axis=-1)
+        return xp.astype(xp.cos(angles), like.dtype), xp.astype(xp.sin(angles), like.dtype)
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
     """Turn each head's vectors by their position: x (..., head, token, head_dim), same shape out.
 
-    The tables broadcast against x: as (token, head_dim), or as (batch, 1, token, head_dim) where
-    each text of the batch has positions of its own.
+    The tables broadcast against x: as (token, dims), or as (batch, 1, token, dims) where each text
+    of the batch has positions of its own. Dimensions beyond ``dims`` stay as they are.
     """
-    half = x.shape[-1] // 2
-    turned = namespace(x).concat([-x[..., half:], x[..., :half]], axis=-1)
-    return x * cos + turned * sin
+    xp, dims = namespace(x), cos.shape[-1]
+    x, rest = x[..., :dims], x[..., dims:]
+    turned = xp.concat([-x[..., dims // 2 :], x[..., : dims // 2]], axis=-1)
+    x = x * cos + turned * sin
+    return xp.concat([x, rest], axis=-1) if rest.shape[-1] else x

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import (
+    Rotary,
     Score,
     attention_output,
     causal_mask,
@@ -36,7 +37,12 @@ class NumpyAttention:
     heads, kv_heads: of the query, and of key and value; equal where ``kv_heads`` is None.
     query_bias, key_bias, value_bias, output_bias: as long as the weight has rows, or None.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
-    rotary: theta of rotary positions on query and key, None for none; for self-attention only.
+    window: how many keys a query of causal attention sees, itself included; None for all.
+    rotary: rotary positions on query and key, or their theta, None for none; for self-attention
+        only.
+    query_gain, key_gain: (head_dim,), of an RMS norm of each head's query and key before they are
+        turned (Henry et al. 2020, "Query-Key Normalization"), None for none; norm_eps: under its
+        root.
     score: how a query and a key are matched.
     score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
         other scores.
@@ -54,7 +60,11 @@ class NumpyAttention:
     value_bias: Floats | None = None
     output_bias: Floats | None = None
     causal: bool = False
-    rotary: float | None = None
+    window: int | None = None
+    rotary: float | Rotary | None = None
+    query_gain: Floats | None = None
+    key_gain: Floats | None = None
+    norm_eps: float = 1e-6
     score: Score = "scaled-dot"
     score_weight: Floats | None = None
 
@@ -74,6 +84,8 @@ class NumpyAttention:
         if self.score_weight is not None and self.score != "additive":
             raise ValueError(f"a score_weight belongs to additive scores, not to {self.score}")
         _check("score_weight", self.score_weight, (shape.heads, shape.head_dim))
+        _check("query_gain", self.query_gain, (shape.head_dim,))
+        _check("key_gain", self.key_gain, (shape.head_dim,))
 
     @property
     def shape(self) -> AttentionShape:
@@ -147,8 +159,11 @@ class NumpyAttention:
         for name in ("query", "key", "value", "output"):
             arrays[f"{name}_weight"] = state[f"{name}_projection.weight"]
             arrays[f"{name}_bias"] = state.get(f"{name}_projection.bias")
+        given: dict[str, Any] = {
+            name: np.asarray(array) for name, array in arrays.items() if array is not None
+        }
         return cls(
-            **{name: np.asarray(array) for name, array in arrays.items() if array is not None},
+            **given,
             heads=heads,
             kv_heads=kv_heads,
             causal=causal,
@@ -186,7 +201,8 @@ class NumpyAttention:
         value = key if value is None else value
         self.shape.check_inputs(query, key, value, mask, self.rotary)
         if self.causal:
-            mask = combine_masks(mask, causal_mask(query.shape[-2], key.shape[-2], like=query))
+            seen = causal_mask(query.shape[-2], key.shape[-2], query, self.window)
+            mask = combine_masks(mask, seen)
         return self._attend(*self._heads_of(query, key, value, positions), mask)
 
     def in_rows(
@@ -204,7 +220,7 @@ class NumpyAttention:
         for start in range(0, tokens, rows):
             stop = min(start + rows, tokens)
             seen = stop if self.causal else tokens
-            mask = causal_mask(stop - start, seen, like=x) if self.causal else None
+            mask = causal_mask(stop - start, seen, x, self.window) if self.causal else None
             outputs[..., start:stop, :], weights = self._attend(
                 query[..., start:stop, :], key[..., :seen, :], value[..., :seen, :], mask
             )
@@ -252,12 +268,21 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats, Floats]:
         """Query, key and value (..., heads, token, dim), projected and cut apart."""
         return self.shape.separate_heads(
-            project(query, self.query_weight, self.query_bias),
-            project(key, self.key_weight, self.key_bias),
+            self._normed(project(query, self.query_weight, self.query_bias), self.query_gain),
+            self._normed(project(key, self.key_weight, self.key_bias), self.key_gain),
             project(value, self.value_weight, self.value_bias),
             self.rotary,
             positions,
         )
+
+    def _normed(self, x: Floats, gain: Floats | None) -> Floats:
+        """x (..., token, heads · head_dim), each head's part at a root mean square of its gain."""
+        if gain is None:
+            return x
+        parts = x.reshape(*x.shape[:-1], -1, len(gain))
+        square = np.mean(parts * parts, axis=-1, keepdims=True)
+        normed: Floats = parts / np.sqrt(square + x.dtype.type(self.norm_eps)) * gain
+        return normed.reshape(x.shape)
 
 
 def _xavier_uniform(generator: np.random.Generator, size: tuple[int, int]) -> Floats:

@@ -10,10 +10,10 @@ from typing import get_args
 
 from attnviz.attention.functional import (
     Array,
+    Rotary,
     Score,
     apply_rotary,
     repeat_kv_heads,
-    rotary_tables,
     split_heads,
 )
 
@@ -95,15 +95,20 @@ class AttentionShape:
         """How many query heads share one key/value head."""
         return self.heads // self.kv_heads
 
-    def check_scoring(self, rotary: float | None, score: Score) -> None:
+    def check_scoring(self, rotary: float | Rotary | None, score: Score) -> None:
         """Raise ValueError for rotary positions that these heads cannot have, or no such score."""
-        if rotary is not None and self.head_dim % 2:
-            raise ValueError(f"rotary positions need an even head_dim, got {self.head_dim}")
+        if rotary is not None:
+            as_rotary(rotary).frequencies(self.head_dim)
         if score not in get_args(Score):
             raise ValueError(f"a score is one of {', '.join(get_args(Score))}, got {score!r}")
 
     def check_inputs(
-        self, query: Array, key: Array, value: Array, mask: Array | None, rotary: float | None
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        mask: Array | None,
+        rotary: float | Rotary | None,
     ) -> None:
         """Raise ValueError where inputs (..., token, width) or the mask do not fit together."""
         expected = {"query": self.d_model, "key": self.key_width, "value": self.value_width}
@@ -131,14 +136,14 @@ class AttentionShape:
         query: Array,
         key: Array,
         value: Array,
-        rotary: float | None = None,
+        rotary: float | Rotary | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Array, Array]:
         """Projected query, key and value, cut into heads, turned by position, one key per query.
 
         In: (..., token, heads · dim). Out: query (..., heads, query, head_dim), key (..., heads,
         key, head_dim), value (..., heads, key, value_dim).
-        rotary: theta of the rotary positions, None for none.
+        rotary: the rotary positions, or their theta; None for none.
         positions: (token,) or (..., token), of the one text that is query and key; by default
             counted from 0.
         """
@@ -147,10 +152,15 @@ class AttentionShape:
         value = split_heads(value, self.kv_heads)
         if rotary is not None:
             places = range(query.shape[-2]) if positions is None else positions
-            cos, sin = rotary_tables(places, self.head_dim, rotary, like=query)
+            cos, sin = as_rotary(rotary).tables(places, self.head_dim, like=query)
             cos, sin = cos[..., None, :, :], sin[..., None, :, :]  # the same for every head
             query, key = apply_rotary(query, cos, sin), apply_rotary(key, cos, sin)
         return query, repeat_kv_heads(key, self.groups), repeat_kv_heads(value, self.groups)
+
+
+def as_rotary(rotary: float | Rotary) -> Rotary:
+    """Rotary positions of a theta."""
+    return rotary if isinstance(rotary, Rotary) else Rotary(rotary)
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

@@ -1,6 +1,6 @@
 """The small decoder in torch, for training and for the removal of heads.
 
-The same Llama layer as ``numpy_decoder``, over the library's own ``MultiHeadAttention``: hooks on
+The same Llama layer as ``numpy_stack``, over the library's own ``MultiHeadAttention``: hooks on
 ``decoder.layers[i].self_attn.weights_point`` and ``heads_point`` read and replace.
 
 It can be made larger without changing what it computes, after Chen et al. 2016, "Net2Net": what is

@@ -167,6 +167,11 @@ class Loading(Device):
         "Compute in auto (the checkpoint's own), float32, float16, bfloat16 or float64.",
         "auto",
     )
+    backend: Literal["auto", "numpy", "torch"] = option(
+        "BACKEND",
+        "What runs a checkpoint: auto (NumPy where it is sooner), numpy or torch.",
+        "auto",
+    )
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
     offline: bool = flag("Use directories and the cache only, never the network.")
     trust_remote_code: bool = flag("Run Python code that comes with the model.")

@@ -75,6 +75,7 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
         *([(f"revision {info.revision[:12]}", False)] if info.revision else []),
         (f"{info.weights} weights", False),
         (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
+        *([("NumPy", False)] if info.weights == "checkpoint" and info.backend == "numpy" else []),
         (shape_words(info), False),
     ]
 

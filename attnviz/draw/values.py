@@ -30,6 +30,7 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "weights": info.weights,
         "seed": info.seed,
         "device": info.device if known else None,
+        "backend": info.backend if known else None,
         "notes": list(info.notes),
     }
 

@@ -32,6 +32,9 @@ def known_labels(model: Model, kind: Kind) -> KnownLabels | None:
     """
     if model.info.weights == "trained":
         return _read(_CARD, str(model.info.revision), kind, "card")
+    directory = _directory()
+    if directory is None or not directory.is_dir():  # a fingerprint takes reading all weights
+        return None
     place = label_file(model, kind)
     return None if place is None else _read(place, place.stem.split("-")[0], kind, "patterns")
 
@@ -43,12 +46,17 @@ def label_file(model: Model, kind: Kind) -> Path | None:
     """
     if model.info.weights not in ("checkpoint", "loaded"):
         return None
+    directory = _directory()
+    return None if directory is None else directory / f"{weights_fingerprint(model)}-{kind}.json"
+
+
+def _directory() -> Path | None:
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
         cache = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
     except RuntimeError:  # nobody's home
         return None
-    return cache / "attnviz" / "labels" / f"{weights_fingerprint(model)}-{kind}.json"
+    return cache / "attnviz" / "labels"
 
 
 def labels_json(fingerprint: str, kind: Kind, known: KnownLabels) -> bytes:

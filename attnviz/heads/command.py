@@ -247,14 +247,16 @@ def _runs(
     """One for each variant; a model is loaded again only where it is another."""
     from attnviz.engine.capture import capture_text
     from attnviz.engine.known_labels import known_labels
+    from attnviz.heads.pair import DRAWS
     from attnviz.heads.report import heads_report
-    from attnviz.models.resolve import load
+    from attnviz.models.resolve import load, reckoned_tokens
 
     runs: list[_Run] = []
     model, loaded = None, None
     for options, choice in variants:
         if model is None or loaded != options:
-            model = load(model_name, replace(options, progress=progress))
+            tokens = reckoned_tokens(text) * (1 if view.pair is None else 1 + DRAWS)
+            model = load(model_name, replace(options, progress=progress, tokens=tokens))
             loaded = options
         record, selected = capture_text(model, text, choice)
         pair = None if view.pair is None else _pair(model, record, text, choice, view.pair)

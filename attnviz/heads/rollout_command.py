@@ -98,10 +98,10 @@ def _followed(
     from attnviz.measures.words import joined
     from attnviz.models.memory import require_room
     from attnviz.models.model import TwoStackModel
-    from attnviz.models.resolve import load
+    from attnviz.models.resolve import load, reckoned_tokens
 
     with loading(name, outlet.notices) as progress:
-        model = load(name, replace(options, progress=progress))
+        model = load(name, replace(options, progress=progress, tokens=reckoned_tokens(text)))
         kind = attention_kind(model, choice)
         tokens, target = encoded(model, text, choice.truncate), None
         if isinstance(model, TwoStackModel) and kind == "decoder":

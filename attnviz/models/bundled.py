@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.numpy_decoder import NumpyDecoder
+from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import (
     ObserveBlock,
@@ -47,7 +47,7 @@ class Bundled:
         self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config
         tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
-        self.decoder = NumpyDecoder(config, tensors, dtype)
+        self.decoder = llama_stack(config, tensors, dtype)
         self._trained_tokens = trained_tokens(checkpoint.metadata)
         self._info = ModelInfo(
             name="tiny",
@@ -60,6 +60,7 @@ class Bundled:
             head_dim=config.head_dim,
             weights="trained" if seed is None else "random",
             seed=seed,
+            backend="numpy",
         )
 
     @property
@@ -76,7 +77,7 @@ class Bundled:
 
     @property
     def context(self) -> int:
-        return self.decoder.config.context
+        return self.decoder.shape.context
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -99,7 +100,7 @@ class Bundled:
     def vocabulary(self) -> Vocabulary:
         """Its plain tokens; byte-level BPE numbers them in the order of their merges."""
         added = self.tokenizer.get_added_tokens_decoder()
-        plain = [id for id in range(self.decoder.config.vocabulary) if id not in added]
+        plain = [id for id in range(self.decoder.shape.vocabulary) if id not in added]
         before, after = frame_of(self.encode("a"))
         return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
 

@@ -37,6 +37,7 @@ from attnviz.models.model import stated_revision, trained_tokens
 from attnviz.models.placement import drawing, find_device, find_dtype
 from attnviz.models.prepare import prepared
 from attnviz.models.shapes import Shape
+from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.reading import read_json
@@ -112,7 +113,14 @@ def load_transformers(
         revision=snapshot.revision or stated_revision(said),
         notes=notes,
         trained_tokens=trained_tokens(said),
+        stored=_stored(directory, weights, fields),
     )
+
+
+def _stored(directory: Path, weights: list[str], fields: dict[str, Any]) -> StoredTensors | None:
+    if not weights[0].endswith(".safetensors"):
+        return None
+    return StoredTensors([directory / file for file in weights], fields)
 
 
 def load_shape(

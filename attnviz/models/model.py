@@ -254,12 +254,16 @@ def weights_fingerprint(model: Model) -> str:
 
     Of the built-in models, whose info names their weights fully, from that alone. Not proof
     against a forger; a checkpoint that was changed anywhere, be it one head of it, has another
-    one, as have the same weights read as other heads.
+    one, as have the same weights read as other heads. Of safetensors it is that of the files,
+    whatever runs them.
     """
     info = model.info
     hashed = hashlib.sha256(repr((info.architecture, info.revision, info.seed)).encode())
+    stored = getattr(model, "stored", None)
     module = getattr(model, "model", None)
-    if module is not None:
+    if stored is not None:
+        hashed.update(stored.digest().encode())
+    elif module is not None:
         config = getattr(module, "config", None)
         fields = {} if config is None else config.to_dict()
         used = sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)

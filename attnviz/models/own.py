@@ -72,6 +72,7 @@ class OwnAttention:
             kv_heads=shape.kv_heads,
             head_dim=shape.head_dim,
             weights="random",
+            backend="numpy",
             seed=seed,
             score=score,
             notes=("untrained random weights: patterns are arbitrary",),

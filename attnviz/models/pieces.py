@@ -13,6 +13,14 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.decoders import Decoder
 
+from attnviz.errors import LoadError, UsageError
+
+_GROWTH = 20
+"""Characters that normalising may make of one; the longest decomposition in Unicode has 18."""
+
+_PIECE = 1024
+"""Characters that are normalised at once to see how much they grow."""
+
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 """What ``surrogateescape`` makes of a byte that is no UTF-8, and how such a byte is written."""
 
@@ -85,3 +93,41 @@ def _byte_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {
         chr(0x100 + offset): byte for offset, byte in enumerate(moved)
     }
+
+
+# Refusals ------------------------------------------------------------------------------------
+
+
+def check_limit(name: str, added: int, limit: int | None) -> None:
+    """Raise UsageError where the tokens that the model ``name`` adds are more than a text may have.
+
+    added: how many it adds to every text.
+    """
+    if limit is not None and limit < added:
+        raise UsageError(
+            f"{name!r} adds {added} special tokens to every text; a text cannot be cut to {limit}"
+        )
+
+
+def check_growth(name: str, normalizer: Any, text: str) -> None:
+    """Raise LoadError where a tokenizer would turn a short text into millions of characters."""
+    if normalizer is None:
+        return
+    grown, most = 0, _GROWTH * len(text) + _PIECE
+    for start in range(0, len(text), _PIECE):
+        grown += len(normalizer.normalize_str(text[start : start + _PIECE]))
+        if grown > most:
+            raise LoadError(
+                f"the tokenizer of {name!r} cannot be used: it makes more than {_GROWTH} "
+                "characters of each one of a text"
+            )
+
+
+def check_ids(name: str, ids: Iterable[int], embeddings: int) -> None:
+    """Raise LoadError where a tokenizer gives an id that the model has no embedding for."""
+    beyond = next((number for number in ids if number >= embeddings), None)
+    if beyond is not None:
+        raise LoadError(
+            f"the tokenizer of {name!r} gives the id {beyond}, the model has {embeddings} "
+            "embeddings: tokenizer and model do not belong together"
+        )

@@ -15,6 +15,7 @@ from attnviz.models.architecture import context_length, read_shape
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.memory import require_memory
 from attnviz.models.placement import drawing
+from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind, ModelInfo
@@ -33,13 +34,14 @@ def prepared(
     seed: int | None = None,
     notes: tuple[str, ...] = (),
     trained_tokens: int | None = None,
+    stored: StoredTensors | None = None,
 ) -> TransformersModel:
     """A model moved to its device and described; ``seed`` is given where its weights are random."""
     with third_party(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
     weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
     described = _described(name, model, tokenizer, revision, weights, seed, notes)
-    return replace(described, trained_tokens=trained_tokens)
+    return replace(described, trained_tokens=trained_tokens, stored=stored)
 
 
 def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:

@@ -30,6 +30,8 @@ class LoadOptions:
     revision, offline, trust_remote_code, allow_pickle, progress: of Hugging Face checkpoints, as
         in ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
     device, dtype: where and in which numbers to compute; ``auto`` is the model's own dtype.
+    backend: what is to run a checkpoint; ``auto`` takes NumPy where it gives the same sooner.
+    tokens: how many the command runs at most; None for a command that needs torch.
     seed: of random weights.
     d_model, heads, kv_heads, causal, score: the shape of ``mha``.
     """
@@ -41,6 +43,8 @@ class LoadOptions:
     trust_remote_code: bool = False
     allow_pickle: bool = False
     progress: Progress | None = None
+    backend: Literal["auto", "numpy", "torch"] = "auto"
+    tokens: int | None = None
     seed: int = 0
     d_model: int = 64
     heads: int = 8
@@ -102,6 +106,11 @@ class Loaded(str):
         return named
 
 
+def reckoned_tokens(text: str) -> int:
+    """About how many tokens a text has, before there is a tokenizer: four bytes each, and a few."""
+    return len(text.encode(errors="replace")) // 4 + 3
+
+
 def load(name: str, options: LoadOptions | None = None) -> Model:
     """Load the model that ``--model NAME`` stands for.
 
@@ -116,6 +125,8 @@ def load(name: str, options: LoadOptions | None = None) -> Model:
         return _bundled(options)
     if source.kind == "own":
         return _own(options)
+    if (model := _in_numpy(source, options)) is not None:
+        return model
     from attnviz.models.huggingface import load_shape, load_transformers
 
     if source.shape is not None:
@@ -135,6 +146,38 @@ def load(name: str, options: LoadOptions | None = None) -> Model:
         allow_pickle=options.allow_pickle,
         progress=options.progress,
     )
+
+
+def _in_numpy(source: Source, options: LoadOptions) -> Model | None:
+    """The checkpoint where NumPy runs it; None where it is for torch, or damaged.
+
+    The usual path says what is wrong. Raises UnsupportedError where NumPy alone was asked for.
+    """
+    if options.backend == "torch":
+        return None
+    from attnviz.attention.family_reading import NotUnderstoodError
+    from attnviz.models.numpy_checkpoint import open_numpy
+
+    wanted = options.backend == "numpy"
+    try:
+        if source.shape is not None:
+            raise NotUnderstoodError("random weights are drawn by torch")
+        if options.tokens is None:
+            raise NotUnderstoodError("this command changes the model, which needs torch")
+        if options.device != "cpu":
+            raise NotUnderstoodError(f"NumPy runs on the cpu, not on {options.device}")
+        if options.dtype not in ("auto", "float32"):
+            raise NotUnderstoodError(f"NumPy computes in float32, not in {options.dtype}")
+        return open_numpy(source.name, options.revision, None if wanted else options.tokens)
+    except NotUnderstoodError as error:
+        if wanted:
+            raise UnsupportedError(
+                f"--backend numpy cannot run {source.name!r}: {error}; leave it out"
+            ) from error
+    except (LoadError, UsageError):
+        if wanted:
+            raise
+    return None
 
 
 def _bundled(options: LoadOptions) -> Model:
@@ -197,5 +240,7 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
             f"{model!r} runs in NumPy on the cpu: --device {options.device} is for Hugging Face "
             "models"
         )
+    if options.backend == "torch":
+        raise UsageError(f"{model!r} runs in NumPy: --backend torch is for checkpoints")
     if model == "mha" and options.dtype not in ("auto", "float32"):
         raise UsageError(f"{model!r} computes in float32, got --dtype {options.dtype}")

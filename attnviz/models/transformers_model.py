@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import UsageError
 from attnviz.models.model import Vocabulary, beyond_training, frame_of
-from attnviz.models.pieces import token_texts
+from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
+from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
-
-_GROWTH = 20
-"""Characters that normalising may make of one; the longest decomposition in Unicode has 18."""
-
-_PIECE = 1024
-"""Characters that are normalised at once to see how much they grow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +29,7 @@ class TransformersModel:
     context: the longest text in tokens, or None.
     target_context: the longest decoder text of an encoder–decoder, or None.
     trained_tokens: of the longest sequence of its training, where its files say so.
+    stored: the tensors in its files, where these are safetensors.
     """
 
     info: ModelInfo
@@ -43,6 +39,7 @@ class TransformersModel:
     context: int | None
     target_context: int | None = None
     trained_tokens: int | None = None
+    stored: StoredTensors | None = None
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
@@ -54,8 +51,8 @@ class TransformersModel:
         if self.tokenizer is None:
             return _cut(self._words(text), limit)
         with tokenizing(self.info.name):
-            self._check_limit(limit)
-            self._check_growth(text)
+            check_limit(self.info.name, self.tokenizer.num_special_tokens_to_add(), limit)
+            check_growth(self.info.name, self._normalizer, text)
             encoding = self.tokenizer(
                 text,
                 truncation=limit is not None,
@@ -78,7 +75,7 @@ class TransformersModel:
             joined = (start.ids + words.ids, start.texts + words.texts, (True, *words.special))
             return _cut(Tokens(*joined), limit)
         with tokenizing(self.info.name):
-            self._check_growth(text)
+            check_growth(self.info.name, self._normalizer, text)
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
             if not labels or labels[-1] not in self.tokenizer.all_special_ids:
                 # Shifting drops the last label, which is to be an end.
@@ -176,12 +173,7 @@ class TransformersModel:
         return _word_tokens(text, self._vocabulary, self._padding)
 
     def _tokens(self, ids: Sequence[int]) -> Tokens:
-        beyond = [number for number in ids if number >= self._vocabulary]
-        if beyond:
-            raise LoadError(
-                f"the tokenizer of {self.info.name!r} gives the id {beyond[0]}, the model has "
-                f"{self._vocabulary} embeddings: tokenizer and model do not belong together"
-            )
+        check_ids(self.info.name, ids, self._vocabulary)
         if self.tokenizer is None:
             texts, special = tuple(f"<{number}>" for number in ids), {self._start_id}
         else:
@@ -201,28 +193,9 @@ class TransformersModel:
             return tuple(piece.replace("▁", " ") for piece in pieces)
         return token_texts(backend, pieces)
 
-    def _check_limit(self, limit: int | None) -> None:
-        added = self.tokenizer.num_special_tokens_to_add()
-        if limit is not None and limit < added:
-            raise UsageError(
-                f"{self.info.name!r} adds {added} special tokens to every text; "
-                f"a text cannot be cut to {limit}"
-            )
-
-    def _check_growth(self, text: str) -> None:
-        """Refuse a tokenizer that would turn a short text into millions of characters."""
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        normalizer = getattr(backend, "normalizer", None)
-        if normalizer is None:
-            return
-        grown, most = 0, _GROWTH * len(text) + _PIECE
-        for start in range(0, len(text), _PIECE):
-            grown += len(normalizer.normalize_str(text[start : start + _PIECE]))
-            if grown > most:
-                raise LoadError(
-                    f"the tokenizer of {self.info.name!r} cannot be used: it makes more than "
-                    f"{_GROWTH} characters of each one of a text"
-                )
+    @property
+    def _normalizer(self) -> Any:
+        return getattr(getattr(self.tokenizer, "backend_tokenizer", None), "normalizer", None)
 
     def _shift_right(self, labels: list[int]) -> list[int]:
         shift = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)

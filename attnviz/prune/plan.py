@@ -24,7 +24,7 @@ class BundledPlan:
     """What is left of the bundled model, which is a Llama checkpoint; as ``store.PruneStore``."""
 
     def __init__(self, model: Bundled) -> None:
-        self._info, self._config = model.info, model.decoder.config
+        self._info, self._config = model.info, model.checkpoint.config
         self.layers = tuple(range(self._info.layers))
         shapes = self._config.tensor_shapes().values()
         self.parameters = sum(map(math.prod, shapes))

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.checkpoint import open_checkpoint
-from attnviz.attention.numpy_decoder import NumpyDecoder
+from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.measures.rows import (
     FORMULAS,
     Conditions,
@@ -39,10 +40,10 @@ _TOKENS_AT_ONCE = 1024
 _SEQUENCES = 32
 
 
-def open_decoder(directory: Path) -> NumpyDecoder:
+def open_decoder(directory: Path) -> NumpyStack:
     """The stored model in float32; LoadError where it is damaged."""
     checkpoint = open_checkpoint(directory)
-    return NumpyDecoder(checkpoint.config, checkpoint.tensors, np.float32)
+    return llama_stack(checkpoint.config, checkpoint.tensors, np.float32)
 
 
 def text_windows(
@@ -67,7 +68,7 @@ def random_twice(vocabulary: int, beginning: int, length: int, sequences: int, s
 
 
 def head_scores(
-    decoder: NumpyDecoder,
+    decoder: NumpyStack,
     windows: Ids | None,
     *,
     beginning: int,
@@ -81,7 +82,7 @@ def head_scores(
     copies, copy_tokens: sequences of random tokens, and tokens of one of their two copies, as many
     as the model's context and vocabulary allow at most. seed: of them.
     """
-    config = decoder.config
+    config = decoder.shape
     copy_tokens = min(copy_tokens, (config.context - 1) // 2, config.vocabulary - 1)
     twice = random_twice(config.vocabulary, beginning, copy_tokens, copies, seed)
     first, second = _copy_losses(decoder, twice)
@@ -109,10 +110,10 @@ _ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
 
 
 def _scored(
-    decoder: NumpyDecoder, sequences: Ids, scores: Mapping[str, Formula], probe: str
+    decoder: NumpyStack, sequences: Ids, scores: Mapping[str, Formula], probe: str
 ) -> tuple[ScoredHeads, ...]:
     """Each score of every head, and of uniform attention, averaged over the sequences."""
-    config, tokens = decoder.config, sequences.shape[1]
+    config, tokens = decoder.shape, sequences.shape[1]
     shape = (config.layers + 1, config.heads, len(sequences))
     found = {name: np.full(shape, np.nan) for name in scores}
     uniform = uniform_weights(tokens, tokens, causal=True)[None]
@@ -153,14 +154,14 @@ def _facts(ids: Ids) -> TextFacts:
     return TextFacts(tokens, tokens, Conditions("self", causal=True))
 
 
-def _copy_losses(decoder: NumpyDecoder, twice: Ids) -> tuple[Floats, Floats]:
+def _copy_losses(decoder: NumpyStack, twice: Ids) -> tuple[Floats, Floats]:
     """Of each sequence the mean loss on the first copy, and on the second from its token two on."""
     losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
     length = losses.shape[1] // 2
     return losses[:, :length].mean(1), losses[:, length + 1 :].mean(1)
 
 
-def _losses(decoder: NumpyDecoder, ids: Ids) -> Floats:
+def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
     """Cross-entropy of each token but the first, nats: (sequence, token − 1)."""
     logits = decoder.logits(ids[:, :-1]).astype(np.float64)
     logits -= logits.max(-1, keepdims=True)

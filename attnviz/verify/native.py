@@ -125,7 +125,7 @@ class BundledExaminee(_NativeExaminee):
         checkpoint = model.checkpoint
         self._decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors)
         twin = self._decoder.to(getattr(torch, model.info.dtype))
-        super().__init__(model, twin, passage, model.decoder.config.vocabulary, causal=True)
+        super().__init__(model, twin, passage, model.decoder.shape.vocabulary, causal=True)
 
     def _run(self, ids: tuple[int, ...], mask: Tensor | None = None) -> Tensor:
         logits: Tensor = self._decoder(torch.tensor([ids]), mask)

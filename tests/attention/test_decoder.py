@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
 from attnviz.attention.checkpoint import Checkpoint, open_checkpoint, save_checkpoint
-from attnviz.attention.numpy_decoder import NumpyDecoder
+from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UsageError
 
@@ -81,7 +81,7 @@ def test_numpy_equals_llama(directory: Path) -> None:
     checkpoint = open_checkpoint(directory)
     ids = some_ids(checkpoint)
     logits, weights = reference(directory, ids)
-    decoder = NumpyDecoder(checkpoint.config, checkpoint.tensors)
+    decoder = llama_stack(checkpoint.config, checkpoint.tensors)
     assert_equal_logits(decoder.logits(ids), logits)
     assert_equal_logits(decoder.logits(ids[1]), logits[1])
     observed: dict[int, Floats] = {}
@@ -145,7 +145,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 def test_a_run_hands_over_wanted_layers_and_stops_after_the_last(checkpoint: Checkpoint) -> None:
     tensors = Counted(checkpoint.tensors)
-    decoder = NumpyDecoder(checkpoint.config, tensors)
+    decoder = llama_stack(checkpoint.config, tensors)
     observed: dict[int, Floats] = {}
     decoder.run([4, 2, 4], lambda layer: layer == 1, observed.__setitem__)
     assert list(observed) == [1]
@@ -157,13 +157,13 @@ def test_a_run_hands_over_wanted_layers_and_stops_after_the_last(checkpoint: Che
 
 def test_nothing_wanted_is_nothing_read(checkpoint: Checkpoint) -> None:
     tensors = Counted(checkpoint.tensors)
-    NumpyDecoder(checkpoint.config, tensors).run([1], lambda layer: False, lambda *_: None)
+    llama_stack(checkpoint.config, tensors).run([1], lambda layer: False, lambda *_: None)
     assert not tensors.read
 
 
 def test_each_tensor_is_read_once(checkpoint: Checkpoint) -> None:
     tensors = Counted(checkpoint.tensors)
-    decoder = NumpyDecoder(checkpoint.config, tensors)
+    decoder = llama_stack(checkpoint.config, tensors)
     first = decoder.logits([3, 5])
     tensors.read.clear()
     np.testing.assert_array_equal(decoder.logits([3, 5]), first)
@@ -172,8 +172,8 @@ def test_each_tensor_is_read_once(checkpoint: Checkpoint) -> None:
 
 def test_float64_computes_in_float64(checkpoint: Checkpoint) -> None:
     ids = [3, 5, 7]
-    wide = NumpyDecoder(checkpoint.config, checkpoint.tensors, np.float64).logits(ids)
-    narrow = NumpyDecoder(checkpoint.config, checkpoint.tensors).logits(ids)
+    wide = llama_stack(checkpoint.config, checkpoint.tensors, np.float64).logits(ids)
+    narrow = llama_stack(checkpoint.config, checkpoint.tensors).logits(ids)
     assert wide.dtype == np.float64
     assert 0 < abs(wide - narrow).max() < 1e-4
 
@@ -190,7 +190,7 @@ def test_float64_computes_in_float64(checkpoint: Checkpoint) -> None:
 def test_numpy_refuses_ids_that_it_cannot_run(
     checkpoint: Checkpoint, ids: list[int], message: str
 ) -> None:
-    decoder = NumpyDecoder(checkpoint.config, checkpoint.tensors)
+    decoder = llama_stack(checkpoint.config, checkpoint.tensors)
     with pytest.raises(UsageError, match=message):
         decoder.logits(ids)
     with pytest.raises(UsageError, match=message):

@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from attnviz.attention.functional import apply_rotary, rotary_tables
+from attnviz.attention.functional import Rotary, apply_rotary
 
 
 @pytest.mark.parametrize(("head_dim", "theta"), [(32, 1e4), (64, 5e5), (6, 1e4), (128, 1e4)])
@@ -25,7 +25,7 @@ def test_equals_llama(convert, normal, head_dim, theta):
     expected = apply_rotary_pos_emb(
         torch.from_numpy(query), torch.from_numpy(key), *expected_tables
     )
-    tables = rotary_tables(convert(positions), head_dim, theta, like=convert(query))
+    tables = Rotary(theta).tables(convert(positions), head_dim, like=convert(query))
     for table, wanted in zip(tables, expected_tables, strict=True):
         np.testing.assert_allclose(table, wanted[0], atol=1e-5)
     for x, wanted in zip((query, key), expected, strict=True):
@@ -33,7 +33,7 @@ def test_equals_llama(convert, normal, head_dim, theta):
 
 
 def test_angles_are_rounded_as_float32_far_from_the_start(convert):
-    cos, sin = rotary_tables([1009], 64, 5e5, like=convert(np.zeros(1, np.float32)))
+    cos, sin = Rotary(5e5).tables([1009], 64, like=convert(np.zeros(1, np.float32)))
     for pair in range(32):
         power = np.float32(5e5 ** float(np.float32(2 * pair) / np.float32(64)))
         angle = float(np.float32(1009) * (np.float32(1) / power))
@@ -42,7 +42,7 @@ def test_angles_are_rounded_as_float32_far_from_the_start(convert):
 
 
 def test_a_quarter_turn_by_hand(convert, close):
-    cos, sin = rotary_tables([math.pi / 2], 2, 1e4, like=convert(np.zeros(1, np.float32)))
+    cos, sin = Rotary(1e4).tables([math.pi / 2], 2, like=convert(np.zeros(1, np.float32)))
     close(cos, [[0, 0]])
     close(sin, [[1, 1]])
     close(apply_rotary(convert(np.array([[[3, 5]]], np.float32)), cos, sin), [[[-5, 3]]])
@@ -50,7 +50,7 @@ def test_a_quarter_turn_by_hand(convert, close):
 
 def test_position_zero_changes_nothing(convert, normal):
     x = convert(normal(3, 1, 4))
-    np.testing.assert_array_equal(apply_rotary(x, *rotary_tables([0], 4, 1e4, like=x)), x)
+    np.testing.assert_array_equal(apply_rotary(x, *Rotary(1e4).tables([0], 4, like=x)), x)
 
 
 def test_a_score_depends_on_the_distance_alone(convert, normal, close):
@@ -58,7 +58,7 @@ def test_a_score_depends_on_the_distance_alone(convert, normal, close):
 
     def score(i: int, j: int) -> float:
         turned = (
-            apply_rotary(x, *rotary_tables([place], 8, 1e4, like=x))
+            apply_rotary(x, *Rotary(1e4).tables([place], 8, like=x))
             for x, place in ((query, i), (key, j))
         )
         one, other = turned
@@ -71,20 +71,20 @@ def test_a_score_depends_on_the_distance_alone(convert, normal, close):
 def test_each_text_may_have_its_own_positions(convert, normal):
     x = convert(normal(2, 3, 2, 4))
     positions = convert(np.array([[0, 1], [5, 6]]))
-    cos, sin = rotary_tables(positions, 4, 1e4, like=x)
+    cos, sin = Rotary(1e4).tables(positions, 4, like=x)
     assert cos.shape == (2, 2, 4)
     turned = apply_rotary(x, cos[:, None], sin[:, None])
-    alone = apply_rotary(x[1], *rotary_tables([5, 6], 4, 1e4, like=x))
+    alone = apply_rotary(x[1], *Rotary(1e4).tables([5, 6], 4, like=x))
     np.testing.assert_array_equal(turned[1], alone)
 
 
 def test_the_tables_have_the_type_of_the_vectors(convert):
     half = convert(np.zeros(1, np.float16))
-    cos, sin = rotary_tables(range(3), 4, 1e4, like=half)
+    cos, sin = Rotary(1e4).tables(range(3), 4, like=half)
     assert cos.dtype == sin.dtype == half.dtype
 
 
 @pytest.mark.parametrize("head_dim", [0, 5])
 def test_an_odd_head_is_refused(convert, head_dim):
-    with pytest.raises(ValueError, match=f"head_dim must be even, got {head_dim}"):
-        rotary_tables([0], head_dim, 1e4, like=convert(np.zeros(1)))
+    with pytest.raises(ValueError, match=f"even head_dim, got {head_dim}"):
+        Rotary(1e4).tables([0], head_dim, like=convert(np.zeros(1)))

@@ -93,6 +93,7 @@ def test_the_documented_fields(reports: Reports) -> None:
         "weights": "trained",
         "seed": None,
         "device": "cpu",
+        "backend": "torch",
         "notes": ["mind this"],
     }
     assert (document["text"], document["kind"], document["causal"]) == ("a text", "self", True)

@@ -43,7 +43,7 @@ def equal(document: Any, expected: Any) -> bool:
 @pytest.mark.parametrize(("kind", "shape"), [("gpt2", (2, 3, 3, 2)), ("llama", (2, 6, 2, 4))])
 def test_a_decoder(document: Any, checkpoint: Checkpoint, kind: str, shape: tuple[int]) -> None:
     directory = str(checkpoint(kind))
-    found = document(TEXT, "--model", directory)
+    found = document(TEXT, "--backend", "torch", "--model", directory)
     info = found["model"]
     assert (info["layers"], info["heads"], info["kv_heads"], info["head_dim"]) == shape
     assert (info["name"], info["dtype"], info["weights"]) == (directory, "float32", "checkpoint")

@@ -83,7 +83,7 @@ def hub_code(tmp_path: Path, environment: dict[str, str]) -> tuple[dict[str, str
 def test_a_config_that_names_code_just_opens(
     fields: dict[str, Any], llama: Callable[..., Path], document: Callable[..., Any]
 ) -> None:
-    plain = document("the cat", "--model", str(llama()))
+    plain = document("the cat", "--backend", "torch", "--model", str(llama()))
     assert document("the cat", "--model", str(llama(**fields)))["heads"] == plain["heads"]
 
 

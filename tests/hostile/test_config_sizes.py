@@ -81,7 +81,7 @@ def test_a_size_that_does_not_fit_the_memory(
     llama: Callable[..., Path], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.models.memory.free_memory", lambda device: 1000)
-    said = refused(3, "heads", "the cat", "--model", str(llama()))
+    said = refused(3, "heads", "the cat", "--backend", "torch", "--model", str(llama()))
     assert "the weights of" in said
     assert "1.00 kB are free on cpu" in said
 

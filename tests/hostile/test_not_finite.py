@@ -101,7 +101,8 @@ def test_what_overflows_in_half_precision_is_advised_to_be_wider(
     run: Any, broken: Callable[..., str], dtype: str, command: str
 ) -> None:
     largest = torch.finfo(getattr(torch, dtype)).max
-    assert ADVICE in said(run(*COMMANDS[command], "--model", broken(largest, QUERY, dtype)))
+    half = (*COMMANDS[command], "--backend", "torch", "--model")
+    assert ADVICE in said(run(*half, broken(largest, QUERY, dtype)))
     assert ADVICE not in said(run(*COMMANDS[command], "--model", broken(math.inf, QUERY, dtype)))
 
 

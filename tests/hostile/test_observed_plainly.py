@@ -85,7 +85,7 @@ def scaled(way: str) -> Any:
 )
 def test_a_pass_that_is_not_the_models_own_is_refused(way, command, llama, refused, monkeypatch):
     monkeypatch.setattr(AttentionCall, way, scaled(way))
-    line = refused(5, *command, "--model", str(llama()))
+    line = refused(5, *command, "--backend", "torch", "--model", str(llama()))
     assert "LlamaForCausalLM computes something else while it is observed" in line
     assert "choose another model" in line
 

@@ -120,7 +120,7 @@ def test_another_type_is_refused() -> None:
 def test_it_is_trained(model: Bundled) -> None:
     """Random tokens said twice surprise it the first time and not the second."""
     length = 40
-    half = np.random.default_rng(0).integers(1, model.decoder.config.vocabulary, size=length)
+    half = np.random.default_rng(0).integers(1, model.decoder.shape.vocabulary, size=length)
     ids = np.concatenate([[0], half, half])
     logits = model.decoder.logits(ids)[:-1]
     logits -= logits.max(axis=-1, keepdims=True)

@@ -91,7 +91,7 @@ def test_the_loss_on_text_is_that_of_transformers_on_the_same_windows() -> None:
 
 
 def test_it_shows_what_it_is_bundled_for(scores: ModelScores) -> None:
-    config = open_decoder(TINY).config
+    config = open_decoder(TINY).shape
     assert config.layers * config.heads >= 24
     assert best(scores, "previous", "random") >= 0.9
     assert best(scores, "previous", "text") >= 0.85

@@ -19,7 +19,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from attnviz.attention.checkpoint import open_checkpoint
-from attnviz.attention.numpy_decoder import NumpyDecoder
+from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.train.directory import STATE_FILE
 from attnviz.train.recipe import Budget, Card, Optimiser, Recipe, Validation
@@ -60,7 +60,7 @@ def test_attnviz_and_transformers_read_what_it_leaves(
     with torch.inference_mode():
         expected = theirs(torch.tensor([ids]), output_attentions=True)
     checkpoint = open_checkpoint(tmp_path / "m")
-    ours = NumpyDecoder(checkpoint.config, checkpoint.tensors)
+    ours = llama_stack(checkpoint.config, checkpoint.tensors)
     np.testing.assert_allclose(ours.logits(ids), expected.logits[0].numpy(), atol=2e-5)
     seen: dict[int, np.ndarray[Any, Any]] = {}
     ours.run(ids, lambda layer: True, seen.__setitem__)

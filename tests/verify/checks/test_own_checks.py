@@ -102,8 +102,8 @@ def _scaled_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _mask_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shifted(queries: int, keys: int, like: Any) -> Any:
-        return functional.causal_mask(queries, keys + 1, like)[:, :keys]
+    def shifted(queries: int, keys: int, like: Any, window: int | None = None) -> Any:
+        return functional.causal_mask(queries, keys + 1, like, window)[:, :keys]
 
     for name in ("attnviz.attention.module", "attnviz.attention.numpy_attention"):
         monkeypatch.setattr(f"{name}.causal_mask", shifted)

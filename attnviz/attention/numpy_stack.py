@@ -1,0 +1,345 @@
+"""Decoders and encoders in NumPy, for inference: they start in milliseconds and need no torch.
+
+One forward pass for all of them. What a layer does with its parts is said by a ``StackShape``, the
+parts are tensors named by their role:
+
+    tokens, positions, types, embedding_norm, embedding_projection, final_norm, unembedding
+    layers.N.attention_norm, .query, .key, .value, .output, .query_norm, .key_norm
+    layers.N.feed_norm, .gate, .up, .down
+
+each with ``.weight`` and, where the model has one, ``.bias``. A role without a tensor is left out:
+a model without learned positions has no ``positions.weight``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from attnviz.attention.functional import Rotary, project
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.errors import UsageError
+
+Floats = NDArray[np.floating]
+
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
+"""Of the feed-forward: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), its tanh form, max(x, 0)."""
+
+_PROJECTIONS = ("query", "key", "value", "output")
+
+
+@dataclass(frozen=True)
+class StackShape:
+    """What decides, beside its tensors, what a stack of layers computes.
+
+    layers, heads, kv_heads: ``heads // kv_heads`` query heads share a key/value head.
+    head_dim: width of one head's query and key. vocabulary: tokens that it knows.
+    context: the longest sequence of tokens it takes.
+    norm: ``rms`` (Zhang & Sennrich 2019) or ``layer`` (Ba et al. 2016); norm_eps: under its root.
+    order: norms stand ``before`` attention and feed-forward (GPT-2, Llama), ``after`` each of them
+        (BERT), or before both, which then read the same residual (``parallel``: GPT-NeoX).
+    activation: of the feed-forward; it is gated where there is a ``gate`` (Shazeer 2020).
+    causal: whether a query sees no later key. window: how many keys it sees, itself included.
+    rotary: rotary positions of query and key, None for none.
+    padding: the id of the padding token, where positions are counted from the row behind it, and
+        such a token has that row itself (RoBERTa); None where they are counted from the first.
+    """
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    context: int
+    norm: Literal["rms", "layer"]
+    norm_eps: float
+    order: Literal["before", "after", "parallel"]
+    activation: Activation
+    causal: bool
+    rotary: Rotary | None = None
+    window: int | None = None
+    padding: int | None = None
+
+
+class NumpyStack:
+    """A model of one stack over tensors named by their roles.
+
+    tensors: of any float type; each is read from the mapping and converted when it is first
+        needed, then kept.
+    dtype: of the computation.
+    """
+
+    def __init__(
+        self, shape: StackShape, tensors: Mapping[str, Floats], dtype: DTypeLike = np.float32
+    ) -> None:
+        self.shape = shape
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self._stored = tensors
+        self._names = frozenset(tensors)
+        self._tables: dict[str, Floats] = {}
+        self._converted: dict[str, Floats] = {}
+
+    def logits(self, ids: ArrayLike) -> Floats:
+        """Scores of the next token at every position: ids (..., token) to (..., token, vocabulary).
+
+        Raises UsageError for no token, an unknown one, or more of them than the context holds.
+        """
+        residual = self._embed(self._check(ids))
+        for layer in range(self.shape.layers):
+            read = self._read(layer, residual)
+            residual = self._layer(layer, residual, self._attention(layer)(read)[0])
+        # a tied unembedding is the embedding
+        name = "unembedding" if "unembedding.weight" in self._names else "tokens"
+        return self._project(name, self._norm("final_norm", residual))
+
+    def run(
+        self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
+    ) -> None:
+        """Hand the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
+
+        Nothing after the last wanted layer's weights is computed. Raises UsageError as ``logits``.
+        """
+
+        def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
+            attended, weights = attention(read)
+            observe(layer, weights)
+            return attended
+
+        self._run(ids, wants, look)
+
+    def run_rows(
+        self,
+        ids: ArrayLike,
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, int, Floats, Floats | None], None],
+        *,
+        norms: bool = False,
+    ) -> None:
+        """As ``run``, but in blocks of ``rows`` queries: no layer's weights are there at once.
+
+        ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
+        queries from ``start`` on, where causal without the keys after its last query, and if
+        ``norms`` is set what ``NumpyAttention.moved_norms`` gives, (..., head, token).
+        """
+
+        def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
+            moved = attention.moved_norms(read) if norms else None
+            return attention.in_rows(read, rows, partial(_observe_block, observe, layer, moved))
+
+        self._run(ids, wants, look, lambda attention, read: attention.in_rows(read, rows))
+
+    def run_queries_keys(
+        self,
+        ids: ArrayLike,
+        wants: Callable[[int], bool],
+        observe: Callable[[int, Floats, Floats], None],
+    ) -> None:
+        """As ``run``, but ``observe(layer, query, key)`` gets what the weights are made of.
+
+        Both are (..., head, token, head_dim), as ``NumpyAttention.queries_and_keys`` gives them.
+        """
+
+        def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
+            observe(layer, *attention.queries_and_keys(read))
+            return attention(read)[0]
+
+        self._run(ids, wants, look)
+
+    def _run(
+        self,
+        ids: ArrayLike,
+        wants: Callable[[int], bool],
+        look: Callable[[int, NumpyAttention, Floats], Floats],
+        pass_by: Callable[[NumpyAttention, Floats], Floats] = lambda attend, read: attend(read)[0],
+    ) -> None:
+        """Every layer up to the last wanted one.
+
+        look: what attention adds to the residual of a wanted layer, seen on the way; pass_by: of
+            another one.
+        """
+        checked = self._check(ids)
+        wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
+        if not wanted:
+            return
+        residual = self._embed(checked)
+        for layer in range(wanted[-1] + 1):
+            attention, read = self._attention(layer), self._read(layer, residual)
+            attended = look(layer, attention, read) if layer in wanted else pass_by(attention, read)
+            if layer < wanted[-1]:
+                residual = self._layer(layer, residual, attended)
+
+    def _check(self, ids: ArrayLike) -> NDArray[np.integer]:
+        checked = np.asarray(ids)
+        if checked.ndim == 0 or checked.size == 0:
+            raise UsageError("expected at least one token, got none")
+        if checked.shape[-1] > self.shape.context:
+            raise UsageError(
+                f"the text has {checked.shape[-1]} tokens, "
+                f"but the model's context ends at {self.shape.context}"
+            )
+        # A negative index would silently count from the vocabulary's end.
+        if checked.min() < 0 or checked.max() >= self.shape.vocabulary:
+            raise UsageError(
+                f"token ids run from 0 to {self.shape.vocabulary - 1}, "
+                f"got {checked.min()} to {checked.max()}"
+            )
+        return checked
+
+    def _embed(self, ids: NDArray[np.integer]) -> Floats:
+        """The residual before the first layer."""
+        residual = self._rows("tokens", ids)
+        if "positions.weight" in self._names:
+            residual = residual + self._rows("positions", self._places(ids))
+        if "types.weight" in self._names:
+            residual = residual + self._rows("types", slice(0, 1))
+        if "embedding_norm.weight" in self._names:
+            residual = self._norm("embedding_norm", residual)
+        if "embedding_projection.weight" in self._names:
+            residual = self._project("embedding_projection", residual)
+        return residual
+
+    def _places(self, ids: NDArray[np.integer]) -> NDArray[np.integer] | slice:
+        """The rows of ``positions``."""
+        padding = self.shape.padding
+        if padding is None:
+            return slice(ids.shape[-1])
+        counted = ids != padding
+        places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
+        return places
+
+    def _rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
+        """Rows of an embedding, gathered before they are converted: a text uses few of them."""
+        if name not in self._tables:
+            self._tables[name] = self._stored[f"{name}.weight"]
+        gathered: Floats = self._tables[name][rows].astype(self.dtype)
+        return gathered
+
+    def _read(self, layer: int, residual: Floats) -> Floats:
+        """What a layer's attention reads."""
+        if self.shape.order == "after":
+            return residual
+        return self._norm(f"layers.{layer}.attention_norm", residual)
+
+    def _attention(self, layer: int) -> NumpyAttention:
+        name, shape = f"layers.{layer}", self.shape
+        parts: dict[str, Any] = {
+            f"{part}_{kind}": self._tensor(stored)
+            for part in _PROJECTIONS
+            for kind in ("weight", "bias")
+            if (stored := f"{name}.{part}.{kind}") in self._names
+        }
+        gains: dict[str, Any] = {
+            f"{part}_gain": self._tensor(stored)
+            for part in ("query", "key")
+            if (stored := f"{name}.{part}_norm.weight") in self._names
+        }
+        return NumpyAttention(
+            **parts,
+            **gains,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            causal=shape.causal,
+            window=shape.window,
+            rotary=shape.rotary,
+            norm_eps=shape.norm_eps,
+        )
+
+    def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
+        """The residual after a layer whose attention adds ``attended``."""
+        name = f"layers.{layer}"
+        if self.shape.order == "after":
+            between = self._norm(f"{name}.attention_norm", residual + attended)
+            return self._norm(f"{name}.feed_norm", between + self._feed_forward(layer, between))
+        between = residual + attended
+        read = residual if self.shape.order == "parallel" else between
+        return between + self._feed_forward(layer, self._norm(f"{name}.feed_norm", read))
+
+    def _feed_forward(self, layer: int, read: Floats) -> Floats:
+        name = f"layers.{layer}"
+        activate = _ACTIVATIONS[self.shape.activation]
+        if f"{name}.gate.weight" in self._names:
+            inner = activate(self._project(f"{name}.gate", read))
+            inner = inner * self._project(f"{name}.up", read)
+        else:
+            inner = activate(self._project(f"{name}.up", read))
+        return self._project(f"{name}.down", inner)
+
+    def _norm(self, name: str, residual: Floats) -> Floats:
+        """The residual at a root mean square of one, times a gain per dimension.
+
+        ``layer`` takes the mean off first, and adds a bias.
+        """
+        if self.shape.norm == "layer":
+            residual = residual - np.mean(residual, axis=-1, keepdims=True)
+        square = np.mean(residual * residual, axis=-1, keepdims=True)
+        normed: Floats = residual / np.sqrt(square + self.dtype.type(self.shape.norm_eps))
+        normed = normed * self._tensor(f"{name}.weight")
+        return normed + self._tensor(f"{name}.bias") if f"{name}.bias" in self._names else normed
+
+    def _project(self, name: str, x: Floats) -> Floats:
+        bias = self._tensor(f"{name}.bias") if f"{name}.bias" in self._names else None
+        projected: Floats = project(x, self._tensor(f"{name}.weight"), bias)
+        return projected
+
+    def _tensor(self, name: str) -> Floats:
+        if name not in self._converted:
+            self._converted[name] = self._stored[name].astype(self.dtype, copy=False)
+        return self._converted[name]
+
+
+def _observe_block(
+    observe: Callable[[int, int, Floats, Floats | None], None],
+    layer: int,
+    norms: Floats | None,
+    start: int,
+    weights: Floats,
+) -> None:
+    observe(layer, start, weights, norms)
+
+
+# Activations ---------------------------------------------------------------------------------
+
+
+def _silu(x: Floats) -> Floats:
+    """x / (1 + exp(−x)), written so that no exponent overflows."""
+    power = np.exp(-np.abs(x))
+    silu: Floats = x * np.where(x < 0, power, 1) / (1 + power)
+    return silu
+
+
+def _gelu_tanh(x: Floats) -> Floats:
+    """The form of GPT-2: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    inner = np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x**3))
+    gelu: Floats = x * (1 + inner) / 2
+    return gelu
+
+
+def _gelu(x: Floats) -> Floats:
+    """x · Φ(x), with the error function of Abramowitz & Stegun (1964), 7.1.26, to 1.5e-7.
+
+    NumPy has none, and SciPy takes longer to import than a text to run.
+    """
+    wide = x.astype(np.float64, copy=False)
+    size = np.abs(wide) / math.sqrt(2)
+    t = 1 / (1 + 0.3275911 * size)
+    series = t * (
+        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
+    )
+    error = np.copysign(1 - series * np.exp(-size * size), wide)
+    gelu: Floats = (wide * (1 + error) / 2).astype(x.dtype)
+    return gelu
+
+
+_ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = {
+    "silu": _silu,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "relu": lambda x: np.maximum(x, 0),
+}

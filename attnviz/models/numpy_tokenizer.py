@@ -1,0 +1,344 @@
+"""Opens the tokenizer of a checkpoint without transformers, where both give the same tokens.
+
+transformers 5 takes the ``tokenizer.json`` of a ``PreTrainedTokenizerFast`` as it is, and builds
+those of known classes anew from their vocabulary: what such a class would build is described here,
+and a file that says anything else is not understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import processors as post_processors
+from tokenizers.models import BPE, WordPiece
+
+from attnviz.attention.family_reading import NotUnderstoodError
+from attnviz.models.third_party import tokenizing
+from attnviz.reading import read_json
+
+_SILENT = {
+    *("tokenizer_class", "model_max_length", "padding_side", "clean_up_tokenization_spaces"),
+    *("chat_template", "name_or_path", "special_tokens_map_file", "errors", "backend", "is_local"),
+    *("local_files_only", "model_input_names", "tokenizer_file", "add_bos_token", "add_eos_token"),
+    *("max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "pad_token_type_id"),
+    *("use_default_system_prompt", "sp_model_kwargs", "add_prefix_space", "trim_offsets", "legacy"),
+    *("do_lower_case", "strip_accents", "tokenize_chinese_chars", "max_len", "do_basic_tokenize"),
+}
+"""Fields of ``tokenizer_config.json`` that change no id, or that a class below heeds."""
+
+_MUST_BE: Mapping[str, tuple[object, ...]] = {
+    "split_special_tokens": (False,),
+    "truncation_side": ("right",),
+    "never_split": (None, []),
+}
+"""Further ones, and the values with which they change none."""
+
+_NAMED = ("unk", "bos", "eos", "sep", "cls", "pad", "mask")
+_LARGE = 100_000
+"""Tokens from which on transformers may repair the tokenizer of a Mistral."""
+
+_QWEN_PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+Fields = Mapping[str, Any]
+Ids = Callable[[str], int | None]
+"""The id of a token."""
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What a class of tokenizers builds.
+
+    named: the contents of its special tokens where no file says others.
+    parts: of ``tokenizer_config.json`` and the ids of the special tokens by their names, the
+        normaliser, the pre-tokenizer, and what is put around a text; ``...`` for what stays as the
+        file has it.
+    """
+
+    named: Mapping[str, str]
+    parts: Callable[[Fields, Mapping[str, tuple[str, int]]], tuple[Any, Any, Any]]
+
+
+def _bert(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=fields.get("tokenize_chinese_chars", True),
+        strip_accents=fields.get("strip_accents"),
+        lowercase=fields.get("do_lower_case", True),
+    )
+    (begin, _), (end, _) = named["cls"], named["sep"]
+    around = post_processors.TemplateProcessing(
+        single=f"{begin}:0 $A:0 {end}:0",
+        pair=f"{begin}:0 $A:0 {end}:0 $B:1 {end}:1",
+        special_tokens=[named["cls"], named["sep"]],
+    )
+    return normalizer, pre_tokenizers.BertPreTokenizer(), around
+
+
+def _gpt2(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
+    spaced = fields.get("add_prefix_space", False)
+    return None, pre_tokenizers.ByteLevel(add_prefix_space=spaced), ...
+
+
+def _neox(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
+    spaced, trimmed = fields.get("add_prefix_space", False), fields.get("trim_offsets", True)
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=spaced, trim_offsets=trimmed)
+    return normalizers.NFC(), pieces, None
+
+
+def _qwen2(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
+    spaced = bool(fields.get("add_prefix_space"))
+    split = pre_tokenizers.Split(Regex(_QWEN_PIECES), behavior="isolated", invert=False)
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=spaced, use_regex=False)
+    return normalizers.NFC(), pre_tokenizers.Sequence([split, pieces]), ...
+
+
+def _roberta(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
+    spaced, trimmed = fields.get("add_prefix_space", False), fields.get("trim_offsets", True)
+    around = post_processors.RobertaProcessing(named["sep"], named["cls"], trimmed, spaced)
+    return None, pre_tokenizers.ByteLevel(add_prefix_space=spaced), around
+
+
+_END = "<|endoftext|>"
+_BERT = _Class(
+    {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}, _bert
+)
+_CLASSES: Mapping[str, _Class] = {
+    "BertTokenizer": _BERT,
+    "DistilBertTokenizer": _BERT,
+    "ElectraTokenizer": _BERT,
+    "GPT2Tokenizer": _Class({"unk": _END, "bos": _END, "eos": _END}, _gpt2),
+    "GPTNeoXTokenizer": _Class(
+        {"unk": _END, "bos": _END, "eos": _END, "pad": "<|padding|>"}, _neox
+    ),
+    "Qwen2Tokenizer": _Class({"unk": _END, "eos": _END, "pad": _END}, _qwen2),
+    "RobertaTokenizer": _Class(
+        {
+            "bos": "<s>",
+            "eos": "</s>",
+            "sep": "</s>",
+            "cls": "<s>",
+            "unk": "<unk>",
+            "pad": "<pad>",
+            "mask": "<mask>",
+        },
+        _roberta,
+    ),
+}
+_AS_IT_IS = ("PreTrainedTokenizer", "TokenizersBackend")
+"""The classes, without their ``Fast``, whose file is taken as it is."""
+
+_USUAL: Mapping[str, tuple[str, ...]] = {
+    "bert": ("BertTokenizer",),
+    "distilbert": ("BertTokenizer", "DistilBertTokenizer"),
+    "electra": ("BertTokenizer", "ElectraTokenizer"),
+    "gpt2": ("GPT2Tokenizer",),
+    "gpt_neox": ("GPTNeoXTokenizer",),
+    "qwen2": ("Qwen2Tokenizer",),
+    "qwen3": ("Qwen2Tokenizer",),
+    "roberta": ("RobertaTokenizer",),
+}
+"""The classes that a model type may have; the first where none is named."""
+
+_ALWAYS_AS_IT_IS = ("mistral", "phi3")
+_NEVER_AS_IT_IS = ("qwen2",)
+
+
+@dataclass(frozen=True)
+class OpenedTokenizer:
+    """A tokenizer without truncation and padding.
+
+    start: the id of the token that texts begin with by name, whether or not it is added; None for
+        none.
+    """
+
+    tokenizer: Tokenizer
+    start: int | None
+
+
+def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenizer:
+    """The tokenizer of a checkpoint's directory.
+
+    fields: of its ``config.json``.
+    Raises NotUnderstoodError where transformers might give other tokens, LoadError for a file that
+    is damaged.
+    """
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        raise NotUnderstoodError("there is no tokenizer.json")
+    if (directory / "tekken.json").is_file() or (directory / "added_tokens.json").is_file():
+        raise NotUnderstoodError("the tokenizer has further files")
+    said = _settings(directory)
+    with tokenizing(name):
+        tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    kind = _class(said, fields)
+    named = _named(tokenizer, said, {} if kind is None else kind.named)
+    _check_added(tokenizer, said, named, kind is not None)
+    if kind is not None:
+        _check_model(tokenizer, named)
+        _check_parts(tokenizer, kind.parts(said, named))
+        wordpiece = isinstance(tokenizer.model, WordPiece)
+        tokenizer.decoder = decoders.WordPiece() if wordpiece else decoders.ByteLevel()
+    elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
+        raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
+    start = named.get("bos")
+    return OpenedTokenizer(tokenizer, None if start is None else start[1])
+
+
+def _settings(directory: Path) -> dict[str, Any]:
+    """What the files beside it say of a tokenizer."""
+    path, older = directory / "tokenizer_config.json", directory / "special_tokens_map.json"
+    said = read_json(path) if path.is_file() else {}
+    if "added_tokens_decoder" not in said and older.is_file():
+        said = {**said, **read_json(older)}
+    if not isinstance(said.get("model_max_length", 0), int | float):
+        raise NotUnderstoodError("the tokenizer's model_max_length is no number")
+    for field, value in said.items():
+        if field in _MUST_BE:
+            if value not in _MUST_BE[field]:
+                raise NotUnderstoodError(f"the tokenizer has {field} = {value!r}")
+        elif field not in _SILENT and field not in _TOKENS:
+            raise NotUnderstoodError(f"no description of the tokenizer's {field}")
+    return said
+
+
+_TOKENS = {
+    *(f"{name}_token" for name in _NAMED),
+    *("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"),
+}
+
+
+def _class(said: Fields, fields: Fields) -> _Class | None:
+    """The class that transformers takes, None for one that takes the file as it is."""
+    model_type = str(fields["model_type"])
+    declared = said.get("tokenizer_class") or fields.get("tokenizer_class")
+    usual = _USUAL.get(model_type, ())
+    if model_type in _ALWAYS_AS_IT_IS:
+        return None
+    if declared is None:
+        return _CLASSES[usual[0]] if usual else None
+    declared = str(declared).removesuffix("Fast")
+    if declared in _AS_IT_IS:
+        return _CLASSES[usual[0]] if model_type in _NEVER_AS_IT_IS else None
+    if declared not in usual:
+        raise NotUnderstoodError(f"no description of the {declared} of a {model_type}")
+    return _CLASSES[declared]
+
+
+def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict[str, Any]:
+    """The contents and ids of the special tokens by their names."""
+    named: dict[str, tuple[str, int]] = {}
+    for name in _NAMED:
+        value = said.get(f"{name}_token", usual.get(name))
+        if value is None:
+            if name in usual:
+                raise NotUnderstoodError(f"the tokenizer has no {name}_token")
+            continue
+        content = str(value.get("content")) if isinstance(value, Mapping) else str(value)
+        number = tokenizer.token_to_id(content)
+        if number is None:
+            raise NotUnderstoodError(f"the tokenizer does not know its {name}_token")
+        named[name] = content, number
+    return named
+
+
+def _check_added(
+    tokenizer: Tokenizer, said: Fields, named: Mapping[str, tuple[str, int]], rebuilt: bool
+) -> None:
+    """Raise NotUnderstoodError where the files do not agree on tokens beside the vocabulary."""
+    there: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
+    by_content = {token.content: token for token in there.values()}
+    for name, (content, _) in named.items():
+        token = by_content.get(content)
+        if token is None or not token.special:
+            raise NotUnderstoodError(f"the tokenizer's {name}_token is no special one")
+    listed = said.get("added_tokens_decoder")
+    if listed is not None:
+        tokens = {int(number): _added(token) for number, token in dict(listed).items()}
+        for number, token in tokens.items():
+            if number not in there or _flags(token) != _flags(there[number]):
+                raise NotUnderstoodError(f"the tokenizer's files differ on {token.content!r}")
+        if rebuilt and tokens.keys() != there.keys():
+            raise NotUnderstoodError("the tokenizer's files list other added tokens")
+    further = [said.get(f"{name}_token") for name in _NAMED if f"{name}_token" in said]
+    for field in ("additional_special_tokens", "extra_special_tokens"):
+        extra = said.get(field) or []
+        if isinstance(extra, Mapping):
+            raise NotUnderstoodError(f"the tokenizer has {field} with names")
+        further += [*extra]
+    for value in further:
+        if isinstance(value, Mapping):
+            token = _added({**value, "special": True})
+            known = by_content.get(token.content)
+            if known is None or _flags(token) != _flags(known):
+                raise NotUnderstoodError(f"the tokenizer's files differ on {token.content!r}")
+        elif value is not None and value not in by_content:
+            raise NotUnderstoodError(f"the tokenizer does not know {value!r}")
+
+
+def _added(value: Any) -> AddedToken:
+    if not isinstance(value, Mapping):
+        raise NotUnderstoodError(f"the tokenizer adds {value!r}")
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    content = str(value.get("content"))
+    return AddedToken(content, **{flag: bool(value[flag]) for flag in flags if flag in value})
+
+
+def _flags(token: AddedToken) -> tuple[object, ...]:
+    strips = token.single_word, token.lstrip, token.rstrip
+    return (token.content, *strips, token.normalized, token.special)
+
+
+def _check_model(tokenizer: Tokenizer, named: Mapping[str, tuple[str, int]]) -> None:
+    """Raise NotUnderstoodError where a model built from the vocabulary alone would be another."""
+    model = tokenizer.model
+    if isinstance(model, WordPiece):
+        found: tuple[object, ...] = (
+            *(model.unk_token, model.continuing_subword_prefix, model.max_input_chars_per_word),
+        )
+        expected: tuple[object, ...] = (named["unk"][0], "##", 100)
+    elif isinstance(model, BPE):
+        found = (
+            *(model.dropout, model.unk_token, model.continuing_subword_prefix or ""),
+            *(model.end_of_word_suffix or "", model.fuse_unk, model.byte_fallback),
+            model.ignore_merges,
+        )
+        expected = (None, None, "", "", False, False, False)
+    else:
+        raise NotUnderstoodError(f"the tokenizer's model is a {type(model).__name__}")
+    if found != expected:
+        raise NotUnderstoodError(f"the tokenizer's {type(model).__name__} has {found}")
+    # Tokens that the vocabulary lacks are given the ids behind it, in their order.
+    following = tokenizer.get_vocab_size(with_added_tokens=False)
+    for number, token in sorted(tokenizer.get_added_tokens_decoder().items()):
+        if (known := model.token_to_id(token.content)) is None:
+            known, following = following, following + 1
+        if known != number:
+            raise NotUnderstoodError(f"the tokenizer gives {token.content!r} another id")
+
+
+def _check_parts(tokenizer: Tokenizer, expected: tuple[Any, Any, Any]) -> None:
+    found = tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.post_processor
+    names = ("normaliser", "pre-tokenizer", "post-processor")
+    for name, ours, theirs in zip(names, found, expected, strict=True):
+        if theirs is None and name == "post-processor":
+            if tokenizer.num_special_tokens_to_add(False):
+                raise NotUnderstoodError("the tokenizer adds tokens that its class does not")
+        elif theirs is not ... and _state(ours) != _state(theirs):
+            raise NotUnderstoodError(f"the tokenizer's {name} is not that of its class")
+
+
+def _state(part: Any) -> bytes | None:
+    """All that decides what a part of a tokenizer does; trimmed offsets move no token."""
+    if part is None:
+        return None
+    state: bytes = part.__getstate__()
+    return state.replace(b'"trim_offsets":false', b'"trim_offsets":true')

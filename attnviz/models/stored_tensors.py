@@ -1,0 +1,158 @@
+"""The tensors of safetensors files that were found whole, mapped into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from attnviz.attention.family_reading import NotUnderstoodError, Part
+
+Floats = NDArray[np.floating]
+
+_TYPES: Mapping[str, tuple[str, np.dtype[Any]]] = {
+    "F32": ("float32", np.dtype("<f4")),
+    "F16": ("float16", np.dtype("<f2")),
+    "BF16": ("bfloat16", np.dtype("<u2")),
+}
+_EXPONENTS = {"F16": 0x7C00, "BF16": 0x7F80}
+"""The bits of the exponent, which are all set where a number is not finite."""
+
+_ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
+"""Fields of a config that say nothing of what is computed; each tensor's type counts itself."""
+
+
+class _Place(NamedTuple):
+    """Where a tensor lies: bytes from start to stop of a file. kind: as safetensors calls it."""
+
+    path: Path
+    start: int
+    stop: int
+    kind: str
+    shape: tuple[int, ...]
+
+
+class StoredTensors:
+    """The tensors of files by their names.
+
+    fields: of the ``config.json`` beside them, for the digest.
+    """
+
+    def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
+        self._fields = fields or {}
+        self._places: dict[str, _Place] = {}
+        for path in files:
+            with path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(length))
+            header.pop("__metadata__", None)
+            for name, said in header.items():
+                start, stop = (8 + length + offset for offset in said["data_offsets"])
+                shape = tuple(said["shape"])
+                self._places[name] = _Place(path, start, stop, said["dtype"], shape)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor."""
+        return {name: place.shape for name, place in self._places.items()}
+
+    def types(self, names: Sequence[str]) -> list[str]:
+        """How these tensors are stored, such as ``float16``; NotUnderstoodError for other types."""
+        kinds = {self._places[name].kind for name in names}
+        if strange := kinds - _TYPES.keys():
+            raise NotUnderstoodError(f"tensors are stored as {min(strange)}")
+        return sorted(_TYPES[kind][0] for kind in kinds)
+
+    def __getitem__(self, name: str) -> Floats | BFloat16:
+        place = self._places[name]
+        array = np.memmap(place.path, _TYPES[place.kind][1], "r", place.start, place.shape)
+        plain = array.view(np.ndarray)
+        return BFloat16(plain) if place.kind == "BF16" else plain
+
+    def check_finite(self) -> None:
+        """Raise NotUnderstoodError where a tensor has a number that is not finite.
+
+        A sum that overflows counts as such: the usual path looks at each number.
+        """
+        for name, place in self._places.items():
+            if 0 in place.shape or place.kind.startswith(("I", "U", "BOOL")):
+                continue
+            if place.kind not in _TYPES:
+                raise NotUnderstoodError(f"{name} is stored as {place.kind}")
+            raw = np.dtype("<f4") if place.kind == "F32" else np.dtype("<u2")
+            numbers = np.memmap(place.path, raw, "r", place.start, place.shape)
+            if (bits := _EXPONENTS.get(place.kind)) is None:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    finite = bool(np.isfinite(np.add.reduce(numbers, axis=None)))
+            else:
+                finite = not ((numbers & bits) == bits).any()
+            if not finite:
+                raise NotUnderstoodError(f"{name} has numbers that are not finite")
+
+    def digest(self) -> str:
+        """Of the config, and of the name, shape, type and CRC-32 of each tensor."""
+        used = sorted((name, self._fields[name]) for name in self._fields.keys() - _ELSEWHERE)
+        hashed = hashlib.sha256(repr(used).encode())
+        for name, place in sorted(self._places.items()):
+            hashed.update(f"{name} {place.shape} {place.kind}".encode())
+            if size := place.stop - place.start:
+                content = np.memmap(place.path, np.uint8, "r", place.start, (size,))
+                hashed.update(zlib.crc32(content.data).to_bytes(4, "big"))
+        return hashed.hexdigest()
+
+
+@dataclass(frozen=True)
+class BFloat16:
+    """Numbers of eight bits of exponent and seven of fraction: the upper halves of float32."""
+
+    halves: NDArray[np.uint16]
+
+    def __getitem__(self, key: Any) -> BFloat16:
+        return BFloat16(self.halves[key])
+
+    def __len__(self) -> int:
+        return len(self.halves)
+
+    def transpose(self) -> BFloat16:
+        """With the axes turned around."""
+        return BFloat16(self.halves.T)
+
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> Floats:
+        """As NumPy's own: in numbers of another type, each kept exactly."""
+        whole = (self.halves.astype(np.uint32) << 16).view(np.float32)
+        return whole.astype(dtype, copy=False)
+
+
+class Roles(Mapping[str, Floats]):
+    """The tensors by their roles, cut out of those that are stored."""
+
+    def __init__(self, stored: StoredTensors, parts: Mapping[str, Part]) -> None:
+        self._stored = stored
+        self._parts = parts
+
+    def __getitem__(self, role: str) -> Floats:
+        part = self._parts[role]
+        tensor: Any = self._stored[part.name]
+        if part.transposed:
+            tensor = tensor.transpose()
+        if part.by_head is not None:
+            place, heads = part.by_head
+            rows = np.arange(len(tensor)).reshape(heads, 3, -1)[:, place].ravel()
+            tensor = tensor[rows]
+        elif part.rows is not None:
+            tensor = tensor[part.rows]
+        found: Floats = tensor
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)

