@@ -169,11 +169,14 @@ def finding(report: PatternReport, watch: str | None) -> str:
     told = [f"{counts[name]} {label_named(name).said}" for name in named[:_TOLD]]
     others = sum(counts[name] for name in named[_TOLD:])
     told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
-    told += [f"{counts[name]} {label_named(name).said}" for name in found if name in SINKS]
     lack = "; no induction head" if counts.get("induction") == 0 else ""
-    labelled = sum(counts.values())
+    resting = sum(counts[name] for name in found if name in SINKS)
+    sinks = f"attention sink{'s' * (resting > 1)}"
+    also = f"; {resting} {'is an' if resting == 1 else 'are'} {sinks}" if resting else ""
+    labelled = sum(counts[name] for name in named)
     have = "has" if labelled == 1 else "have"
-    return f"{labelled} of {counted(total, 'head')} {have} a label: {', '.join(told)}{lack}."
+    listed = f": {', '.join(told)}" if told else ""
+    return f"{labelled} of {counted(total, 'head')} {have} a label{listed}{also}{lack}."
 
 
 def found_labels(report: PatternReport) -> list[str]:

@@ -20,6 +20,7 @@ from attnviz.draw.labels import width
 from attnviz.draw.palette import colour_table
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
+from attnviz.measures.labels import SINKS
 from attnviz.measures.registry import LABELS, label_named
 from attnviz.patterns.document import patterns_document
 from attnviz.patterns.grids import label_grid, label_tint, score_grid
@@ -131,8 +132,10 @@ def test_the_first_screen_fits_and_begins_with_the_finding(
 def test_the_finding_counts(pattern_reports: Reports) -> None:
     report = pattern_reports(layers=7, heads=5)
     told = finding(report, None)
-    assert told.startswith(f"{sum(entry.label is not None for entry in report.heads)} of 35 heads")
-    assert f"{len(report.labelled('first'))} sink" in told
+    labels = [entry.label for entry in report.heads if entry.label is not None]
+    sinks = sum(label in SINKS for label in labels)
+    assert told.startswith(f"{len(labels) - sinks} of 35 heads have a label")
+    assert f"; {sinks} {'is an attention sink' if sinks == 1 else 'are attention sinks'}" in told
     none = [replace(entry, label=None) for entry in report.heads]
     assert "None of 35 heads" in finding(replace(report, heads=tuple(none)), None)
     drawn = replace(report.model, weights="random", seed=0)
