@@ -62,7 +62,10 @@ def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
     words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
     while len(words) > 1 and width(theme.dot.join(word for word, _ in words)) > room:
-        words.pop()
+        last, tone = words.pop()
+        left = room - width(theme.dot.join(word for word, _ in words) + theme.dot)
+        if left >= _LEAST_QUOTE:
+            words.append((fit(last, left, theme.ellipsis), tone))
     words[0] = fit(words[0][0], min(width(words[0][0]), room), theme.ellipsis), words[0][1]
     left = room - width(theme.dot.join(word for word, _ in words) + theme.dot)
     if text and left >= _LEAST_QUOTE:

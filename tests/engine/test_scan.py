@@ -356,7 +356,7 @@ def test_the_bundled_model_equals_its_numpy_twin_with_a_zeroed_projection():
     clean = _log_softmax(model.decoder.logits(tokens.ids))
     info = model.info
     for layer, head in ((0, 1), (info.layers - 1, info.heads - 1)):
-        name = f"model.layers.{layer}.self_attn.o_proj.weight"
+        name = f"layers.{layer}.output.weight"
         fresh = Bundled().decoder
         columns = slice(head * info.head_dim, (head + 1) * info.head_dim)
         weight = fresh._tensor(name).copy()

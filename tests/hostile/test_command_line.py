@@ -186,7 +186,8 @@ def test_a_resumed_resample_says_what_it_was_done_with(run: Any, tmp_path: Path)
 
 
 def test_a_budget_in_seconds_is_kept_over_many_texts(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "many.txt").write_text(TEXTS * 40)
+    texts = (f"{line} of copy {n}\n" for n in range(40) for line in TEXTS.splitlines())
+    (tmp_path / "many.txt").write_text("".join(texts))
     arguments = ("ablate", "--texts", "many.txt", "--budget", "1s", "--resume", "r.jsonl", "--json")
     document = run(*arguments).document
     assert document["seconds"] < 4  # of ranking alone it took 100
