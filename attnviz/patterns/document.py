@@ -106,7 +106,8 @@ _LEAST_ROWS = 4
 _AROUND, _AROUND_MAP = 2, 4
 """Lines that a grid or a table, and a map, take beside their rows."""
 
-_MAP_COLUMNS = 48
+_MAP_COLUMNS = {True: 48, False: 150}
+"""Of a causal map, whose tokens stand on its diagonal, and of one with words above its columns."""
 
 
 def _first(
@@ -134,7 +135,7 @@ def _first(
         groups, used = [rows], low
     else:
         groups, used = [doc.Group([grid]), rows], tall + low
-    across = max(room // _MAP_COLUMNS, 1)
+    across = max(room // _MAP_COLUMNS[all(each.causal for each in maps)], 1)
     high = max((len(each.queries) for each in maps), default=0) + _AROUND_MAP
     drawn = maps[: across * max((lines - used) // high, 0)]
     return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
