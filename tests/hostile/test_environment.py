@@ -208,6 +208,7 @@ def test_a_file_that_was_begun_is_thrown_away(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # whatever nohup left ignored
     ) as running:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".attnviz-*.part")) and time.monotonic() < deadline:
