@@ -62,7 +62,7 @@ period = [3, 6]
 every = 0.25
 tokens = 200
 """
-_DIGEST = re.compile(r"\b[0-9a-f]{12,64}\b")
+_DIGEST = re.compile(r"(?<![\w.])[0-9a-f]{12,64}\b")  # no digits behind a point
 _PROGRESS = re.compile(r"\d+%|\btook\b")
 _TIME = re.compile(r'"(?:tokens_per_)?seconds?": [\d.e+-]+|[\d,.]+ (?:s|min|tokens/s)\b')
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
