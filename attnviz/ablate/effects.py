@@ -29,7 +29,7 @@ _CONSTANT = 1e-6
 def mean_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """The 95 % bootstrap-t interval of the mean over texts: (text, ablation) to two (ablation,).
+    """The 95% bootstrap-t interval of the mean over texts: (text, ablation) to two (ablation,).
 
     Efron & Tibshirani 1993, section 12.5: of 2,000 draws of texts the quantiles of
     (mean of the draw − mean) / standard error of the draw stand in for those of Student's t, so
@@ -37,8 +37,8 @@ def mean_interval(
     all texts have one value, is that of Student's t. The values are paired: each text gives a
     difference to its own clean run. All ablations share the draws, so that they can be compared.
 
-    It supersedes the percentile bootstrap, which covers too little: 84 and 73 % of normal and of
-    lognormal effects of 5 texts where this one covers 95 and 89, 94 and 90 % of those of 50 texts
+    It supersedes the percentile bootstrap, which covers too little: 84 and 73% of normal and of
+    lognormal effects of 5 texts where this one covers 95 and 89, 94 and 90% of those of 50 texts
     against 95 and 94; Student's t covers 95 and 83, 95 and 90 (tests/benchmarks/bench_intervals.py
     has the table). Where the values are not finite, no end is.
     Raises ValueError for fewer than ``LEAST_TEXTS`` texts.
@@ -85,9 +85,9 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     Westfall & Young 1993, single step, max |t|: were an ablation's effect as often above zero as
     below, the sign of each text could be flipped. The p of an ablation is the share of flips, the
     same for all ablations so that their correlation is kept, in which the largest |t| of any is at
-    least its own. The chance that any of them has p ≤ 5 % by chance alone is 5 %, however many are
+    least its own. The chance that any of them has p ≤ 5% by chance alone is 5%, however many are
     tried, as long as effects are as skewed to one side as to the other: around means of zero, those
-    of the bundled model's 24 heads gave 9 % over 10 built-in sentences and 22 % over 10 sentences
+    of the bundled model's 24 heads gave 9% over 10 built-in sentences and 22% over 10 sentences
     of unlike kinds. Five texts have 16 flips and no p below 1/16. NaN where values are not finite.
     """
     texts, tried = values.shape

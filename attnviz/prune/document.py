@@ -300,7 +300,7 @@ def _result(report: PruneReport) -> list[str]:
         if whole.kv_heads != whole.heads:
             kept += f" and {model.kv_heads} of {whole.kv_heads} key/value heads"
         lines = [
-            f"Parameters: {before:,} to {model.parameters:,} (−{share:.1%}); every layer {verb} to "
+            f"Parameters: {before:,} to {model.parameters:,} (-{share:.1%}); every layer {verb} to "
             f"{kept}"
         ]
         if model.zeroed:

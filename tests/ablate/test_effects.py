@@ -121,7 +121,7 @@ def test_the_ends_are_quantiles_of_every_draw_that_there_is(values: tuple[float,
 
 
 def test_an_end_that_the_draws_leave_open_is_that_of_student_t() -> None:
-    """A third of the draws of 0 0 0 0 1 has no spread; 2.5 % or more have three 1 of five.
+    """A third of the draws of 0 0 0 0 1 has no spread; 2.5% or more have three 1 of five.
 
     Mean .2, standard error .2; three of five: (.6 − .2) / √(.24 / 4) = 1.63299.
     """
@@ -173,7 +173,7 @@ def test_the_adjusted_p_is_the_share_of_all_flips_with_a_larger_t() -> None:
 
 @pytest.mark.parametrize("texts", [10, 20])
 def test_chance_alone_finds_something_in_one_of_twenty_models(texts: int) -> None:
-    """24 heads that do nothing, alike by half, over 300 models: 5 % of these name any head."""
+    """24 heads that do nothing, alike by half, over 300 models: 5% of these name any head."""
     rng = np.random.default_rng(texts)
     shared, own = rng.standard_normal((300, texts, 1)), rng.standard_normal((300, texts, 24))
     named = [bool((adjusted_p(shared[m] + own[m], m) <= 0.05).any()) for m in range(300)]

@@ -153,7 +153,7 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     assert "Held-out loss: 2.0000 to 2.4000 nats per token (×1.20)" in text
     assert "on the half that ranked 1.5000 to 1.7000 (×1.13)" in text
     assert "in random order 2.8000 (2.4000 to 2.9000 in 5 orders)" in text
-    assert "1,000 to 900 (−10.0%); every layer can be cut to 4 of 5 heads, 1 removed head" in text
+    assert "1,000 to 900 (-10.0%); every layer can be cut to 4 of 5 heads, 1 removed head" in text
     masked = PrunedModel("masked", 5, 5, "M", 1000, path="out", difference=2e-7, note="the reason")
     text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
     assert "1,000, none saved: the reason" in text

@@ -180,12 +180,12 @@ def test_the_finding_is_the_share_of_queries(
     last = queries_above(random_report, "plain")[-1]
     assert queries_above(random_report, "scaled")[-1] == 0
     assert scaling_document(random_report).finding == (
-        f"Without 1/√d_k, {100 * last:.0f} % of queries put > .9 on one key at d_k = 512; with "
+        f"Without 1/√d_k, {100 * last:.0f}% of queries put > .9 on one key at d_k = 512; with "
         "it, none."
     )
     mean = {side: sum(queries_above(head_report, side)) / 8 for side in ("plain", "scaled")}
     assert scaling_document(head_report).finding == (
-        f"Without 1/√d_k, {100 * mean['plain']:.0f} % of queries put > .9 on one key on average "
+        f"Without 1/√d_k, {100 * mean['plain']:.0f}% of queries put > .9 on one key on average "
         "over 8 heads; with it, none."
     )
     assert mean["scaled"] == 0

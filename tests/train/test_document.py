@@ -183,7 +183,7 @@ def test_golden_first_screens(
 def test_what_learnt_is_a_rule(
     made: TrainedModel, steps: int, loss: float, learnt: bool, words: str
 ) -> None:
-    """100 steps, and 5 % under a unigram loss of 6.5, which is 6.175."""
+    """100 steps, and 5% under a unigram loss of 6.5, which is 6.175."""
     result = replace(made, points=made.points[:steps], valid_loss=loss)
     assert result.learnt is learnt
     assert train_document(result).finding.startswith(words)
