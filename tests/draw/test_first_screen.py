@@ -122,7 +122,7 @@ def test_maps_of_several_runs_stand_side_by_side_where_they_would_be_cut_off(the
     shown = document(doc.Group([maps(3, 10, lines=19)]))
     found = first_screen(shown, theme, 80, 23).plain.splitlines()
     assert len(found) <= 23
-    assert found[3].split() == "run 0 run 1 run 2".split()
+    assert found[3].split() == ["run", "0", "run", "1", "run", "2"]
     assert not any("--full" in line or "downsampled" in line for line in found)
 
 
