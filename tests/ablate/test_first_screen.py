@@ -20,7 +20,8 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 
-SIZES = ((80, 24), (120, 40), (200, 60))
+from ..first_screens import SIZES
+
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
 LONG = " ".join(natural_texts())
 PLAIN = Theme("viridis", colour=False)

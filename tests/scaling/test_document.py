@@ -20,6 +20,8 @@ from attnviz.scaling.document import scaling_document
 from attnviz.scaling.records import MEASURES, ScalingReport
 from attnviz.scaling.words import LABELS, PERCENTS
 
+from ..first_screens import SIZES, fitting
+
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 HINTS = ("--from-model", "--explain: how to read this")
@@ -191,20 +193,13 @@ def test_the_finding_is_the_share_of_queries(
     assert mean["scaled"] == 0
 
 
-SIZES = [(80, 24), (120, 40), (200, 60)]
-
-
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 @pytest.mark.parametrize("name", ["random_report", "one_report", "head_report", "layer_report"])
 def test_the_first_screen_fits(
     name: str, columns: int, lines: int, request: pytest.FixtureRequest
 ) -> None:
     document = scaling_document(request.getfixturevalue(name), HINTS)
-    shown = first_screen(document, PLAIN, columns, lines - 1).plain.splitlines()
-    assert len(shown) < lines
-    assert max(map(cell_len, shown)) <= columns
-    assert all(line == line.rstrip() for line in shown)
-    assert document.finding.startswith(shown[1])
+    shown = fitting(document, PLAIN, columns, lines)
     assert not any("--full" in line for line in shown[:-1])
 
 
