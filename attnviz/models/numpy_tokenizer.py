@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers import processors as post_processors
 from tokenizers.models import BPE, WordPiece
 
-from attnviz.attention.family_reading import NotUnderstoodError
+from attnviz.attention.family import NotUnderstoodError
 from attnviz.models.third_party import tokenizing
 from attnviz.reading import read_json
 
@@ -65,7 +65,7 @@ class _Class:
 
     named: Mapping[str, str]
     parts: Callable[[Fields, Named], dict[str, Any]]
-    model: type = BPE
+    model: type[Any] = BPE
 
 
 def _bert(fields: Fields, named: Named) -> dict[str, Any]:
@@ -343,7 +343,8 @@ def _flags(token: AddedToken) -> tuple[object, ...]:
 
 def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> None:
     """Make of the file's tokenizer what its class makes of the file's vocabulary and merges."""
-    model, parts = tokenizer.model, kind.parts(said, named)
+    model: Any = tokenizer.model
+    parts = kind.parts(said, named)
     if type(model) is not kind.model:
         raise NotUnderstoodError(f"the tokenizer's model is a {type(model).__name__}")
     if isinstance(model, BPE) and (model.continuing_subword_prefix or model.end_of_word_suffix):

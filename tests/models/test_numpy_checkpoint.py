@@ -15,7 +15,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from attnviz.attention.family_reading import NotUnderstoodError
+from attnviz.attention.family import NotUnderstoodError
 from attnviz.errors import AttnvizError, UnsupportedError
 from attnviz.models.model import weights_fingerprint
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint, open_numpy
