@@ -58,7 +58,11 @@ _BERT = Family(
     },
     tied=True,
     settings={"position_embedding_type": ("absolute",), "tie_word_embeddings": (True,)},
-    silent=("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    silent=(
+        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+        *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_type"),
+        *("pooler_num_fc_layers", "pooler_size_per_head"),
+    ),
     unused=r"(cls|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
 )
 
@@ -126,7 +130,7 @@ _DISTILBERT = replace(
         "DistilBertForQuestionAnswering": _ANSWERED,
     },
     settings={"sinusoidal_pos_embds": (False, True), "tie_word_embeddings": (True,)},
-    silent=("dropout", "qa_dropout", "seq_classif_dropout"),
+    silent=("dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_"),
     unused=r"(vocab_\w+|pre_classifier|classifier|qa_outputs)\..*|embeddings\.position_ids",
 )
 

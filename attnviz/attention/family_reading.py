@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,10 +75,24 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
     strange = sorted(fields.keys() - used - SILENT - MUST_BE.keys() - {*family.silent})
     if strange:
         raise NotUnderstoodError(f"no description of {strange[0]} = {fields[strange[0]]!r}")
-    prefix, parts = parts_of(family, fields, sizes, stored)
+    names = {_renamed(name): name for name in stored}
+    shapes = {ours: stored[name] for ours, name in names.items()}
+    prefix, parts = parts_of(family, fields, sizes, shapes)
     architecture = str((fields.get("architectures") or [None])[0])
-    head = head_of(family, architecture, fields, sizes, stored, prefix)
-    return Understood(shape, {**parts, **head}, architecture, "unembedding.weight" in head)
+    head = head_of(family, architecture, fields, sizes, shapes, prefix)
+    every = {**parts, **head}
+    return Understood(
+        shape,
+        {role: replace(part, name=names[part.name]) for role, part in every.items()},
+        architecture,
+        "unembedding.weight" in head,
+    )
+
+
+def _renamed(name: str) -> str:
+    """The name that transformers gives a tensor of the first checkpoints of BERT."""
+    renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+    return renamed.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[str, int]:

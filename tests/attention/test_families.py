@@ -15,6 +15,8 @@ from attnviz.attention.family_reading import FAMILIES, understood
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.stored_tensors import Roles, StoredTensors
 
+from .hub_configs import CONFIGS
+
 IDS = [5, 7, 11, 5, 13, 17, 90, 2, 3, 44, 45, 7, 100]
 
 LLAMA = {
@@ -365,6 +367,36 @@ def test_heads_have_no_part_in_the_weights(family: Family, labels: int, tmp_path
         for layer, weights in enumerate(expected):
             np.testing.assert_allclose(found[layer], weights[0].numpy(), atol=1e-5)
         assert read.predicts == (model.get_output_embeddings() is not None)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configs_of_the_hub_are_understood(name: str, tmp_path: Path) -> None:
+    """Tensors as those repositories have them, of which some are older than their names."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name]))
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    with torch.device("meta"):
+        model = getattr(transformers, CONFIGS[name]["architectures"][0])(config)
+    stored = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+    if getattr(config, "tie_word_embeddings", False):
+        stored = {key: shape for key, shape in stored.items() if "decoder." not in key}
+    if name == "gpt2":
+        del stored["lm_head.weight"]
+        stored = {key.removeprefix("transformer."): shape for key, shape in stored.items()}
+        stored |= {f"h.{layer}.attn.bias": (1, 1, 1024, 1024) for layer in range(12)}
+    if "pythia" in name:
+        stored["embed_out.weight"] = stored.pop("lm_head.weight")
+        for layer in range(6):
+            stored[f"gpt_neox.layers.{layer}.attention.bias"] = (1, 1, 2048, 2048)
+            stored[f"gpt_neox.layers.{layer}.attention.masked_bias"] = ()
+            stored[f"gpt_neox.layers.{layer}.attention.rotary_emb.inv_freq"] = (8,)
+    if name == "google-bert/bert-base-uncased":
+        older = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
+        for new, old in older:
+            stored = {key.replace(new, old): shape for key, shape in stored.items()}
+        stored |= {"bert.pooler.dense.weight": (768, 768), "cls.seq_relationship.bias": (2,)}
+    read = understood(CONFIGS[name], stored)
+    assert {part.name for part in read.parts.values()} <= stored.keys()
+    assert read.predicts == (model.get_output_embeddings() is not None)
 
 
 def test_every_family_is_held_against_transformers() -> None:
