@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attnviz.attention.families import LINEAR, UNEMBEDDING, Family
+from attnviz.attention.families import LINEAR, SIZES, UNEMBEDDING, Family
 
 _POOLER = {"pooler.dense.weight": "?d_model d_model", "pooler.dense.bias": "?d_model"}
 
@@ -20,15 +20,7 @@ _BERT_PREDICTIONS = {
 
 _BERT = Family(
     model_types=("bert",),
-    sizes={
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "d_model": "hidden_size",
-        "d_ff": "intermediate_size",
-        "vocabulary": "vocab_size",
-        "types": "type_vocab_size=2",
-        "context": "max_position_embeddings",
-    },
+    sizes={**SIZES, "types": "type_vocab_size=2"},
     tensors={
         "tokens": "embeddings.word_embeddings",
         "positions": "embeddings.position_embeddings",

@@ -112,16 +112,22 @@ def _causal(name: str) -> dict[str, dict[str, str]]:
     return {f"{name}Model": {}, f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING}}
 
 
+SIZES = {
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "d_model": "hidden_size",
+    "d_ff": "intermediate_size",
+    "vocabulary": "vocab_size",
+    "context": "max_position_embeddings",
+}
+"""As most configs call them."""
+
 LLAMA = Family(
     model_types=("llama",),
     sizes={
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
+        **SIZES,
         "kv_heads": "num_key_value_heads=heads",
-        "d_model": "hidden_size",
         "head_dim": "head_dim=d_model/heads",
-        "d_ff": "intermediate_size",
-        "vocabulary": "vocab_size",
         "context": "max_position_embeddings=2048",
     },
     tensors={
@@ -152,11 +158,7 @@ LLAMA = Family(
     unused=r"lm_head\.weight|score\..*|.*rotary_emb\.inv_freq",
 )
 
-_STATED = {
-    **LLAMA.sizes,
-    "kv_heads": "num_key_value_heads",
-    "context": "max_position_embeddings",
-}
+_STATED = {**LLAMA.sizes, **SIZES, "kv_heads": "num_key_value_heads"}
 
 _MISTRAL = replace(
     LLAMA,
@@ -250,14 +252,7 @@ _GPT2 = Family(
 
 _GPT_NEOX = Family(
     model_types=("gpt_neox",),
-    sizes={
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "d_model": "hidden_size",
-        "d_ff": "intermediate_size",
-        "vocabulary": "vocab_size",
-        "context": "max_position_embeddings",
-    },
+    sizes=SIZES,
     tensors={
         "tokens": "embed_in",
         "layers.N.attention_norm": "layers.N.input_layernorm",
