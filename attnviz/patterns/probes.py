@@ -89,7 +89,7 @@ def probe_texts(
 def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
     """About how many tokens are run, before there is a tokenizer.
 
-    text: a person's own. sentences: annotated ones in place of those that ship; see ``probe_texts``.
+    text: a person's own. sentences: annotated ones, in place of those that ship.
     """
     texts = natural_texts() if text is None else (text, text)  # an own one is also named by itself
     if sentences is None:
