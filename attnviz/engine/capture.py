@@ -18,6 +18,8 @@ from attnviz.engine.observer import (
     QueriesKeys,
     hand_over,
     no_numbers,
+    nothing_to_compare,
+    products,
     rows_of_a_block,
 )
 from attnviz.engine.selection import choose_heads
@@ -308,6 +310,7 @@ def observe_queries_keys(
                 f"{model.info.name!r} matches by {model.info.score} scores, which have no scale: "
                 "choose scaled-dot"
             )
+        lost: list[int] = []
 
         def hand_over(
             layer: int,
@@ -316,9 +319,17 @@ def observe_queries_keys(
             seen: NDArray[np.bool_] | None,
         ) -> None:
             bias = None if seen is None else np.where(seen, np.float32(0), -np.inf)[None]
-            observe(QueriesKeys(layer, query, key, 1 / math.sqrt(query.shape[-1]), bias))
+            found = QueriesKeys(layer, query, key, 1 / math.sqrt(query.shape[-1]), bias)
+            with np.errstate(over="ignore", invalid="ignore"):
+                finite = np.isfinite(products(query, key)).all()
+            if finite:
+                observe(found)
+            else:
+                lost.append(layer)
 
         model.run_queries_keys(tokens, wants, hand_over)
+        for layer in lost:  # now that the run is over, it is known what is broken
+            raise nothing_to_compare(model.info, layer)
         return model.info.notes + model.notes_for(tokens)
     if isinstance(model, NumpyModel):
         raise UnsupportedError(

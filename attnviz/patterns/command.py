@@ -140,8 +140,9 @@ def patterns(
         relations = [pair.relation for sentence in sentences for pair in sentence.pairs]
         shown = replace(shown, watch=find_label(shown.watch, [*LABELS, *relations]))
     annotated = sentences if scoring.probe else None
-    # The twin with random weights is one of torch's.
-    tokens = None if scoring.control else reckoned_probe_tokens(own_text, annotated)
+    tokens: int | None = reckoned_probe_tokens(own_text, annotated)
+    if scoring.control and model.model not in ("tiny", "mha"):
+        tokens = None  # torch draws the twin
     with progress.loading(model.model, outlet.notices) as advance:
         opened = load(model.model, replace(options, progress=advance, tokens=tokens))
     info = opened.info
