@@ -319,7 +319,10 @@ def observe_queries_keys(
             seen: NDArray[np.bool_] | None,
         ) -> None:
             bias = None if seen is None else np.where(seen, np.float32(0), -np.inf)[None]
-            found = QueriesKeys(layer, query, key, 1 / math.sqrt(query.shape[-1]), bias)
+            scale = 1 / math.sqrt(query.shape[-1])
+            found = QueriesKeys(layer, query, key, scale, bias)
+            if not model.scaled:
+                found = QueriesKeys(layer, query * scale, key, 1.0, bias)
             with np.errstate(over="ignore", invalid="ignore"):
                 finite = np.isfinite(products(query, key)).all()
             if finite:

@@ -92,7 +92,14 @@ class RowModel(NumpyModel, Protocol):
 
 @runtime_checkable
 class QueryKeyModel(NumpyModel, Protocol):
-    """A NumPy model that shows what its weights are made of."""
+    """A NumPy model that shows what its weights are made of.
+
+    scaled: whether the products of queries and keys are divided by √head_dim. Where they are not,
+        its queries are multiplied by that, so that the formula of ``run_queries_keys`` holds.
+    """
+
+    @property
+    def scaled(self) -> bool: ...
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Run over one text; for each layer that is wanted, hand over its queries and keys.

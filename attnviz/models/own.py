@@ -87,6 +87,8 @@ class OwnAttention:
         """The attention itself, for those that compute it in another way."""
         return self._attention
 
+    scaled = True  # other scores are known by ``info.score``
+
     @property
     def kinds(self) -> tuple[Kind, ...]:
         return ("self",)

@@ -156,7 +156,7 @@ def _in_numpy(source: Source, options: LoadOptions) -> Model | None:
     """
     if options.backend == "torch":
         return None
-    from attnviz.attention.family_reading import NotUnderstoodError
+    from attnviz.attention.family import NotUnderstoodError
 
     try:
         return in_numpy(source, options)
@@ -175,7 +175,7 @@ def in_numpy(source: Source, options: LoadOptions) -> NumpyCheckpoint:
     Raises NotUnderstoodError, in words, where NumPy cannot run it or torch is sooner; LoadError and
     UsageError as ``open_numpy``.
     """
-    from attnviz.attention.family_reading import NotUnderstoodError
+    from attnviz.attention.family import NotUnderstoodError
     from attnviz.models.numpy_checkpoint import open_numpy
 
     if source.shape is not None:

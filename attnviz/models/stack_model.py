@@ -61,6 +61,10 @@ class StackModel:
         return self.stack.shape.causal
 
     @property
+    def scaled(self) -> bool:
+        return self.stack.shape.scaled
+
+    @property
     def context(self) -> int:
         return self.stack.shape.context
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.attention.family_reading import NotUnderstoodError
+from attnviz.attention.family import NotUnderstoodError
 from attnviz.cli.inputs import built_in_texts
 from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError

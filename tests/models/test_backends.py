@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import attnviz
 from attnviz.attention.families import LLAMA
-from attnviz.attention.family_reading import NotUnderstoodError
+from attnviz.attention.family import NotUnderstoodError
 from attnviz.engine.capture import Choice, capture_text
 from attnviz.models.model import Model
 from attnviz.models.numpy_checkpoint import open_numpy
