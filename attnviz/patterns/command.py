@@ -203,7 +203,8 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
         )
         for entry in report.heads
     }
-    content = labels_json(place.stem.split("-")[0], report.kind, KnownLabels("patterns", labels))
+    known = KnownLabels("patterns", labels)
+    content = labels_json(place.stem.split("-")[0], report.kind, known, model.info)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(place) as stream:
