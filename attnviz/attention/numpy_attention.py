@@ -244,6 +244,13 @@ class NumpyAttention:
         query, key, _ = self._heads_of(x, x, x)
         return query, key
 
+    def seen(self, x: Floats) -> NDArray[np.bool_] | None:
+        """Which keys each query of x (..., token, d_model) sees: (query, key), None for all."""
+        if not self.causal:
+            return None
+        seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
+        return seen
+
     def moved_norms(self, x: Floats) -> Floats:
         """‖v_j W_O^h‖₂ of each token j as each head h would move it: (..., heads, token).
 
