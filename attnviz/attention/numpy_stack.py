@@ -14,10 +14,10 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -67,6 +67,29 @@ class StackShape:
     padding: int | None = None
 
 
+class LayerTrace(NamedTuple):
+    """What one layer adds to the residual over one text.
+
+    weights: what was kept of them. values: (head, key, value_dim), one a query head.
+    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
+    fed: what the feed-forward adds, (token, width).
+    """
+
+    weights: Floats
+    values: Floats
+    output: Floats
+    bias: Floats | None
+    fed: Floats
+
+
+class Trace(NamedTuple):
+    """One text on its way: the residual before the first layer and behind the last one."""
+
+    embedded: Floats
+    layers: Sequence[LayerTrace]
+    residual: Floats
+
+
 class NumpyStack:
     """A model of one stack over tensors named by their roles.
 
@@ -94,9 +117,62 @@ class NumpyStack:
         for layer in range(self.shape.layers):
             read = self._read(layer, residual)
             residual = self._layer(layer, residual, self._attention(layer)(read)[0])
-        # a tied unembedding is the embedding
-        name = "unembedding" if "unembedding.weight" in self._names else "tokens"
-        return self._project(name, self._norm("final_norm", residual))
+        return self.scores(residual)
+
+    def scores(self, residual: Floats) -> Floats:
+        """Scores of the next token (..., vocabulary), read from final residuals (..., width)."""
+        return self._project(self._unembedding, self._norm("final_norm", residual))
+
+    @property
+    def _unembedding(self) -> str:
+        """A tied unembedding is the embedding."""
+        return "unembedding" if "unembedding.weight" in self._names else "tokens"
+
+    def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
+        """One pass over one text, with what each layer adds to the residual.
+
+        keep: of a layer's weights (head, query, key) those that are wanted.
+        Raises UsageError as ``logits``, and ValueError where norms stand behind what they norm:
+        the residual is no sum there.
+        """
+        if self.shape.order == "after":
+            raise ValueError("the residual is no sum where norms stand behind each part")
+        embedded = residual = self._embed(self._check(ids))
+        layers = []
+        for layer in range(self.shape.layers):
+            attention = self._attention(layer)
+            attended, weights, values = attention.parts(self._read(layer, residual))
+            fed = self._fed(layer, residual, attended)
+            output, bias = attention.output_by_head, attention.output_bias
+            layers.append(LayerTrace(keep(layer, weights), values, output, bias, fed))
+            residual = residual + attended + fed
+        return Trace(embedded, layers, residual)
+
+    def direction(self, residual: Floats, answer: int, foil: int | None) -> tuple[Floats, float]:
+        """How logit(answer) − logit(foil) is read from the final residual (token, width).
+
+        The direction (token, width) whose product with the residual, plus the number, is that
+        logit of each token's prediction: the scale of the final norm is held at what it is there.
+        foil: None for the logit of the answer alone.
+        """
+        row, bias = self._row(answer)
+        if foil is not None:
+            other, less = self._row(foil)
+            row, bias = row - other, bias - less
+        if "final_norm.bias" in self._names:
+            bias += float(row @ self._tensor("final_norm.bias"))
+        row = row * self._tensor("final_norm.weight")
+        if self.shape.norm == "layer":
+            row = row - row.mean()
+            residual = residual - np.mean(residual, axis=-1, keepdims=True)
+        square = np.mean(residual * residual, axis=-1, keepdims=True)
+        return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias
+
+    def _row(self, token: int) -> tuple[Floats, float]:
+        """The row of a token in the unembedding, and its bias."""
+        bias = f"{self._unembedding}.bias"
+        row = self._rows(self._unembedding, slice(token, token + 1))[0]
+        return row, float(self._tensor(bias)[token]) if bias in self._names else 0.0
 
     def run(
         self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
@@ -257,9 +333,12 @@ class NumpyStack:
         if self.shape.order == "after":
             between = self._norm(f"{name}.attention_norm", residual + attended)
             return self._norm(f"{name}.feed_norm", between + self._feed_forward(layer, between))
-        between = residual + attended
-        read = residual if self.shape.order == "parallel" else between
-        return between + self._feed_forward(layer, self._norm(f"{name}.feed_norm", read))
+        return residual + attended + self._fed(layer, residual, attended)
+
+    def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
+        """What the feed-forward of a layer adds, where norms stand before it."""
+        read = residual if self.shape.order == "parallel" else residual + attended
+        return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
     def _feed_forward(self, layer: int, read: Floats) -> Floats:
         name = f"layers.{layer}"
