@@ -71,15 +71,15 @@ class LayerTrace(NamedTuple):
     """What one layer adds to the residual over one text.
 
     weights: what was kept of them. values: (head, key, value_dim), one a query head.
-    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
-    fed: what the feed-forward adds, (token, width).
+    output: the output projection by head (width, head, value_dim). fed: what the feed-forward adds
+    beside its bias, (token, width). bias: of both, (width,), None without any.
     """
 
     weights: Floats
     values: Floats
     output: Floats
-    bias: Floats | None
     fed: Floats
+    bias: Floats | None
 
 
 class Trace(NamedTuple):
@@ -142,10 +142,14 @@ class NumpyStack:
         for layer in range(self.shape.layers):
             attention = self._attention(layer)
             attended, weights, values = attention.parts(self._read(layer, residual))
-            fed = self._fed(layer, residual, attended)
-            output, bias = attention.output_by_head, attention.output_bias
-            layers.append(LayerTrace(keep(layer, weights), values, output, bias, fed))
+            fed, down = self._fed(layer, residual, attended), f"layers.{layer}.down.bias"
             residual = residual + attended + fed
+            bias = attention.output_bias
+            if down in self._names:
+                fed = fed - self._tensor(down)
+                bias = self._tensor(down) if bias is None else bias + self._tensor(down)
+            kept = keep(layer, weights)
+            layers.append(LayerTrace(kept, values, attention.output_by_head, fed, bias))
         return Trace(embedded, layers, residual)
 
     def direction(self, residual: Floats, answer: int, foil: int | None) -> tuple[Floats, float]:

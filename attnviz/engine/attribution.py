@@ -148,6 +148,10 @@ def open_attributor(model: Model, given: Input) -> Attributor:
             f"{model.info.name!r} predicts no tokens: there is no logit to take apart, choose a "
             "model with a vocabulary"
         )
+    from attnviz.engine.attribution_numpy import NumpyAttributor
+
+    if (numpy := NumpyAttributor.of(model)) is not None:
+        return numpy
     from attnviz.engine.attribution_torch import TorchAttributor  # torch only where needed
 
     return TorchAttributor.of(model, given)
