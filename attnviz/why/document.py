@@ -1,0 +1,274 @@
+"""What ``attnviz why`` has to say: the prediction, the sum, the grid, the ranking, the write maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import token_label
+from attnviz.draw.number_scale import NumberScale
+from attnviz.draw.provenance import notes_group, share
+from attnviz.draw.signed_grid import signed_bar, signed_grid
+from attnviz.engine.attribution import HeadKey
+from attnviz.records import Tokens
+from attnviz.why.records import HeadEffect, WhyReport
+from attnviz.why.words import (
+    about,
+    caveats,
+    explained_logit,
+    explanation,
+    finding,
+    heading,
+    label_of,
+    logits,
+    placed,
+    quoted,
+    sum_words,
+)
+
+_LONGEST = 100
+_LEAST_SHARE = 0.01
+_MOST_MAPPED = 8
+
+FEED_FORWARD = "FF"
+"""Above the column of the feed-forward blocks."""
+
+
+def why_document(report: WhyReport, explain: bool = False) -> doc.Document:
+    """Everything that one run shows."""
+    tokens = report.first.given.predicted
+    groups = [
+        doc.Group(about(report)),
+        notes_group((*report.model.notes, *report.notes), tokens),
+        doc.Group(predictions(report)),
+        doc.Group([doc.Facts(sum_words(report))]),
+    ]
+    if report.tallies and report.effects:
+        groups += [
+            doc.Group([head_grid(report)]),
+            doc.Group(rankings(report), spaced=True),
+            doc.Group(text_parts(report)),
+            doc.Group(write_maps(report)),
+        ]
+    groups.append(doc.Group([doc.Say(text, _LONGEST) for text in caveats(report)]))
+    if report.tallies:
+        groups.append(doc.Group([every_part(report)], full=True))
+    return doc.Document(
+        f"direct logit attribution in {report.model.name}",
+        " ".join(report.first.text.split()),
+        groups,
+        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        [doc.Facts([(hint, False) for hint in report.hints])] if report.hints else (),
+        heading(report),
+        "" if report.many else report.first.text,
+        finding(report),
+    )
+
+
+# The prediction ------------------------------------------------------------------------------
+
+
+def prediction_line(report: WhyReport) -> doc.Facts:
+    """The five most likely tokens in one line; of many prompts how often the answer is on top."""
+    if report.many:
+        right = sum(each.predicts_answer for each in report.prompts)
+        told = f"the answer is the top prediction of {right} of {len(report.prompts)} prompts"
+        return doc.Facts([(told, False)])
+    words = [
+        (f"{token_label(report.first.words[token])} {_probability(value)}", not place)
+        for place, (token, value) in enumerate(report.first.found.top)
+    ]
+    return doc.Facts(words, "predicts", lead=9)
+
+
+def predictions(report: WhyReport) -> list[doc.Part]:
+    """The same as a table."""
+    if report.many:
+        return []
+    found = report.first.found
+    rows = [
+        doc.Row([token_label(report.first.words[token]), _probability(value)], (value, 1.0))
+        for token, value in found.top
+    ]
+    title = f"Most likely at {placed(report.first.given.predicted, found.position)}"
+    columns = [doc.Column("", right=False), doc.Column("p")]
+    return [doc.Table(columns, rows, [(title, True)])]
+
+
+def _probability(value: float) -> str:
+    return share(value) if value >= 0.005 else f"{value:.0e}"
+
+
+# The grid ------------------------------------------------------------------------------------
+
+
+def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
+    """What each head writes towards the answer, the feed-forward blocks beside them.
+
+    scaled: with a colour bar; a first screen has the numbers alone.
+    """
+    rows = sorted(
+        {(layer, report.kinds.index(kind)) for kind, layer, _ in (e.head for e in report.effects)}
+        | {(layer, 0) for layer in report.layers}
+    )
+    heads = 1 + max(effect.head[2] for effect in report.effects)
+    values = {
+        (rows.index((layer, report.kinds.index(kind))), head): effect.value
+        for effect in report.effects
+        for kind, layer, head in (effect.head,)
+    }
+    grey = {
+        (rows.index((layer, report.kinds.index(kind))), head)
+        for effect in report.effects
+        for kind, layer, head in (effect.head,)
+        if effect.unclear
+    }
+    values |= {(rows.index((layer, 0)), heads): report.part("mlp", layer) for layer in report.layers}
+    scale = NumberScale(max(map(abs, values.values())))
+    base, several = report.index_base, len(report.kinds) > 1
+    names = [f"L{layer + base}" + f" {report.kinds[kind]}" * several for layer, kind in rows]
+    columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
+    title = f"Direct effect on {explained_logit(report)}" if scaled else "direct effect, logits"
+    grey_words = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
+    return signed_grid(names, columns, values, scale, grey)._replace(
+        title=[
+            (title + scale.times * (not scaled), True),
+            (f"{FEED_FORWARD}: feed-forward", False),
+            *[(grey_words, False)] * bool(grey),
+        ],
+        scale=signed_bar(scale, "logits", "|value|") if scaled else None,
+    )
+
+
+# The ranking ---------------------------------------------------------------------------------
+
+
+def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
+    """The heads that write most for the answer and against it, in two tables."""
+    titles = ("Write most for the answer", "Write most against it")
+    return [
+        _table(report, found, title)
+        for found, title in zip(report.ranking(most), titles, strict=True)
+        if found
+    ]
+
+
+def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
+    """A row a head: bar, contribution, base rate, interval, source, label, share."""
+    sizes = [abs(effect.value) for effect in report.effects]
+    scale = NumberScale(max(sizes, default=0.0))
+
+    def cells(effect: HeadEffect) -> list[str]:
+        source = None if report.many else report.first.source(effect.head)
+        ends = "" if effect.interval is None else ", ".join(map(scale.text, effect.interval))
+        return [
+            report.name(effect.head),
+            scale.text(effect.value),
+            f"[{ends}]" if ends else "",
+            "" if effect.base is None else scale.text(effect.base),
+            label_of(report, effect.head),
+            "" if source is None else placed(report.first.keys(effect.head), source.place, False),
+            "" if source is None else scale.text(source.contribution),
+            _of_whole(report, effect.value),
+        ]
+
+    rows = [
+        doc.Row(
+            cells(effect),
+            (effect.value, scale.limit),
+            tone="faint" if effect.unclear else "plain",
+        )
+        for effect in effects
+    ]
+    titles = ("", f"logits{scale.times}", "95 % interval", "base rate", "label", "from", "", "share")
+    left = ("", "label", "from")
+    columns = [doc.Column(name, right=name not in left or not name) for name in titles]
+    columns[0] = columns[0]._replace(right=False)
+    return doc.Table(columns, rows, [(title, True)], ranked=True)
+
+
+def _of_whole(report: WhyReport, value: float) -> str:
+    """The share of the logit, where the parts are no more than that."""
+    largest = max(abs(effect.value) for effect in report.effects)
+    if report.logit <= largest:
+        return ""
+    return f"{100 * value / report.logit:.0f} %" if abs(value) >= _LEAST_SHARE * report.logit else ""
+
+
+def every_part(report: WhyReport) -> doc.Table:
+    """All parts, the largest first."""
+    base = report.index_base
+    parts = [(report.name(effect.head), effect.value) for effect in report.effects]
+    for layer in report.layers:
+        parts.append((f"L{layer + base} feed-forward", report.part("mlp", layer)))
+        parts.append((f"L{layer + base} bias", report.part("bias", layer)))
+    inner = sum(report.part("bias", layer) for layer in report.layers)
+    parts += [("embedding", report.part("embedding")), ("final bias", report.part("bias") - inner)]
+    parts = sorted((part for part in parts if part[1]), key=lambda part: -abs(part[1]))
+    scale = NumberScale(max((abs(value) for _, value in parts), default=0.0))
+    rows = [doc.Row([name, scale.text(value)], (value, scale.limit)) for name, value in parts]
+    columns = [doc.Column("", right=False), doc.Column(f"logits{scale.times}")]
+    return doc.Table(columns, rows, [("Every part", True)], ranked=True)
+
+
+# Write maps ----------------------------------------------------------------------------------
+
+
+def mapped(report: WhyReport) -> list[HeadKey]:
+    """The heads that were asked for, or the one that writes most for the answer."""
+    if report.shown:
+        return list(report.shown[:_MOST_MAPPED])
+    matter, against = report.ranking(1)
+    clear = [effect.head for effect in report.effects if effect.clear]
+    best = [effect.head for effect in (*matter, *against)]
+    return [next((head for head in best if head in clear), (clear or best)[0])]
+
+
+def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
+    """The first prompt, each token on the ground of what a head moves from it to the prediction."""
+    first, maps = report.first, []
+    for head in mapped(report)[: 1 if lines else _MOST_MAPPED]:
+        row = first.found.rows.get(head)
+        if row is None:
+            continue
+        value = first.found.heads[head]
+        words: doc.Words = [
+            (report.name(head), True),
+            (f"{logits(value)} towards {quoted(first.answer)}, by source token", False),
+        ]
+        limit = float(np.abs(row).max(initial=0.0))
+        asking = Tokens.bare((0,))
+        name = f"{report.name(head)} by source token"
+        maps.append(doc.Map(name, row[None], asking, first.keys(head), words, limit=limit))
+    if not maps:
+        return []
+    title = [("Contribution by source token" + ", first prompt" * report.many, True)]
+    scale = signed_bar(NumberScale(maps[0].limit), "logits", "|value|") if not lines else None
+    return [doc.Maps(maps, () if lines else title, texts=True, lines=lines, scale=scale)]
+
+
+def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Part]:
+    """What the chosen heads move from where to where, towards the same answer everywhere."""
+    first = report.first
+    found = [(head, first.found.maps[head]) for head in report.shown if head in first.found.maps]
+    limit = max((float(np.abs(weights).max(initial=0.0)) for _, weights in found), default=0.0)
+    maps = []
+    for head, weights in found:
+        causal = head[0] != "cross" and len(weights) > 1 and not np.triu(weights, 1).any()
+        shown = np.where(np.tri(*weights.shape, dtype=bool), weights, np.nan) if causal else weights
+        words: doc.Words = [(report.name(head), True), (label_of(report, head) or "no label", False)]
+        queries, keys = first.given.queries(head[0]), first.keys(head)
+        maps.append(
+            doc.Map(report.name(head), shown, queries, keys, words, causal=causal, limit=limit)
+        )
+    if not maps:
+        return []
+    title: doc.Words = [
+        (f"Write map towards {quoted(first.answer)}", True),
+        ("what each query (row) gets from each key", False),
+        *[("first prompt", False)] * report.many,
+    ]
+    scale = signed_bar(NumberScale(limit), "logits", "|value|") if scaled else None
+    return [doc.Maps(maps, title, index_base=report.index_base, scale=scale)]
