@@ -21,13 +21,15 @@ def signed_grid(
     values: Mapping[_Place, float],
     scale: NumberScale,
     grey: Collection[_Place] = (),
+    digits: int = 4,
 ) -> doc.HeadGrid:
     """A cell for each value by its (row, column); colours are full at the scale's limit.
 
-    grey: what has no colour because its 95 % interval includes zero.
+    grey: what has no colour because its 95 % interval includes zero. digits: characters of a
+    number at least.
     """
     limit = scale.limit
-    least = 4 if scale.power or limit >= 0.1 else 5  # two digits of the largest
+    least = digits if scale.power or limit >= 0.1 else 5  # two digits of the largest
     room = next((room for room in range(least, 7) if scale.fitted(limit, room)), 6)
     cells = {}
     for (row, column), value in values.items():

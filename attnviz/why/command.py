@@ -114,6 +114,10 @@ class _Explained:
 
 def _hints(report: WhyReport, explained: bool) -> tuple[str, ...]:
     """What to try next."""
+    from shlex import quote
+
+    from attnviz.draw.labels import visible
+
     if not report.tallies or not report.effects:
         return ()
     first, hints = report.first, []
@@ -122,7 +126,7 @@ def _hints(report: WhyReport, explained: bool) -> tuple[str, ...]:
         hints.append(f"--head {report.name(best.head).split()[0]} its write map")
     if first.foil is None and not report.many:
         other = next(token for token, _ in first.found.top if token != first.found.answer)
-        hints.append(f"--foil {first.words[other].strip()!r}")
+        hints.append(f"--foil {quote(visible(first.words[other].strip()))}")
     if not report.many:
         hints.append("--texts FILE")
     if not explained:

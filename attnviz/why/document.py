@@ -31,6 +31,8 @@ from attnviz.why.words import (
 _LONGEST = 100
 _LEAST_SHARE = 0.01
 _MOST_MAPPED = 8
+_MANY = 11
+"""Heads from which numbers of the grid have one digit less."""
 
 FEED_FORWARD = "FF"
 """Above the column of the feed-forward blocks."""
@@ -127,12 +129,13 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     }
     values |= {(rows.index((layer, 0)), heads): report.part("mlp", layer) for layer in report.layers}
     scale = NumberScale(max(map(abs, values.values())))
+    digits = 5 if heads < _MANY else 4
     base, several = report.index_base, len(report.kinds) > 1
     names = [f"L{layer + base}" + f" {report.kinds[kind]}" * several for layer, kind in rows]
     columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
-    title = f"Direct effect on {explained_logit(report)}" if scaled else "direct effect, logits"
+    title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
     grey_words = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
-    return signed_grid(names, columns, values, scale, grey)._replace(
+    return signed_grid(names, columns, values, scale, grey, digits)._replace(
         title=[
             (title + scale.times * (not scaled), True),
             (f"{FEED_FORWARD}: feed-forward", False),
@@ -153,6 +156,18 @@ def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
         for found, title in zip(report.ranking(most), titles, strict=True)
         if found
     ]
+
+
+def ranking_table(report: WhyReport, least: int) -> doc.Table:
+    """All heads in one, the largest of either sign first. least: rows that stay where it is short."""
+    order = sorted(report.effects, key=lambda effect: -abs(effect.value))
+    return _table(report, order, "")._replace(least=least)
+
+
+def ranking_line(report: WhyReport, most: int = 5) -> doc.Facts:
+    """The first of them in one line."""
+    order = sorted(report.effects, key=lambda effect: -abs(effect.value))
+    return doc.Facts([(f"{report.name(e.head)} {logits(e.value)}", False) for e in order[:most]])
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
@@ -186,7 +201,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
     left = ("", "label", "from")
     columns = [doc.Column(name, right=name not in left or not name) for name in titles]
     columns[0] = columns[0]._replace(right=False)
-    return doc.Table(columns, rows, [(title, True)], ranked=True)
+    return doc.Table(columns, rows, [(title, True)] if title else (), ranked=True)
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
@@ -249,7 +264,7 @@ def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
     return [doc.Maps(maps, () if lines else title, texts=True, lines=lines, scale=scale)]
 
 
-def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Part]:
+def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
     """What the chosen heads move from where to where, towards the same answer everywhere."""
     first = report.first
     found = [(head, first.found.maps[head]) for head in report.shown if head in first.found.maps]

@@ -1,14 +1,13 @@
-"""The first screen of ``attnviz why``: prediction and sum, the grid, the ranking, the text."""
+"""The first screen of ``attnviz why``: prediction and sum, the grid, the text or maps, the ranking."""
 
 from __future__ import annotations
-
-import math
 
 from attnviz.draw import document as doc
 from attnviz.why.document import (
     head_grid,
     prediction_line,
-    rankings,
+    ranking_line,
+    ranking_table,
     text_parts,
     write_maps,
 )
@@ -16,58 +15,65 @@ from attnviz.why.records import WhyReport
 from attnviz.why.words import sum_words
 
 _GAP = 3
-_CELL = 6
+_INDENT, _CELL = 3, 7
+"""Columns of the grid: of the layers' names, and of a number such as ``+3.59``."""
+
 _TABLE = 66
 """Columns of the ranking beside other things."""
 
-_LEAST_ROWS, _MOST_AGAINST = 3, 2
-_LEAST_BESIDE = 34
-_LEAST_TEXT = 3
+_LEAST_ROWS = 4
+_WORDS, _LEAST_TEXT = 5, 3
+"""Lines of prediction and sum in half of the columns, and of the text at least."""
 
 
 def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
     """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
-    top = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
+    words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
     if not report.tallies or not report.effects:
-        return [top]
-    grid = head_grid(report, scaled=False)
-    tables = doc.Group(_tables(report))
-    wide = 4 + _CELL * len(grid.columns)
-    parts = math.ceil(wide / max(columns, 1))
-    tall = len(grid.rows) * parts + 2
-    beside = columns - wide - _GAP
-    if beside >= _TABLE:  # grid and text at the left, the ranking and maps at the right
-        left = doc.Group([doc.Group([grid]), *_example(report, wide, lines - tall - 5)], spaced=True)
-        return [top, doc.Group([tables, left], beside=doc.Beside(beside, _GAP, yields=True))]
-    if beside >= _LEAST_BESIDE:
-        example = _example(report, beside, tall)
-        middle = doc.Group([grid, *example], beside=doc.Beside(wide, _GAP)) if example else grid
-        return [top, doc.Group([middle]), tables]
-    rest = lines - tall - _LEAST_ROWS - 7
-    text = [doc.Group(_example(report, columns, rest), yields=1)] if rest >= _LEAST_TEXT else []
-    return [top, doc.Group([grid]), tables, *text]
+        return [words]
+    grid, table = head_grid(report, scaled=False), ranking_table(report, least=_LEAST_ROWS)
+    half, tall = (columns - _GAP) // 2, len(grid.rows) + 2
+    beside = doc.Beside(half, _GAP)
+    wide = _INDENT + _CELL * len(grid.columns)
+    if half >= max(wide, _TABLE):
+        example = _example(report, half, lines - tall - _WORDS)
+        left = doc.Group([words, grid, *example], spaced=True)
+        return [doc.Group([left, table], beside=beside)]
+    if half < wide:
+        return [words, *_below(report, grid, table, columns, lines - _WORDS)]
+    if maps := _maps(report, half, lines - _LEAST_ROWS - _WORDS):
+        return [words, doc.Group([grid, *maps], beside=beside), doc.Group([table])]
+    right = doc.Group([words, *_example(report, half, tall - _WORDS)], spaced=True)
+    return [doc.Group([grid, right], beside=beside), doc.Group([table])]
 
 
-def _tables(report: WhyReport) -> list[doc.Part]:
-    """The ranking without its titles; of those against the answer a few."""
-    found: list[doc.Part] = []
-    for place, part in enumerate(rankings(report, len(report.effects))):
-        assert isinstance(part, doc.Table)
-        if place:
-            found.append(part._replace(rows=part.rows[:_MOST_AGAINST], least=1, columns=part.columns))
-        else:
-            found.append(part._replace(least=_LEAST_ROWS, title=()))
-    return found
+def _below(
+    report: WhyReport, grid: doc.HeadGrid, table: doc.Table, columns: int, lines: int
+) -> list[doc.Group]:
+    """The grid above the ranking; of many layers one of them, the ranking in one line."""
+    rest = lines - len(grid.rows) - 2
+    if rest < 1:
+        return [doc.Group([table])]
+    if rest < _LEAST_ROWS + 2:
+        return [doc.Group([ranking_line(report), grid])]
+    text = doc.Group(_example(report, columns, rest - _LEAST_ROWS - 2), yields=1)
+    return [doc.Group([grid]), doc.Group([table]), text]
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """The write map that was asked for where it fits, else the text in colour."""
-    if lines < _LEAST_TEXT:
-        return []
+    """Write maps that were asked for where they fit, else the text in colour."""
+    if maps := _maps(report, columns, lines):
+        return maps
+    return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
+
+
+def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
+    """As many of the chosen heads' maps as fit in full."""
     for part in write_maps(report, scaled=False):
-        assert isinstance(part, doc.Maps)
-        shown = part.maps[0]
-        queries, keys = shown.weights.shape
-        if queries + 2 <= lines and 2 * keys + 12 <= columns:
-            return [part._replace(maps=part.maps[:1], title=())]
-    return text_parts(report, lines - 1)
+        queries, keys = part.maps[0].weights.shape
+        causal = part.maps[0].causal
+        wide, tall = (2 if causal else 5) * keys + 12, queries + 1 + (not causal)
+        count = max((columns + _GAP) // (wide + _GAP), 0) * max(lines // (tall + 1), 0)
+        if count:
+            return [part._replace(maps=part.maps[:count], title=())]
+    return []

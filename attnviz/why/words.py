@@ -37,7 +37,7 @@ def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
 
 def logits(value: float) -> str:
     """A contribution to a logit, such as ``+3.59``; small ones with two digits."""
-    return f"{value:+.2f}" if abs(value) >= 0.095 or not value else f"{value:+.2g}"
+    return f"{value:+.2f}" if abs(value) >= 0.01 or not value else f"{value:+.1g}"
 
 
 def label_of(report: WhyReport, head: HeadKey) -> str:
@@ -102,8 +102,10 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
     if best.interval is not None:
         ends = " [{}, {}]".format(*map(logits, best.interval))
     mean = "mean " * report.many
+    label = report.labels.get(best.head)
+    called = "" if label is None else f" ({label_named(str(label.name)).said})"
     said = (
-        f"{report.name(best.head)} writes {logits(best.value)}{ends} of "
+        f"{report.name(best.head)}{called} writes {logits(best.value)}{ends} of "
         f"{explained_logit(report)} ({mean}{report.logit:.2f})"
     )
     source = None if report.many else report.first.source(best.head)
@@ -119,7 +121,7 @@ def _one_base(report: WhyReport, best: HeadEffect) -> str:
     controls = len(report.first.base)
     if best.base is None:
         return "; no base rate, the answer is not in the prompt"
-    said = f"; {logits(best.base)} with other tokens there"
+    said = f"; with other tokens there {logits(best.base)}"
     if best.clear:
         return f"{said}, in none of {controls} as much"
     return said + ": no head stands out" * (controls >= LEAST_CONTROLS)
@@ -167,19 +169,19 @@ def sum_words(report: WhyReport) -> Words:
     """The logit as a sum of kinds of part, and how far it is from the model's own."""
     parts = {
         "heads": report.part("head"),
-        "feed-forward": report.part("mlp"),
+        "FF": report.part("mlp"),
         "embedding": report.part("embedding"),
         "bias": report.part("bias"),
     }
     said = [f"{name} {logits(value)}" for name, value in parts.items() if value or name != "bias"]
     softcap = report.first.found.softcap
     before = "before the softcap " * (softcap is not None)
-    own = f"the model's own {before}{report.logit:.4f}" + ", mean" * report.many
+    own = f"logit {before}{report.logit:.3f}"
     return [
         *((word, False) for word in said),
-        (f"sum {report.sum:.4f}", True),
+        (f"sum {report.sum:.3f}", True),
         (own, False),
-        (f"apart by {report.apart:.0e}", False),
+        (f"Δ {report.apart:.0e}", False),
     ]
 
 
