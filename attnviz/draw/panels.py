@@ -12,6 +12,7 @@ from attnviz.draw.document import Map, Maps, Words
 from attnviz.draw.heatmap import heatmap, quality, values_fit
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import MOST_LINES, fitted, pooling, small_map
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
@@ -25,7 +26,8 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
     title = Block(tuple(_lines(part.title, theme, room)), room)
     key = Block((), 0)
     if part.scale is not None:
-        dots = part.values and any(values_fit(map_axes(each, theme), room) for each in part.maps)
+        weights = [each for each in part.maps if not each.limit]
+        dots = part.values and any(values_fit(map_axes(each, theme), room) for each in weights)
         key = scale_block(part.scale, theme, room, f"{theme.trace} below .005" if dots else "")
     if not part.maps:
         return key
@@ -49,7 +51,9 @@ def _texts(part: Maps, theme: Theme, room: int) -> Block:
 def map_axes(shown: Map, theme: Theme) -> Axes:
     """The labels of a map's rows and columns."""
     queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
-    return Axes(queries, keys, shown.causal)
+    if not shown.limit:
+        return Axes(queries, keys, shown.causal)
+    return Axes(queries, keys, shown.causal, NumberScale(shown.limit).room + 1)
 
 
 def _lines(words: Words, theme: Theme, room: int) -> list[Line]:
@@ -62,7 +66,7 @@ def _full(part: Maps, theme: Theme, room: int) -> Block:
     most = part.lines or MOST_LINES
     wide = _map_room(part, axes, theme, room)
     drawn = [
-        heatmap(shown.weights, labels, theme, wide, part.values, most)
+        heatmap(shown.weights, labels, theme, wide, part.values, most, shown.limit)
         for shown, labels in zip(part.maps, axes, strict=True)
     ]
     titles = []
@@ -107,12 +111,12 @@ def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
     shown = part.maps[: across * part.rows] if part.rows else part.maps
     blocks = []
     for each in shown:
-        drawn = small_map(each.weights, lines, columns, each.causal, theme)
+        drawn = small_map(each.weights, lines, columns, each.causal, theme, each.limit)
         name = _lines(each.words or [(each.name, True)], theme, columns)
         caption = _lines(each.below, theme, columns)
         blocks.append(Block((*name, *drawn.lines, *caption), max(drawn.width, columns)))
     rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
     queries, keys = shown[0].weights.shape
-    pooled = pooling(fitted(queries, keys, lines, columns, theme).factors)
+    pooled = pooling(fitted(queries, keys, lines, columns, theme).factors, shown[0].limit > 0)
     caption = _lines([(pooled, "faint")], theme, room) if pooled else []
     return stack([stack(beside(row, _SMALL_GAP) for row in rows), Block(tuple(caption), room)], 0)

@@ -94,7 +94,8 @@ def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
 
 def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) -> Block:
     """The groups in at most ``lines``: tables lose rows, then whole groups go, those that yield
-    most first, then grids lose rows, then the empty lines go; what is still too much is cut.
+    most first, then grids of colours have two rows a line, then grids lose rows, then the empty
+    lines go; what is still too much is cut.
     """
     kept = list(groups)
     while True:
@@ -105,10 +106,13 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) ->
         places = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
         tables = (place for place in places if _spare(kept[place], doc.Table))
         grids = (place for place in places if _spare(kept[place], doc.HeadGrid))
+        dense = (place for place in places if theme.half_blocks and _may_halve(kept[place]))
         if (place := next(tables, None)) is not None:
             kept[place] = _shortened(kept[place], doc.Table, over)
         elif kept and kept[places[0]].yields:
             del kept[places[0]]
+        elif (place := next(dense, None)) is not None:
+            kept[place] = _halved(kept[place])
         elif (place := next(grids, None)) is not None:
             kept[place] = _shortened(kept[place], doc.HeadGrid, over)
         else:
@@ -145,6 +149,27 @@ def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
     if isinstance(part, doc.Table):
         return max(len(part.rows) - part.least, 0) if part.least else 0
     return len(part.rows) - 1 if isinstance(part, doc.HeadGrid) else 0
+
+
+def _may_halve(part: doc.Part | doc.Group) -> bool:
+    """Whether it has a grid whose cells are colours and no letters, still with a line a row."""
+    if isinstance(part, doc.Group):
+        return any(map(_may_halve, part.parts))
+    if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
+        return False
+    return not any(cell.letter for cell in part.cells.values())
+
+
+def _halved(group: doc.Group) -> doc.Group:
+    """The group with two rows a line in each such grid."""
+    parts: list[doc.Part | doc.Group] = []
+    for part in group.parts:
+        if isinstance(part, doc.Group):
+            part = _halved(part)
+        elif isinstance(part, doc.HeadGrid) and _may_halve(part):
+            part = part._replace(halved=True)
+        parts.append(part)
+    return group._replace(parts=parts)
 
 
 # Groups and parts ----------------------------------------------------------------------------

@@ -30,8 +30,8 @@ class NumberScale:
 
     @property
     def times(self) -> str:
-        """The power behind a unit or a value, such as `` x 1e-3``; empty where there is none."""
-        return f" x 1e{self.power}" if self.power else ""
+        """The power behind a unit or a value, such as `` ×1e-3``; empty where there is none."""
+        return f" ×1e{self.power}" if self.power else ""
 
     @property
     def decimals(self) -> int:
@@ -47,6 +47,12 @@ class NumberScale:
         sign = "+" if self.signed else ""
         digits = self.decimals if decimals is None else decimals
         return f"{value / 10.0**self.power:{sign}.{digits}f}"
+
+    @property
+    def room(self) -> int:
+        """The characters in which the largest value has two digits or more, six at most."""
+        least = 4 if self.power or self.limit >= 0.1 else 5
+        return next((room for room in range(least, 6) if self.fitted(self.limit, room)), 6)
 
     def fitted(self, value: float, room: int) -> str | None:
         """A value in at most ``room`` columns with one decimal or more, ``+.53`` if need be.
