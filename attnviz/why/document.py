@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import token_label
-from attnviz.draw.number_scale import NumberScale
+from attnviz.draw.labels import cut, token_label
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import notes_group, share
-from attnviz.draw.signed_grid import signed_bar, signed_grid
+from attnviz.draw.signed import signed_grid, signed_scale
 from attnviz.engine.attribution import HeadKey
 from attnviz.records import Tokens
 from attnviz.why.records import HeadEffect, WhyReport
@@ -30,9 +30,9 @@ from attnviz.why.words import (
 
 _LONGEST = 100
 _LEAST_SHARE = 0.01
+_LONGEST_TOKEN = 14
 _MOST_MAPPED = 8
-_MANY = 11
-"""Heads from which numbers of the grid have one digit less."""
+GREY = "95 % interval includes 0"
 
 FEED_FORWARD = "FF"
 """Above the column of the feed-forward blocks."""
@@ -79,10 +79,10 @@ def prediction_line(report: WhyReport) -> doc.Facts:
         told = f"the answer is the top prediction of {right} of {len(report.prompts)} prompts"
         return doc.Facts([(told, False)])
     words = [
-        (f"{token_label(report.first.words[token])} {_probability(value)}", not place)
-        for place, (token, value) in enumerate(report.first.found.top)
+        f"{cut(token_label(report.first.words[token]), _LONGEST_TOKEN)} {_probability(value)}"
+        for token, value in report.first.found.top
     ]
-    return doc.Facts(words, "predicts", lead=9)
+    return doc.Facts([(f"predicts {words[0]}", True), *((word, False) for word in words[1:])])
 
 
 def predictions(report: WhyReport) -> list[doc.Part]:
@@ -100,7 +100,9 @@ def predictions(report: WhyReport) -> list[doc.Part]:
 
 
 def _probability(value: float) -> str:
-    return share(value) if value >= 0.005 else f"{value:.0e}"
+    if value >= 0.0095:
+        return share(value)
+    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
 # The grid ------------------------------------------------------------------------------------
@@ -129,19 +131,18 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     }
     values |= {(rows.index((layer, 0)), heads): report.part("mlp", layer) for layer in report.layers}
     scale = NumberScale(max(map(abs, values.values())))
-    digits = 5 if heads < _MANY else 4
     base, several = report.index_base, len(report.kinds) > 1
     names = [f"L{layer + base}" + f" {report.kinds[kind]}" * several for layer, kind in rows]
     columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
     title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
-    grey_words = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
-    return signed_grid(names, columns, values, scale, grey, digits)._replace(
+    grey_words = f"grey: {GREY}" if scaled else "grey: CI includes 0"
+    return signed_grid(names, columns, values, scale, grey, GREY)._replace(
         title=[
             (title + scale.times * (not scaled), True),
             (f"{FEED_FORWARD}: feed-forward", False),
             *[(grey_words, False)] * bool(grey),
         ],
-        scale=signed_bar(scale, "logits", "|value|") if scaled else None,
+        scale=signed_scale(scale, "logits", "value") if scaled else None,
     )
 
 
@@ -162,12 +163,6 @@ def ranking_table(report: WhyReport, least: int) -> doc.Table:
     """All heads in one, the largest of either sign first. least: rows that stay where it is short."""
     order = sorted(report.effects, key=lambda effect: -abs(effect.value))
     return _table(report, order, "")._replace(least=least)
-
-
-def ranking_line(report: WhyReport, most: int = 5) -> doc.Facts:
-    """The first of them in one line."""
-    order = sorted(report.effects, key=lambda effect: -abs(effect.value))
-    return doc.Facts([(f"{report.name(e.head)} {logits(e.value)}", False) for e in order[:most]])
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
@@ -244,23 +239,22 @@ def mapped(report: WhyReport) -> list[HeadKey]:
 def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
     """The first prompt, each token on the ground of what a head moves from it to the prediction."""
     first, maps = report.first, []
+    largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
     for head in mapped(report)[: 1 if lines else _MOST_MAPPED]:
         row = first.found.rows.get(head)
         if row is None:
             continue
-        value = first.found.heads[head]
-        words: doc.Words = [
-            (report.name(head), True),
-            (f"{logits(value)} towards {quoted(first.answer)}, by source token", False),
-        ]
-        limit = float(np.abs(row).max(initial=0.0))
+        value = logits(first.found.heads[head])
+        where = "by source token" if lines else f"towards {quoted(first.answer)}, by source token"
+        words: doc.Words = [(report.name(head), True), (f"{value} {where}", False)]
+        limit = float(np.abs(row).max(initial=largest))
         asking = Tokens.bare((0,))
         name = f"{report.name(head)} by source token"
         maps.append(doc.Map(name, row[None], asking, first.keys(head), words, limit=limit))
     if not maps:
         return []
     title = [("Contribution by source token" + ", first prompt" * report.many, True)]
-    scale = signed_bar(NumberScale(maps[0].limit), "logits", "|value|") if not lines else None
+    scale = signed_scale(NumberScale(maps[0].limit), "logits", "value") if not lines else None
     return [doc.Maps(maps, () if lines else title, texts=True, lines=lines, scale=scale)]
 
 
@@ -285,5 +279,5 @@ def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
         ("what each query (row) gets from each key", False),
         *[("first prompt", False)] * report.many,
     ]
-    scale = signed_bar(NumberScale(limit), "logits", "|value|") if scaled else None
+    scale = signed_scale(NumberScale(limit), "logits", "value") if scaled else None
     return [doc.Maps(maps, title, index_base=report.index_base, scale=scale)]

@@ -6,7 +6,6 @@ from attnviz.draw import document as doc
 from attnviz.why.document import (
     head_grid,
     prediction_line,
-    ranking_line,
     ranking_table,
     text_parts,
     write_maps,
@@ -15,15 +14,15 @@ from attnviz.why.records import WhyReport
 from attnviz.why.words import sum_words
 
 _GAP = 3
-_INDENT, _CELL = 3, 7
-"""Columns of the grid: of the layers' names, and of a number such as ``+3.59``."""
+_INDENT, _CELL = 3, 6
+"""Columns of the grid: of the layers' names, and of a number such as ``+3.6``."""
 
 _TABLE = 66
 """Columns of the ranking beside other things."""
 
-_LEAST_ROWS = 4
-_WORDS, _LEAST_TEXT = 5, 3
-"""Lines of prediction and sum in half of the columns, and of the text at least."""
+_LEAST_ROWS = 3
+_WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
+"""Lines of prediction and sum in half of the columns, in all of them, and of the text at least."""
 
 
 def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
@@ -39,25 +38,17 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
         example = _example(report, half, lines - tall - _WORDS)
         left = doc.Group([words, grid, *example], spaced=True)
         return [doc.Group([left, table], beside=beside)]
-    if half < wide:
-        return [words, *_below(report, grid, table, columns, lines - _WORDS)]
-    if maps := _maps(report, half, lines - _LEAST_ROWS - _WORDS):
-        return [words, doc.Group([grid, *maps], beside=beside), doc.Group([table])]
-    right = doc.Group([words, *_example(report, half, tall - _WORDS)], spaced=True)
-    return [doc.Group([grid, right], beside=beside), doc.Group([table])]
-
-
-def _below(
-    report: WhyReport, grid: doc.HeadGrid, table: doc.Table, columns: int, lines: int
-) -> list[doc.Group]:
-    """The grid above the ranking; of many layers one of them, the ranking in one line."""
-    rest = lines - len(grid.rows) - 2
-    if rest < 1:
-        return [doc.Group([table])]
-    if rest < _LEAST_ROWS + 2:
-        return [doc.Group([ranking_line(report), grid])]
-    text = doc.Group(_example(report, columns, rest - _LEAST_ROWS - 2), yields=1)
-    return [doc.Group([grid]), doc.Group([table]), text]
+    room = half if half >= wide else columns
+    if maps := _maps(report, room, lines - _WIDE_WORDS):
+        chosen = [grid, *maps] if half >= wide else maps
+        shown = doc.Group(chosen, beside=beside if half >= wide else None)
+        rest = [] if half >= wide else [doc.Group([grid], yields=1)]
+        return [words, shown, *rest, doc.Group([table], yields=2)]
+    if half >= wide:
+        right = doc.Group([words, *_example(report, half, tall - _WORDS)], spaced=True)
+        return [doc.Group([grid, right], beside=beside), doc.Group([table])]
+    text = _example(report, columns, lines - tall - _LEAST_ROWS - _WORDS - 3)
+    return [words, doc.Group([grid]), doc.Group([table]), doc.Group(text, yields=1)]
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
@@ -73,7 +64,7 @@ def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
         queries, keys = part.maps[0].weights.shape
         causal = part.maps[0].causal
         wide, tall = (2 if causal else 5) * keys + 12, queries + 1 + (not causal)
-        count = max((columns + _GAP) // (wide + _GAP), 0) * max(lines // (tall + 1), 0)
+        count = max((columns + _GAP) // (wide + _GAP), 0) * max((lines + 1) // (tall + 1), 0)
         if count:
             return [part._replace(maps=part.maps[:count], title=())]
     return []

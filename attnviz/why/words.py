@@ -136,9 +136,11 @@ def _base(report: WhyReport, best: HeadEffect, clear: Sequence[HeadEffect]) -> s
     said = f", base rate {logits(best.base)}"
     if not clear:
         return f"{said}; no head stands out from its base rate"
-    others = [report.name(effect.head) for effect in clear[1 : _NAMED + 1]]
-    more = f", as {' and '.join(others)} do" if others else ""
-    return f"{said}; it stands out{more} (significant among {len(report.effects)} heads)"
+    *others, last = [report.name(effect.head) for effect in clear[: _NAMED + 1]]
+    if not others:
+        return f"{said}; no other head stands out from its base rate"
+    names = f"{', '.join(others[1:])} and {last}" if others[1:] else last
+    return f"{said}; {names} stand{'s' * (not others[1:])} out from theirs too"
 
 
 # Provenance ----------------------------------------------------------------------------------
