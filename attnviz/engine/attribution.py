@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import fsum
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from attnviz.errors import UsageError
@@ -106,7 +105,7 @@ class Attribution:
     @cached_property
     def sum(self) -> float:
         """The sum of the parts, in logits."""
-        return fsum(part.contribution for part in self.parts)
+        return sum(part.contribution for part in self.parts)
 
     @property
     def tallies(self) -> bool:
