@@ -20,7 +20,9 @@ _INDENT, _CELL = 3, 6
 _TABLE = 66
 """Columns of the ranking beside other things."""
 
-_LEAST_ROWS = 3
+_LEAST_ROWS, _DEEP = 3, 8
+"""Rows that the ranking keeps, one less beside a grid of more layers than these."""
+
 _WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
 """Lines of prediction and sum in half of the columns, in all of them, and of the text at least."""
 
@@ -30,7 +32,8 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
     words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
     if not report.tallies or not report.effects:
         return [words]
-    grid, table = head_grid(report, scaled=False), ranking_table(report, least=_LEAST_ROWS)
+    grid = head_grid(report, scaled=False)
+    table = ranking_table(report, least=_LEAST_ROWS - (len(grid.rows) > _DEEP))
     half, tall = (columns - _GAP) // 2, len(grid.rows) + 2
     beside = doc.Beside(half, _GAP)
     wide = _INDENT + _CELL * len(grid.columns)

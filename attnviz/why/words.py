@@ -17,6 +17,9 @@ _LONGEST_TOKEN = 14
 _NAMED = 3
 """Heads that the finding names at most."""
 
+_LITTLE = 0.1
+"""Of the logit: a head that writes less than this is not worth a sentence of its own."""
+
 _ALL_OF_IT = 0.05
 """Of a head's contribution: what its largest source may be short of to be all of it."""
 
@@ -91,6 +94,12 @@ def finding(report: WhyReport) -> str:
         )
     clear = [effect for effect in order if effect.clear]
     best = (clear or order)[0]
+    if not clear and abs(best.value) < _LITTLE * report.logit:
+        return (
+            f"{counted(len(report.prompts), 'prompt')}: no head writes a tenth of "
+            f"{explained_logit(report)} ({report.logit:.2f}); the largest, "
+            f"{report.name(best.head)}, {logits(best.value)}."
+        )
     if not report.many:
         return f"1 prompt, an anecdote: {_writes(report, best)}{_one_base(report, best)}."
     said = f"{counted(len(report.prompts), 'prompt')}: {_writes(report, best)}"
