@@ -165,4 +165,6 @@ def write_why_npz(report: WhyReport, stream: BinaryIO) -> None:
     arrays |= {f"by_token_{report.name(key, 0)}": np.asarray(row) for key, row in rows.items()}
     maps = report.first.found.maps
     arrays |= {f"map_{report.name(key, 0)}": np.asarray(found) for key, found in maps.items()}
-    np.savez(stream, allow_pickle=False, **{name.replace(" ", "_"): a for name, a in arrays.items()})
+    np.savez(
+        stream, allow_pickle=False, **{name.replace(" ", "_"): a for name, a in arrays.items()}
+    )

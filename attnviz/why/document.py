@@ -129,7 +129,9 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
         for kind, layer, head in (effect.head,)
         if effect.unclear
     }
-    values |= {(rows.index((layer, 0)), heads): report.part("mlp", layer) for layer in report.layers}
+    values |= {
+        (rows.index((layer, 0)), heads): report.part("mlp", layer) for layer in report.layers
+    }
     scale = NumberScale(max(map(abs, values.values())))
     base, several = report.index_base, len(report.kinds) > 1
     names = [f"L{layer + base}" + f" {report.kinds[kind]}" * several for layer, kind in rows]
@@ -192,7 +194,16 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         )
         for effect in effects
     ]
-    titles = ("", f"logits{scale.times}", "95 % interval", "base rate", "label", "from", "", "share")
+    titles = (
+        "",
+        f"logits{scale.times}",
+        "95 % interval",
+        "base rate",
+        "label",
+        "from",
+        "",
+        "share",
+    )
     left = ("", "label", "from")
     columns = [doc.Column(name, right=name not in left or not name) for name in titles]
     columns[0] = columns[0]._replace(right=False)
@@ -204,7 +215,9 @@ def _of_whole(report: WhyReport, value: float) -> str:
     largest = max(abs(effect.value) for effect in report.effects)
     if report.logit <= largest:
         return ""
-    return f"{100 * value / report.logit:.0f} %" if abs(value) >= _LEAST_SHARE * report.logit else ""
+    return (
+        f"{100 * value / report.logit:.0f} %" if abs(value) >= _LEAST_SHARE * report.logit else ""
+    )
 
 
 def every_part(report: WhyReport) -> doc.Table:
@@ -267,7 +280,10 @@ def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
     for head, weights in found:
         causal = head[0] != "cross" and len(weights) > 1 and not np.triu(weights, 1).any()
         shown = np.where(np.tri(*weights.shape, dtype=bool), weights, np.nan) if causal else weights
-        words: doc.Words = [(report.name(head), True), (label_of(report, head) or "no label", False)]
+        words: doc.Words = [
+            (report.name(head), True),
+            (label_of(report, head) or "no label", False),
+        ]
         queries, keys = first.given.queries(head[0]), first.keys(head)
         maps.append(
             doc.Map(report.name(head), shown, queries, keys, words, causal=causal, limit=limit)

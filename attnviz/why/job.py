@@ -241,4 +241,3 @@ def _same_question(attributor: Attributor, plain: Explained, given: Input) -> At
     return attributor.attribute(
         given, position=found.position, answer=found.answer, foil=found.foil
     )
-

@@ -27,11 +27,11 @@ class Question(Options, panel="What is explained"):
     """Which logit, and at which position."""
 
     answer: str | None = option(
-        "TOKEN", "Explain the logit of this token (default: the model's top prediction).", words=True
+        "TOKEN",
+        "Explain the logit of this token (default: the model's top prediction).",
+        words=True,
     )
-    foil: str | None = option(
-        "TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True
-    )
+    foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)
     position: str | None = option(
         "WORD|INDEX",
         "Where it is predicted: behind this token (default: the last; of a masked model at its "

@@ -175,7 +175,9 @@ class WhyReport:
         values = np.array([list(each.found.heads.values()) for each in self.prompts])
         ends: list[tuple[float, float] | None] = [None] * len(heads)
         if len(values) >= LEAST_TEXTS:
-            ends = list(zip(*(end.tolist() for end in mean_interval(values, self.seed)), strict=True))
+            ends = list(
+                zip(*(end.tolist() for end in mean_interval(values, self.seed)), strict=True)
+            )
         bases = [each.base.mean(0) for each in self.prompts if len(each.base)]
         base: list[float | None] = np.mean(bases, 0).tolist() if bases else [None] * len(heads)
         means = values.mean(0).tolist()

@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-<<<<<<<< HEAD:tests/draw/test_number_scale.py
-from attnviz.draw.number_scale import NumberScale
-========
 from attnviz.draw.numbers import NumberScale
->>>>>>>> screens:tests/draw/test_numbers.py
 
 
 @pytest.mark.parametrize(
