@@ -1,4 +1,4 @@
-"""What ``attnviz why`` has to say: the prediction, the sum, the grid, the ranking, the write maps."""
+"""What ``attnviz why`` has to say: prediction and sum, the grid, the ranking, the write maps."""
 
 from __future__ import annotations
 
@@ -113,28 +113,22 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
 
     scaled: with a colour bar; a first screen has the numbers alone.
     """
-    rows = sorted(
-        {(layer, report.kinds.index(kind)) for kind, layer, _ in (e.head for e in report.effects)}
-        | {(layer, 0) for layer in report.layers}
-    )
+    kinds, layers = report.kinds, report.layers
+    rows = [(layer, kind) for layer in layers for kind in kinds if _there(report, layer, kind)]
     heads = 1 + max(effect.head[2] for effect in report.effects)
-    values = {
-        (rows.index((layer, report.kinds.index(kind))), head): effect.value
-        for effect in report.effects
-        for kind, layer, head in (effect.head,)
-    }
-    grey = {
-        (rows.index((layer, report.kinds.index(kind))), head)
-        for effect in report.effects
-        for kind, layer, head in (effect.head,)
-        if effect.unclear
-    }
-    values |= {
-        (rows.index((layer, 0)), heads): report.part("mlp", layer) for layer in report.layers
-    }
+    values: dict[tuple[int, int], float] = {}
+    grey = set()
+    for effect in report.effects:
+        kind, layer, head = effect.head
+        place = rows.index((layer, kind)), head
+        values[place] = effect.value
+        grey |= {place} if effect.unclear else set()
+    for layer in layers:
+        first = next(at for at, row in enumerate(rows) if row[0] == layer)
+        values[first, heads] = report.part("mlp", layer)
     scale = NumberScale(max(map(abs, values.values())))
-    base, several = report.index_base, len(report.kinds) > 1
-    names = [f"L{layer + base}" + f" {report.kinds[kind]}" * several for layer, kind in rows]
+    base, several = report.index_base, len(kinds) > 1
+    names = [f"L{layer + base}" + f" {kind}" * several for layer, kind in rows]
     columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
     title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
     grey_words = f"grey: {GREY}" if scaled else "grey: CI includes 0"
@@ -146,6 +140,12 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
         ],
         scale=signed_scale(scale, "logits", "value") if scaled else None,
     )
+
+
+def _there(report: WhyReport, layer: int, kind: str) -> bool:
+    """Whether a layer has a row for this attention; one without heads has its feed-forward's."""
+    there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
+    return kind in there or (not there and kind == report.kinds[0])
 
 
 # The ranking ---------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
 
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
-    """All heads in one, the largest of either sign first. least: rows that stay where it is short."""
+    """All heads in one, the largest of either sign first. least: rows that stay in any case."""
     order = sorted(report.effects, key=lambda effect: -abs(effect.value))
     return _table(report, order, "")._replace(least=least)
 
@@ -194,30 +194,25 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         )
         for effect in effects
     ]
-    titles = (
-        "",
-        f"logits{scale.times}",
-        "95 % interval",
-        "base rate",
-        "label",
-        "from",
-        "",
-        "share",
-    )
-    left = ("", "label", "from")
-    columns = [doc.Column(name, right=name not in left or not name) for name in titles]
-    columns[0] = columns[0]._replace(right=False)
+    columns = [
+        doc.Column("", right=False),
+        doc.Column(f"logits{scale.times}"),
+        doc.Column("95 % interval"),
+        doc.Column("base rate"),
+        doc.Column("label", right=False),
+        doc.Column("from", right=False),
+        doc.Column(""),
+        doc.Column("share"),
+    ]
     return doc.Table(columns, rows, [(title, True)] if title else (), ranked=True)
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
     """The share of the logit, where the parts are no more than that."""
     largest = max(abs(effect.value) for effect in report.effects)
-    if report.logit <= largest:
+    if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
         return ""
-    return (
-        f"{100 * value / report.logit:.0f} %" if abs(value) >= _LEAST_SHARE * report.logit else ""
-    )
+    return f"{100 * value / report.logit:.0f} %"
 
 
 def every_part(report: WhyReport) -> doc.Table:
@@ -278,12 +273,11 @@ def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
     limit = max((float(np.abs(weights).max(initial=0.0)) for _, weights in found), default=0.0)
     maps = []
     for head, weights in found:
-        causal = head[0] != "cross" and len(weights) > 1 and not np.triu(weights, 1).any()
-        shown = np.where(np.tri(*weights.shape, dtype=bool), weights, np.nan) if causal else weights
-        words: doc.Words = [
-            (report.name(head), True),
-            (label_of(report, head) or "no label", False),
-        ]
+        later = np.triu(np.ones(weights.shape, bool), 1)
+        causal = head[0] != "cross" and len(weights) > 1 and not weights[later].any()
+        shown = np.where(later, np.nan, weights) if causal else weights
+        label = label_of(report, head) or "no label"
+        words: doc.Words = [(report.name(head), True), (label, False)]
         queries, keys = first.given.queries(head[0]), first.keys(head)
         maps.append(
             doc.Map(report.name(head), shown, queries, keys, words, causal=causal, limit=limit)

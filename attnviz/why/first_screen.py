@@ -1,4 +1,4 @@
-"""The first screen of ``attnviz why``: prediction and sum, the grid, the text or maps, the ranking."""
+"""The first screen of ``attnviz why``: prediction and sum, grid, text or maps, ranking."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ def _attributed(
     except UsageError as error:
         where = "" if prompt.place.startswith("the ") else f"{prompt.place}: "
         raise UsageError(f"{where}{error}") from error
-    ids = [found.answer, *[found.foil] * (found.foil is not None), *(one for one, _ in found.top)]
+    ids = [found.answer, *(one for one, _ in found.top)]
+    ids += [] if found.foil is None else [found.foil]
     words = dict(zip(ids, _texts(model, ids), strict=True))
     none = np.zeros((0, len(found.heads)))
     return Explained(prompt.text, given, found, words, answer is not None, none)

@@ -28,7 +28,7 @@ class Question(Options, panel="What is explained"):
 
     answer: str | None = option(
         "TOKEN",
-        "Explain the logit of this token (default: the model's top prediction).",
+        "Explain this token's logit (default: the model's top prediction).",
         words=True,
     )
     foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)

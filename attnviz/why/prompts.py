@@ -9,6 +9,7 @@ from attnviz.draw.labels import visible
 from attnviz.errors import UsageError
 from attnviz.why.options import Prompts, Question
 
+_QUESTION = ("answer", "foil", "position")
 _ROWS = (".csv", ".jsonl", ".ndjson")
 """Endings of files whose prompts may have a question of their own."""
 
@@ -39,20 +40,16 @@ def read_prompts(prompts: Prompts, question: Question) -> tuple[list[Prompt], st
     if not isinstance(path, Texts) and path.suffix.lower() in _ROWS:
         from attnviz.cli.rows import read_rows
 
-        read = read_rows(path, "--texts", ("prompt",), ("answer", "foil", "position"))
-        found = [
-            Prompt(
-                row["prompt"],
-                *(row.get(name, usual) for name, usual in zip(_QUESTION, asked, strict=True)),
-                f"{read.source} line {line}",
+        read = read_rows(path, "--texts", ("prompt",), _QUESTION)
+        found = []
+        for row, line in zip(read.rows, read.lines, strict=True):
+            answer, foil, position = (
+                row.get(name) or usual for name, usual in zip(_QUESTION, asked, strict=True)
             )
-            for row, line in zip(read.rows, read.lines, strict=True)
-        ]
+            place = f"{read.source} line {line}"
+            found.append(Prompt(row["prompt"], answer, foil, position, place))
         return found, read.source
     texts = path if isinstance(path, Texts) else read_texts_file(path, "--texts")
     return [
         Prompt(text, *asked, texts.place(index)) for index, text in enumerate(texts.texts)
     ], texts.source
-
-
-_QUESTION = ("answer", "foil", "position")

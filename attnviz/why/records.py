@@ -175,9 +175,8 @@ class WhyReport:
         values = np.array([list(each.found.heads.values()) for each in self.prompts])
         ends: list[tuple[float, float] | None] = [None] * len(heads)
         if len(values) >= LEAST_TEXTS:
-            ends = list(
-                zip(*(end.tolist() for end in mean_interval(values, self.seed)), strict=True)
-            )
+            low, high = mean_interval(values, self.seed)
+            ends = list(zip(low.tolist(), high.tolist(), strict=True))
         bases = [each.base.mean(0) for each in self.prompts if len(each.base)]
         base: list[float | None] = np.mean(bases, 0).tolist() if bases else [None] * len(heads)
         means = values.mean(0).tolist()
@@ -199,11 +198,11 @@ class WhyReport:
         if not self.many:
             if not found or len(found[0].base) < LEAST_CONTROLS:
                 return none
-            return beyond(values[0], found[0].base).tolist()
+            return [bool(far) for far in beyond(values[0], found[0].base)]
         if len(found) < LEAST_TEXTS:
             return none
         apart = values - np.array([each.base.mean(0) for each in found])
-        return (adjusted_p(apart, self.seed) <= _SIGNIFICANT).tolist()
+        return [bool(p <= _SIGNIFICANT) for p in adjusted_p(apart, self.seed)]
 
     def ranking(self, top: int | None = None) -> tuple[list[HeadEffect], list[HeadEffect]]:
         """The ``top`` heads that write most for the answer, and half as many against it."""

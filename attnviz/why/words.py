@@ -214,8 +214,8 @@ def caveats(report: WhyReport) -> list[str]:
         each = counted(len(controlled[0].base), "prompt")
         where = f" ({len(controlled)} of the prompts have one)" * report.many
         found.append(
-            f"base rate: the same head's contribution to the same answer, mean over {each} in which "
-            f"another token stands where the answer stood before{where}."
+            f"base rate: the same head's contribution to the same answer, mean over {each} in "
+            f"which another token stands where the answer stood before{where}."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         found.append(
