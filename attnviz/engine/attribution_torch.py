@@ -27,8 +27,8 @@ from attnviz.models.model import Model
 from attnviz.records import Input, Kind
 
 _TOP = 5
-_ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Of the largest logit; in half precision eight times its epsilon."""
+_ROUNDING, _EPSILONS = 1e-4, 8
+"""Of the largest logit, and in half precision so many times its epsilon."""
 
 _NO_ROWS = "the attention weights of some heads could not be read: these have no source tokens"
 
@@ -71,7 +71,7 @@ class TorchAttributor:
             answer = int(own.argmax()) if answer is None else answer
             require_words(answer, foil, len(own))
             run = _follow(model, given, place, frozenset(chosen.values()))
-        rounding = _ROUNDING.get(run.logits.dtype, 8 * torch.finfo(run.logits.dtype).eps)
+        rounding = max(_ROUNDING, _EPSILONS * torch.finfo(run.leaves[0].value.dtype).eps)
         tolerance = rounding * float(own.abs().max())
         likeliest = own.softmax(-1).topk(min(_TOP, len(own)))
         towards = _difference(run.logits, answer, foil)  # (row,)
