@@ -21,10 +21,9 @@ from attnviz.engine.attribution import (
     require_words,
 )
 from attnviz.errors import UsageError
-from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.stack_model import StackModel
-from attnviz.records import Input
+from attnviz.records import NO_PREDICTIONS, Input
 
 Floats = NDArray[np.floating]
 
@@ -42,8 +41,10 @@ class NumpyAttributor:
 
     @classmethod
     def of(cls, model: Model) -> NumpyAttributor | None:
-        """None for what is no such decoder, or norms what it has added: torch takes it apart."""
-        if not isinstance(model, Bundled):
+        """None for what is no such decoder: torch takes it apart."""
+        if not isinstance(model, StackModel) or not model.causal or not model.stack.is_sum:
+            return None
+        if any(note.endswith(NO_PREDICTIONS) for note in model.info.notes):
             return None
         return cls(model)
 
@@ -72,7 +73,7 @@ class NumpyAttributor:
 
         with np.errstate(over="ignore", invalid="ignore"):
             trace = stack.traced(ids, keep)
-            logits = stack.scores(trace.residual[place]).astype(np.float64)
+            logits = stack.unembed(trace.residual[place]).astype(np.float64)
             top = _likeliest(logits)
             answer = top[0][0] if answer is None else answer
             require_words(answer, foil, len(logits))

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attnviz.attention.family_reading import NotUnderstoodError, Understood, understood
+from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.family_reading import Understood, understood
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
     Shapes,
