@@ -84,15 +84,15 @@ class LayerTrace(NamedTuple):
     """What one layer adds to the residual over one text.
 
     weights: what was kept of them. values: (head, key, value_dim), one a query head.
-    output: the output projection by head (width, head, value_dim). fed: what the feed-forward adds
-    beside its bias, (token, width). bias: of both, (width,), None without any.
+    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
+    fed: what the feed-forward adds, (token, width).
     """
 
     weights: Floats
     values: Floats
     output: Floats
-    fed: Floats
     bias: Floats | None
+    fed: Floats
 
 
 class Trace(NamedTuple):
@@ -167,19 +167,15 @@ class NumpyStack:
             attended, weights, values = attention.parts(self._read(layer, residual))
             fed = self._fed(layer, residual, attended)
             residual = residual + attended + fed
-            bias, down = attention.output_bias, self._optional(f"layers.{layer}.down.bias")
-            if down is not None:
-                fed, bias = fed - down, down if bias is None else bias + down
-            kept = keep(layer, weights)
-            layers.append(LayerTrace(kept, values, attention.output_by_head, fed, bias))
+            output, bias = attention.output_by_head, attention.output_bias
+            layers.append(LayerTrace(keep(layer, weights), values, output, bias, fed))
         return Trace(embedded, layers, residual)
 
     def direction(self, residual: Floats, answer: int, foil: int | None) -> tuple[Floats, float]:
         """How logit(answer) − logit(foil) is read from the final residual (token, width).
 
-        The direction (token, width) whose product with the residual, plus the number, is that
-        logit of each token's prediction: the scale of the final norm is held at what it is there.
-        foil: None for the logit of the answer alone.
+        The direction (token, width) whose product with the residual, plus the number, is that of
+        each token's prediction, the final norm's scale held. foil: None for the answer alone.
         """
         row, bias = self._row(answer)
         if foil is not None:

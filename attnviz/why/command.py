@@ -58,8 +58,7 @@ def why(
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
     from attnviz.cli.progress import scanning
-    from attnviz.models.resolve import load
-    from attnviz.why.job import explain
+    from attnviz.why.job import explain, load_explained
     from attnviz.why.prompts import read_prompts
 
     options = shared.load_options(model.model, loading, model.seed, own)
@@ -67,7 +66,7 @@ def why(
     outlet = open_outlet(output)
     read, source = read_prompts(prompts, question)
     with opening(model.model, outlet.notices) as progress:
-        loaded = load(model.model, replace(options, progress=progress))
+        loaded = load_explained(model.model, replace(options, progress=progress), read, question)
     with scanning("taking logits apart", outlet.notices) as advance:
         report = explain(loaded, read, source, request, advance)
     hints = () if output.quiet else _hints(report, output.explain)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from attnviz.cli.inputs import answer_and_foil
 from attnviz.cli.progress import Advance
 from attnviz.engine.attribution import Attribution, Attributor, HeadKey, open_attributor
+from attnviz.engine.attribution_numpy import NumpyAttributor
 from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
@@ -23,8 +24,10 @@ from attnviz.errors import UsageError
 from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
 from attnviz.models.model import HasVocabulary, Model, Vocabulary
+from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.models.stack_model import StackModel
 from attnviz.records import Input, Tokens
-from attnviz.why.options import Request
+from attnviz.why.options import Question, Request
 from attnviz.why.prompts import Prompt
 from attnviz.why.records import Explained, WhyReport
 
@@ -44,8 +47,7 @@ def explain(
     UnsupportedError where its logits cannot be taken apart.
     """
     asked = [_encoded(model, prompt, request) for prompt in prompts]
-    controls = request.question.controls
-    wanted = (_FEW if len(prompts) > 1 else _CONTROLS) if controls is None else controls
+    wanted = _wanted(request.question, len(prompts))
     attributor = open_attributor(model, asked[0])
     found: list[Explained] = []
     shown: tuple[HeadKey, ...] = ()
@@ -74,6 +76,25 @@ def explain(
         index_base=request.counted.index_base,
         notes=(*model.notes_for(asked[0].text), *found[0].found.notes),
     )
+
+
+def load_explained(
+    name: str, options: LoadOptions, prompts: Sequence[Prompt], question: Question
+) -> Model:
+    """The model; one that NumPy runs and cannot take apart is loaded by torch."""
+    runs = 1 + _wanted(question, len(prompts))
+    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    model = load(name, replace(options, tokens=tokens))
+    stack = isinstance(model, StackModel) and options.backend == "auto"
+    if stack and NumpyAttributor.of(model) is None:
+        return load(name, replace(options, tokens=None))
+    return model
+
+
+def _wanted(question: Question, prompts: int) -> int:
+    """How many controls each of so many prompts gets."""
+    usual = _FEW if prompts > 1 else _CONTROLS
+    return usual if question.controls is None else question.controls
 
 
 # The question --------------------------------------------------------------------------------
