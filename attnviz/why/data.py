@@ -6,7 +6,8 @@ Indices start at 0 whatever the names on the screen show; of parts that do not t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -31,8 +32,7 @@ def why_data(report: WhyReport) -> dict[str, Any]:
         "prompt": first.text,
         "source": report.source or None,
         **_asked(first),
-        "logit": json_number(report.logit),
-        "sum": json_number(report.sum),
+        **_sums(report.prompts),
         "tolerance": json_number(max(each.found.tolerance for each in report.prompts)),
         "tallies": report.tallies,
         "seed": report.seed,
@@ -71,8 +71,18 @@ def _asked(each: Explained) -> dict[str, Any]:
         "answer": {"id": found.answer, "token": words[found.answer]},
         "foil": None if found.foil is None else {"id": found.foil, "token": words[found.foil]},
         "top": [{"id": one, "token": words[one], "probability": p} for one, p in found.top],
-        "softcap": found.softcap,
-        "model_logit": json_number(found.logit),
+    }
+
+
+def _sums(prompts: Sequence[Explained]) -> dict[str, Any]:
+    """The model's own logit, mean over the prompts, before its softcap too, and the sum."""
+    found = [each.found for each in prompts]
+    uncapped = [each.uncapped for each in found if each.uncapped is not None]
+    return {
+        "logit": json_number(fmean(each.logit for each in found)),
+        "uncapped": json_number(fmean(uncapped)) if uncapped else None,
+        "softcap": found[0].softcap,
+        "sum": json_number(fmean(each.sum for each in found)),
     }
 
 
@@ -84,8 +94,7 @@ def _prompt(each: Explained) -> dict[str, Any]:
     return {
         "prompt": each.text,
         **_asked(each),
-        "logit": json_number(each.found.decomposed),
-        "sum": json_number(each.found.sum),
+        **_sums([each]),
         "controls": len(each.base),
         "heads": heads,
     }

@@ -46,12 +46,14 @@ def explain(
     Raises UsageError for prompts, positions, tokens or heads that do not fit the model,
     UnsupportedError where its logits cannot be taken apart.
     """
-    asked = [_encoded(model, prompt, request) for prompt in prompts]
-    wanted = _wanted(request.question, len(prompts))
-    attributor = open_attributor(model, asked[0])
+    pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
+    asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
+    wanted = _wanted(request.question, len(asked))
+    first = asked[0][1]
+    attributor = open_attributor(model, first)
     found: list[Explained] = []
     shown: tuple[HeadKey, ...] = ()
-    for number, (prompt, given) in enumerate(zip(prompts, asked, strict=True)):
+    for number, (prompt, given) in enumerate(asked):
         plain = _attributed(attributor, model, prompt, given, shown if not number else ())
         if not number:
             shown = _chosen(model, plain.found, request)
@@ -63,7 +65,7 @@ def explain(
         base = [_same_question(attributor, plain, each) for each in inputs]
         values = np.array([list(each.heads.values()) for each in base])
         found.append(replace(plain, base=values.reshape(len(base), len(plain.found.heads))))
-        advance((number + 1) / len(prompts))
+        advance((number + 1) / len(asked))
     return WhyReport(
         model=model.info,
         prompts=tuple(found),
@@ -74,7 +76,7 @@ def explain(
         source=source,
         top=request.view.top,
         index_base=request.counted.index_base,
-        notes=(*model.notes_for(asked[0].text), *found[0].found.notes),
+        notes=(*model.notes_for(first.text), *found[0].found.notes, *_copies(pairs, asked)),
     )
 
 
@@ -89,6 +91,14 @@ def load_explained(
     if stack and NumpyAttributor.of(model) is None:
         return load(name, replace(options, tokens=None))
     return model
+
+
+def _copies(pairs: Sequence[object], asked: Sequence[object]) -> list[str]:
+    """A note on prompts that are copies: they would make any interval as narrow as one likes."""
+    left = len(pairs) - len(asked)
+    verb = "is a copy" if left == 1 else "are copies"
+    said = f"{left} of {len(pairs)} prompts {verb} of another and left out: no new evidence"
+    return [said] * bool(left)
 
 
 def _wanted(question: Question, prompts: int) -> int:
