@@ -68,7 +68,7 @@ def _size(report: WhyReport) -> str:
 
 def heading(report: WhyReport) -> Words:
     """What was measured: the model, how, over how much, in one line."""
-    heads = counted(report.model.layers * report.model.heads, "head")
+    heads = counted(len(report.effects), "head")
     words = (heads, "direct logit attribution", _size(report))
     return [*named(report.model), *((word, False) for word in words)]
 
