@@ -62,7 +62,7 @@ def test_the_parts_are_the_logit(run: Any) -> None:
     assert likely == pytest.approx((odds / odds.sum())[order], abs=1e-6)
     assert found["answer"] == {"id": int(order[0]), "token": " John"}
     assert (found["foil"], found["position"]) == (None, len(found["tokens"]) - 1)
-    assert found["logit"] == pytest.approx(logits.max(), abs=1e-5)
+    assert found["logit"] == pytest.approx(logits.max(), rel=1e-5)
     parts = [one["contribution"] for one in found["parts"]]
     assert sum(parts) == pytest.approx(found["sum"])
     assert abs(found["sum"] - found["logit"]) <= found["tolerance"] <= 1e-4 * abs(logits).max()
