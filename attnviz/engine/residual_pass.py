@@ -6,7 +6,8 @@ norm, the weights of attention. What enters the stream is a leaf of torch's grap
 written, function by function:
 
 - a sum makes a leaf of each summand that is not followed: a feed-forward network's output, a bias;
-- a matrix product within a block reads, and ends the way, unless what it reads is a head's output;
+- a matrix product within a block reads, and ends the way, if it sums over the stream's width; what
+  mixes several streams does not, and neither does what reads a head's output;
 - of two followed factors, and of a divisor, none is followed: they are scales;
 - a norm keeps its scale, and so does an activation behind the blocks: it is its input times a ratio
   (Bach et al. 2015, "On Pixel-Wise Explanations", section 2.3); a soft-capping of logits is undone;
@@ -27,14 +28,15 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from attnviz.engine.attribution import PartKind
-from attnviz.engine.hook_points import HookPoint, Intervention
+from attnviz.engine.hook_points import HookPoint, Intervention, hooked
 from attnviz.engine.patchable import PatchableModel
 
 _SUMS = {"add", "radd", "sub", "rsub"}
 _JOINTS = {"cat", "concat", "stack"}
 _PRODUCTS = {"mul", "rmul", "multiply"}
 _QUOTIENTS = {"div", "true_divide", "truediv", "divide"}
-_MATRIX_PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum"}
+_MATRIX_PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv1d"}
+_MIXING = {"matmul", "rmatmul", "mm", "bmm"}
 _NORMS = {"layer_norm", "rms_norm"}
 _ACTIVATIONS = {"gelu", "relu", "silu", "leaky_relu", "hardtanh", "mish"}
 _OUT_OF_PLACE: Mapping[Any, Any] = {
@@ -47,7 +49,18 @@ _OUT_OF_PLACE: Mapping[Any, Any] = {
 
 _LINEAR = {
     *("view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze"),
-    *("transpose", "permute", "swapaxes", "movedim", "t", "T", "mT", "expand", "expand_as"),
+    *(
+        "transpose",
+        "permute",
+        "swapaxes",
+        "movedim",
+        "moveaxis",
+        "t",
+        "T",
+        "mT",
+        "expand",
+        "expand_as",
+    ),
     *("contiguous", "clone", "to", "type", "type_as", "float", "double", "half", "bfloat16"),
     *("getitem", "narrow", "select", "chunk", "split", "unbind", "index_select", "gather"),
     *("repeat", "repeat_interleave", "roll", "flip", "neg", "mean", "sum", "dropout"),
@@ -84,6 +97,7 @@ class ResidualPass(TorchFunctionMode):
         self._watch = watch
         self._depth = 0
         self._layer: int | None = None
+        self._width: int | None = None
         self._opened = 0
         self._unembedded = self._encoding = False
         self.leaves: list[Leaf] = []
@@ -102,7 +116,7 @@ class ResidualPass(TorchFunctionMode):
             for number, block in _outermost_entries(root, encoder):
                 hooks.enter_context(_around(block, self._entering(number), self._leave_block))
             if self._model.head is not None:
-                hooks.enter_context(_around(self._model.head, lambda: None, self._leave_head))
+                hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
             hooks.enter_context(points.intervening(self))
             hooks.enter_context(torch.no_grad())
             hooks.enter_context(self)
@@ -130,24 +144,25 @@ class ResidualPass(TorchFunctionMode):
 
     # Where the pass is -----------------------------------------------------------------------
 
-    def _enter_encoder(self) -> None:
+    def _enter_encoder(self, *call: Any) -> None:
         self._encoding = True
 
-    def _leave_encoder(self) -> None:
+    def _leave_encoder(self, *call: Any) -> None:
         self._encoding = False
 
-    def _entering(self, number: int) -> Callable[[], None]:
-        def enter() -> None:
+    def _entering(self, number: int) -> Callable[..., None]:
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+            self._width = args[0].shape[-1] if args and isinstance(args[0], Tensor) else None
             self._depth += 1
             self._layer = number
             self._opened = len(self.leaves)
 
         return enter
 
-    def _leave_block(self) -> None:
+    def _leave_block(self, *call: Any) -> None:
         self._depth -= 1
 
-    def _leave_head(self) -> None:
+    def _leave_head(self, *call: Any) -> None:
         self._unembedded = True
 
     # What is followed ------------------------------------------------------------------------
@@ -181,8 +196,11 @@ class ResidualPass(TorchFunctionMode):
         """
         reads = self._depth > 0 and any(getattr(one, _IN_STREAM) for one in found)
         if name in _MATRIX_PRODUCTS:
-            own = {"linear": self._linear, "addmm": self._biased, "baddbmm": self._biased}
-            return None if reads or len(found) > 1 else own.get(name, _plainly)
+            own = {"addmm": self._biased, "baddbmm": self._biased}
+            own |= {"linear": self._linear, "conv1d": self._linear}
+            summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
+            mixes = name in _MIXING and self._width not in (None, summed)
+            return None if (reads and not mixes) or len(found) > 1 else own.get(name, _plainly)
         if name in _SUMS:
             return self._sum
         if name in _JOINTS:
@@ -227,8 +245,12 @@ class ResidualPass(TorchFunctionMode):
         return func(joined, *args[1:], **{k: v for k, v in kwargs.items() if k != "tensors"})
 
     def _linear(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Tensor:
-        given = _named(("input", "weight", "bias"), args, kwargs)
-        return self._shifted(functional.linear(given["input"], given["weight"]), given.get("bias"))
+        """``linear`` and ``conv1d``."""
+        given = _named(_CONVOLUTION, args, kwargs)
+        bias = given.pop("bias", None)
+        if bias is not None and func is not functional.linear:
+            bias = bias[:, None]  # (channel, token)
+        return self._shifted(func(**given), bias)
 
     def _biased(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Tensor:
         """``addmm`` and ``baddbmm``."""
@@ -265,6 +287,7 @@ _IN_STREAM = "in_residual_stream"
 """The mark of a followed tensor: whether it is the stream itself, or only on its way there."""
 
 _Way = Callable[[Callable[..., Any], Any, Any], Any]
+_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _LAYER_NORM = ("input", "normalized_shape", "weight", "bias", "eps")
 _RMS_NORM = ("input", "normalized_shape", "weight", "eps")
 
@@ -299,7 +322,7 @@ def _held(given: Any) -> Any:
 
 
 def _named(names: Collection[str], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+    return dict(zip(names, args, strict=False)) | dict(kwargs)
 
 
 def _name(func: Callable[..., Any]) -> str:
@@ -309,18 +332,20 @@ def _name(func: Callable[..., Any]) -> str:
     return (of.__self__.__name__ if name == "__get__" else name).strip("_")
 
 
+def _nothing(*call: Any) -> None:
+    """A hook that does nothing."""
+
+
 @contextmanager
 def _around(
-    module: nn.Module, enter: Callable[[], None], leave: Callable[[], None]
+    module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
 ) -> Iterator[None]:
-    """Call these before and after each run of ``module``."""
-    before = module.register_forward_pre_hook(lambda *call: enter())
-    after = module.register_forward_hook(lambda *call: leave())
-    try:
+    """Hook these before and behind ``module``."""
+    with (
+        hooked(module.register_forward_pre_hook(enter)),
+        hooked(module.register_forward_hook(leave)),
+    ):
         yield
-    finally:
-        before.remove()
-        after.remove()
 
 
 def _outermost_entries(

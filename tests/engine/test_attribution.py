@@ -120,3 +120,112 @@ def test_each_part_is_what_the_models_own_modules_make_of_it(name):
 
 
 ATTENTIONS = {"self": "attentions", "decoder": "decoder_attentions"}
+
+
+def test_a_softcap_is_named_and_undone():
+    model, (inputs, given) = small_model("gemma2"), asked("gemma2")
+    with torch.no_grad():
+        model.lm_head.weight.mul_(20)  # into the bend of the cap
+        logits = model(**inputs).logits[0, -1].double()
+    found = opened("gemma2", model, given).attribute(given, answer=ANSWER, foil=FOIL)
+    cap = model.config.final_logit_softcapping
+    assert found.softcap == pytest.approx(cap)
+    before = cap * torch.atanh(logits / cap)
+    assert found.logit == pytest.approx(float(logits[ANSWER] - logits[FOIL]), abs=1e-4)
+    assert found.uncapped == pytest.approx(float(before[ANSWER] - before[FOIL]), rel=1e-3)
+    assert abs(found.uncapped - found.logit) > 0.5
+    assert found.tallies
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["gpt2", "gemma2", "t5"])
+def test_half_precision_tallies_within_its_own_rounding(name, dtype):
+    model, (_, given) = small_model(name), asked(name)
+    whole = opened(name, model, given).attribute(given, answer=ANSWER)
+    half = opened(name, model.to(dtype), given).attribute(given, answer=ANSWER)
+    assert half.tallies
+    assert len(half.rows) == len(half.heads)
+    assert half.tolerance <= 0.07 * max(abs(half.logit) * 4, 4)
+    for key, contribution in whole.heads.items():
+        assert half.heads[key] == pytest.approx(contribution, abs=half.tolerance)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 23])
+def test_the_bundled_model_is_taken_apart_too(tokens):
+    model = load("tiny")
+    given = Input.of_ids(list(range(40, 40 + tokens)))
+    keys = [("self", 1, 2), ("self", 5, 3)]
+    found = open_attributor(model, given).attribute(given, maps=keys)
+    assert found.tallies
+    assert len(found.rows) == len(found.heads) == 24
+    for key in keys:
+        assert found.maps[key].shape == (tokens, tokens)
+        assert found.maps[key][-1] == pytest.approx(found.rows[key], abs=1e-5)
+        assert not found.maps[key][~torch.ones(tokens, tokens).tril().bool().numpy()].any()
+
+
+def test_a_model_whose_parts_do_not_add_up_says_so():
+    model, (_, given) = small_model("gpt2"), asked("gpt2")
+
+    def change(module, args, output):
+        output.mul_(1.1)  # in place, behind the back of what follows the pass
+
+    model.transformer.h[1].mlp.register_forward_hook(change)
+    found = opened("gpt2", model, given).attribute(given)
+    assert found.tallies
+    model.transformer.h[1].register_forward_hook(change)
+    found = opened("gpt2", model, given).attribute(given)
+    assert abs(found.sum - found.logit) > 10 * found.tolerance
+    assert not found.tallies
+
+
+@pytest.mark.parametrize("change", [torch.sin, lambda stream: stream.cumsum(-1)])
+def test_a_stream_that_is_lost_is_refused_and_the_model_left_alone(change):
+    model, (_, given) = small_model("llama"), asked("llama")
+    model.model.layers[1].register_forward_hook(lambda *call: change(call[-1]))
+    attributor, before = opened("llama", model, given), state_of(model)
+    with pytest.raises(UnsupportedError, match="cannot be followed"):
+        attributor.attribute(given)
+    assert state_of(model) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"position": 11}, "no position 11: the text has tokens 0 to 10"),
+        ({"position": -12}, "no position -12"),
+        ({"answer": 97}, "no answer 97: the model has tokens 0 to 96"),
+        ({"foil": -1}, "no foil -1"),
+        ({"answer": 5, "foil": 5}, "the same token"),
+        ({"maps": [("self", 3, 0)]}, "no self head 0 in layer 3"),
+        ({"maps": [("cross", 0, 0)]}, "no cross head 0 in layer 0"),
+        ({"maps": [("self", 0, 3)]}, "no self head 3 in layer 0"),
+    ],
+)
+def test_what_does_not_exist_is_refused(options, said):
+    model, (_, given) = small_model("gpt2"), asked("gpt2")
+    attributor, before = opened("gpt2", model, given), state_of(model)
+    with pytest.raises(UsageError, match=said):
+        attributor.attribute(given, **options)
+    assert state_of(model) == before
+
+
+def test_a_model_that_reads_both_ways_predicts_only_what_is_masked():
+    model, (_, given) = small_model("bert"), asked("bert")
+    attributor = opened("bert", model, given)
+    with pytest.raises(UsageError, match="position 3 is no mask token: expected position 4"):
+        attributor.attribute(given, position=3)
+    with pytest.raises(UsageError, match="predicts what its mask token hides"):
+        attributor.attribute(Input.of_ids([5, 6, 7]))
+    unmasked = TorchAttributor(patchable_transformers(model, "self", given), given)
+    with pytest.raises(UsageError, match="has no mask token"):
+        unmasked.attribute(given)
+
+
+def test_a_model_without_predictions_is_refused():
+    given = Input.of_ids([5, 6, 7])
+    with pytest.raises(UsageError, match="'mha' predicts no tokens"):
+        open_attributor(load("mha"), given)
+    headless = prepared("bert", small_model("bert").bert, None, torch.device("cpu"), seed=0)
+    with pytest.raises(UsageError, match="predicts no tokens"):
+        open_attributor(headless, given)
