@@ -89,7 +89,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
         {places[head] for head in unclear},
         "95% interval includes 0",
     )
-    grey_words = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
+    grey_words = "grey: 95% interval includes 0" if scaled else "grey: CI includes 0"
     title = map_title(report, brief=not scaled) + scale.times * (not scaled)
     words: doc.Words = [(title, True), *[(grey_words, False)] * bool(unclear)]
     colours = signed_scale(scale, metric.unit or metric.label) if scaled else None
@@ -199,7 +199,7 @@ def _doubt_columns(
         for effect in effects:
             ends = [scale.text(end * factor) for end in effect.intervals.get(name, ())]
             cells.append(f"[{', '.join(ends)}]" if ends else "")
-        columns.append((doc.Column("95 % interval"), cells))
+        columns.append((doc.Column("95% interval"), cells))
     elif any(name in effect.errors for effect in effects):
         plain = NumberScale(scale.limit, False, scale.percent)
         errors = [effect.errors.get(name) for effect in effects]

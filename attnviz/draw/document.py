@@ -245,6 +245,7 @@ class Maps(NamedTuple):
         with the largest values stay, 0 for all of it.
     values: write weights into cells. scale: what the colours mean; None where another part says
         it, which may be one without maps.
+    hidden: how many maps more there are, for which a first screen had no lines.
     """
 
     maps: Sequence[Map]
@@ -257,6 +258,7 @@ class Maps(NamedTuple):
     index_base: int = 0
     texts: bool = False
     scale: Scale | None = WEIGHTS
+    hidden: int = 0
 
 
 class Curve(NamedTuple):
@@ -331,8 +333,8 @@ class Beside(NamedTuple):
 
     columns: what each needs; 0 for what its content takes in the whole room.
     gap: between two. most: of them in a row, 0 for any number.
-    yields: instead the last one is as wide as its content and the first takes the rest, if that
-        leaves it ``columns``, or its own full width.
+    yields: instead both are as wide as their contents, if what the last one leaves of the room is
+        ``columns``, or the first one's full width.
     """
 
     columns: int
