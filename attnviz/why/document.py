@@ -32,7 +32,7 @@ _LONGEST = 100
 _LEAST_SHARE = 0.01
 _LONGEST_TOKEN = 14
 _MOST_MAPPED = 8
-GREY = "95 % interval includes 0"
+GREY = "95% interval includes 0"
 
 FEED_FORWARD = "FF"
 """Above the column of the feed-forward blocks."""
@@ -197,7 +197,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
     columns = [
         doc.Column("", right=False),
         doc.Column(f"logits{scale.times}"),
-        doc.Column("95 % interval"),
+        doc.Column("95% interval"),
         doc.Column("base rate"),
         doc.Column("label", right=False),
         doc.Column("from", right=False),
@@ -212,7 +212,7 @@ def _of_whole(report: WhyReport, value: float) -> str:
     largest = max(abs(effect.value) for effect in report.effects)
     if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
         return ""
-    return f"{100 * value / report.logit:.0f} %"
+    return f"{value / report.logit:.0%}"
 
 
 def every_part(report: WhyReport) -> doc.Table:

@@ -32,7 +32,7 @@ class Source(NamedTuple):
 class HeadEffect(NamedTuple):
     """What one head writes towards the answer, mean over the prompts, in logits.
 
-    interval: 95 %, None for fewer than five prompts.
+    interval: 95%, None for fewer than five prompts.
     base: the same where another token stands in place of the answer's earlier ones; None where
         there are none. clear: whether it differs from that by more than chance, all heads tried.
     """
@@ -45,7 +45,7 @@ class HeadEffect(NamedTuple):
 
     @property
     def unclear(self) -> bool:
-        """Whether the 95 % interval includes zero; not where there is none."""
+        """Whether the 95% interval includes zero; not where there is none."""
         low, high = self.interval or (1.0, 1.0)
         return low <= 0 <= high
 

@@ -56,7 +56,7 @@ def explained_logit(report: WhyReport) -> str:
         pairs = any(each.foil is not None for each in report.prompts)
         return "the answer's logit" + " less the foil's" * pairs
     if first.foil is not None:
-        return f"logit {quoted(first.answer)} − logit {quoted(first.foil)}"
+        return f"logit {quoted(first.answer)} - logit {quoted(first.foil)}"
     return f"the logit of {quoted(first.answer)}"
 
 
@@ -219,7 +219,7 @@ def caveats(report: WhyReport) -> list[str]:
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         found.append(
-            f"interval: 95 %, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
+            f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
             "draws; significant: sign flips of the difference to the base rate, largest |t| of all "
             "heads, p at most .05."
         )

@@ -8,9 +8,9 @@ import pytest
 
 from attnviz.draw.labels import width
 
+from ..first_screens import SIZES
 from .test_why import PROMPT, names
 
-SIZES = ((80, 24), (120, 40), (200, 60))
 LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
 
 
