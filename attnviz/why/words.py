@@ -192,7 +192,7 @@ def sum_words(report: WhyReport) -> Words:
         *((word, False) for word in said),
         (f"sum {report.sum:.3f}", True),
         (own, False),
-        (f"Δ {report.apart:.0e}", False),
+        (f"Δ {report.apart:.4f}", False),
     ]
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from attnviz.engine.attribution import open_attributor
 from attnviz.engine.attribution_torch import TorchAttributor
 from attnviz.engine.patchable import patchable_transformers
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.prepare import prepared
+from attnviz.models.resolve import load
 from attnviz.records import Input
 
 from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
