@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Bundled:
     dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
     seed: of random weights in place of the trained ones, as training begins; None for these.
     decoder: the model itself, for more than its weights.
-    checkpoint: its opened files, for those that run it in another way.
+    checkpoint: its opened files. tensors: its weights, for those that run it in another way.
     """
 
     def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
@@ -47,6 +47,7 @@ class Bundled:
         self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config
         tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
+        self.tensors: Mapping[str, NDArray[np.floating]] = tensors
         self.decoder = llama_stack(config, tensors, dtype)
         self._trained_tokens = trained_tokens(checkpoint.metadata)
         self._info = ModelInfo(

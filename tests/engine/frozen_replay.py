@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
 _CAPS = ("final_logit_softcapping", "logits_soft_cap")
 
 
