@@ -161,7 +161,7 @@ class _Run:
         ]
         heads = sum(leaf.kind == "head" for leaf in self.leaves)
         if not heads or reached.count("head") < heads or "embedding" not in reached:
-            raise _lost(self.model)
+            raise lost(self.model)
         return found
 
     def before_cap(
@@ -178,7 +178,8 @@ class _Run:
         return float(cap), float(_difference(x, answer, foil)) if is_cap else float("nan")
 
 
-def _lost(model: PatchableModel) -> UnsupportedError:
+def lost(model: PatchableModel) -> UnsupportedError:
+    """The refusal of a model whose heads' way to the logits is not found."""
     return UnsupportedError(
         f"what the heads of {type(model.root).__name__} write cannot be followed to its logits "
         "through sums and linear maps alone: choose another model"
@@ -197,7 +198,7 @@ def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[in
         with watch, flow.following():
             logits = _logits(model, given, None if whole else place)
     except LostTrackError as error:
-        raise _lost(model) from error
+        raise lost(model) from error
     row = place if whole else 0
     squeezed = None if flow.squeezed is None else flow.squeezed.flatten(0, -2)[row]
     return _Run(model, flow.leaves, logits, row, place, squeezed, keep.mixing)

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from attnviz.engine.attribution import PartKind
-from attnviz.engine.hook_points import HookPoint, Intervention, hooked
+from attnviz.engine.hook_points import HookPoint, Intervention, LostTrackError, hooked
 from attnviz.engine.patchable import PatchableModel
 
 _SUMS = {"add", "radd", "sub", "rsub"}
@@ -184,6 +184,8 @@ class ResidualPass(TorchFunctionMode):
         in_stream = any(getattr(one, _IN_STREAM) for one in found)
         way = self._way(name, any(one is args[0] for one in found) if args else False, found)
         if way is None:
+            if _is_in_place(func) and any(one is args[0] for one in found):
+                raise LostTrackError(f"the residual stream is changed in place by {name}")
             return func(*_held(args), **_held(kwargs))
         with torch.enable_grad():
             result = way(_OUT_OF_PLACE.get(func, func), args, kwargs)
@@ -207,6 +209,8 @@ class ResidualPass(TorchFunctionMode):
             return self._join
         if name in _PRODUCTS:
             return _plainly if len(found) == 1 else None
+        if name == "setitem":
+            return self._set
         if not first:
             return None
         if name in _LINEAR:
@@ -243,6 +247,14 @@ class ResidualPass(TorchFunctionMode):
         like = next(one for one in parts if _is_followed(one))
         joined = [self._summand(one, like, one.shape) for one in parts]
         return func(joined, *args[1:], **{k: v for k, v in kwargs.items() if k != "tensors"})
+
+    def _set(self, func: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        whole, places, value = args
+        if not _is_followed(whole) and bool(whole.any()):
+            raise LostTrackError("the residual stream is written over something else")
+        like = whole if _is_followed(whole) else value
+        func(whole, places, self._summand(value, like, whole[places].shape))
+        _followed(whole, any(getattr(one, _IN_STREAM, False) for one in (whole, value)))
 
     def _linear(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Tensor:
         """``linear`` and ``conv1d``."""
@@ -315,6 +327,10 @@ def _followed(one: Any, in_stream: bool) -> Any:
     if isinstance(one, Tensor) and one.requires_grad:
         setattr(one, _IN_STREAM, in_stream)
     return one
+
+
+def _is_in_place(func: Callable[..., Any]) -> bool:
+    return func.__name__.endswith("_") and not func.__name__.endswith("__")
 
 
 def _held(given: Any) -> Any:
