@@ -11,9 +11,9 @@ import numpy as np
 
 from attnviz.ablate.options import Request
 from attnviz.ablate.records import Head
-from attnviz.ablate.resume import digest, texts_digest
 from attnviz.cli.inputs import Texts, encode_texts, single_token
 from attnviz.cli.progress import Advance
+from attnviz.cli.resume import digest, texts_digest
 from attnviz.engine.capture import Choice, attention_kind, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan

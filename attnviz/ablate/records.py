@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.ablate.number_scale import NumberScale
+from attnviz.draw.number_scale import NumberScale
 from attnviz.engine.effects import (
     METRICS,
     Method,
