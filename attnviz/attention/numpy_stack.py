@@ -90,10 +90,30 @@ class NumpyStack:
 
         Raises UsageError for no token, an unknown one, or more of them than the context holds.
         """
+        found = self.run_outputs(ids, lambda layer, weights, outputs: None)
+        assert found is not None
+        return found
+
+    def run_outputs(
+        self,
+        ids: ArrayLike,
+        observe: Callable[[int, Floats, Floats], None],
+        *,
+        predict: bool = True,
+    ) -> Floats | None:
+        """The logits; on the way ``observe(layer, weights, outputs)`` gets those of each layer.
+
+        Outputs are (..., head, token, dim), before the output projection joins them. predict: None
+        in place of the logits where it is not set, as for a model without an unembedding.
+        """
         residual = self._embed(self._check(ids))
         for layer in range(self.shape.layers):
-            read = self._read(layer, residual)
-            residual = self._layer(layer, residual, self._attention(layer)(read)[0])
+            attention = self._attention(layer)
+            outputs, weights = attention.head_outputs(self._read(layer, residual))
+            observe(layer, weights, outputs)
+            residual = self._layer(layer, residual, attention.joined(outputs))
+        if not predict:
+            return None
         # a tied unembedding is the embedding
         name = "unembedding" if "unembedding.weight" in self._names else "tokens"
         return self._project(name, self._norm("final_norm", residual))
@@ -292,6 +312,44 @@ class NumpyStack:
         if name not in self._converted:
             self._converted[name] = self._stored[name].astype(self.dtype, copy=False)
         return self._converted[name]
+
+
+    def narrowed(self) -> NumpyStack:
+        """The same over rounded numbers, see ``_Narrow``."""
+        return _Narrow(self.shape, self._stored, self.dtype)
+
+
+def to_bfloat16(numbers: Floats) -> Floats:
+    """Each number rounded to the nearest of eight significant bits, of two the even one."""
+    bits = numbers.astype(np.float32).view(np.uint32)
+    halfway = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    rounded = ((bits + halfway) & np.uint32(0xFFFF0000)).view(np.float32)
+    return rounded.astype(numbers.dtype, copy=False)
+
+
+class _Narrow(NumpyStack):
+    """A stack whose weights are rounded to bfloat16, as is what passes between its parts.
+
+    Inside attention, and within a matrix product, numbers keep their width, as in hardware that
+    multiplies bfloat16: the error is of its size, not the same one.
+    """
+
+    def _rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
+        return to_bfloat16(super()._rows(name, rows))
+
+    def _tensor(self, name: str) -> Floats:
+        if name not in self._converted:
+            self._converted[name] = to_bfloat16(self._stored[name].astype(self.dtype))
+        return self._converted[name]
+
+    def _norm(self, name: str, residual: Floats) -> Floats:
+        return to_bfloat16(super()._norm(name, residual))
+
+    def _project(self, name: str, x: Floats) -> Floats:
+        return to_bfloat16(super()._project(name, x))
+
+    def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
+        return to_bfloat16(super()._layer(layer, residual, to_bfloat16(attended)))
 
 
 def _observe_block(

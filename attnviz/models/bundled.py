@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import (
     ObserveBlock,
+    ObserveOutputs,
     ObserveQueriesKeys,
     ObserveWeights,
     Vocabulary,
@@ -130,6 +132,18 @@ class Bundled:
     ) -> None:
         """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
         self.decoder.run_rows(ids, rows, wants, observe, norms=norms)
+
+    def run_outputs(
+        self, tokens: Tokens, observe: ObserveOutputs
+    ) -> NDArray[np.floating] | None:
+        """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
+        return self.decoder.run_outputs(tokens.ids, observe)
+
+    def narrowed(self) -> Bundled:
+        """The same in rounded numbers; see ``OutputModel``."""
+        changed = copy(self)
+        changed.decoder = self.decoder.narrowed()
+        return changed
 
 
 def _fresh(config: DecoderConfig, seed: int) -> dict[str, NDArray[np.floating]]:

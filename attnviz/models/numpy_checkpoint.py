@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from attnviz.models.checkpoint_files import (
 )
 from attnviz.models.model import (
     ObserveBlock,
+    ObserveOutputs,
     ObserveQueriesKeys,
     ObserveWeights,
     Vocabulary,
@@ -71,6 +73,7 @@ class NumpyCheckpoint:
     info: its name, shape and origin. causal: whether a query sees no later key.
     context: the longest text in tokens.
     stored: the tensors in its files.
+    predicts: whether it has a head that predicts the next token.
     """
 
     def __init__(
@@ -82,12 +85,14 @@ class NumpyCheckpoint:
         *,
         trained: int | None = None,
         stored: StoredTensors | None = None,
+        predicts: bool = False,
     ) -> None:
         self.info = info
         self.causal = shape.causal
         self.context = shape.context
         self.stored = stored
         self._stack = NumpyStack(shape, tensors)
+        self._predicts = predicts
         self._tokenizer = opened.tokenizer
         self._start = opened.start
         self._trained_tokens = trained
@@ -159,6 +164,17 @@ class NumpyCheckpoint:
         with np.errstate(over="ignore", invalid="ignore"):
             self._stack.run_rows(ids, rows, wants, observe, norms=norms)
 
+    def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
+        """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._stack.run_outputs(tokens.ids, observe, predict=self._predicts)
+
+    def narrowed(self) -> NumpyCheckpoint:
+        """The same in rounded numbers; see ``OutputModel``."""
+        changed = copy(self)
+        changed._stack = self._stack.narrowed()
+        return changed
+
 
 def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyCheckpoint:
     """Open a directory, or a hub id that is in the cache.
@@ -206,6 +222,7 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
         opened,
         trained=trained_tokens(said),
         stored=stored,
+        predicts=read.predicts and read.shape.causal,
     )
 
 
