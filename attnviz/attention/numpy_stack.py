@@ -313,7 +313,6 @@ class NumpyStack:
             self._converted[name] = self._stored[name].astype(self.dtype, copy=False)
         return self._converted[name]
 
-
     def narrowed(self) -> NumpyStack:
         """The same over rounded numbers, see ``_Narrow``."""
         return _Narrow(self.shape, self._stored, self.dtype)

@@ -225,7 +225,9 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
         )
     found: list[Pair] = []
     for a, b in groups:
-        sides = [[(layer, head) for layer in each for head in range(each[layer])] for each in (a, b)]
+        sides = [
+            [(layer, head) for layer in each for head in range(each[layer])] for each in (a, b)
+        ]
         table = sum(
             _table(one_text, other_text, *sides)
             for one_text, other_text in zip(first.texts, second.texts, strict=True)

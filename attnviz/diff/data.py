@@ -51,6 +51,7 @@ def diff_data(report: DiffReport) -> dict[str, Any]:
         **_predictions(report.predictions),
         "tests": report.family,
         "changed": len(report.changed),
+        "output_changed": sum(change.output_changed for change in report.changes),
         "unmatched_a": [list(head) for head in report.unmatched_a],
         "unmatched_b": [list(head) for head in report.unmatched_b],
         "index_base": 0,
@@ -118,10 +119,7 @@ def write_diff_json(report: DiffReport, stream: SupportsWrite[str]) -> None:
 def diff_rows(report: DiffReport) -> Iterator[tuple[object, ...]]:
     """The header, and a row for each pair of heads; ``a.NAME`` and ``b.NAME`` are scores."""
     names = dict.fromkeys(
-        name
-        for change in report.changes
-        for state in (change.a, change.b)
-        for name in state.scores
+        name for change in report.changes for state in (change.a, change.b) for name in state.scores
     )
     yield (
         *("layer", "head", "layer_b", "head_b", "js_divergence", "ci_low", "ci_high", "changed"),
@@ -149,4 +147,3 @@ def diff_rows(report: DiffReport) -> Iterator[tuple[object, ...]]:
                 for state in (change.a, change.b)
             ),
         )
-

@@ -43,7 +43,9 @@ Open = Callable[[LiveSide], Model]
 _SEEDS = 3
 """Draws of random tokens, as many as ``patterns`` takes."""
 
-_EXAMPLES = 3
+_EXAMPLES = 1
+"""Heads whose maps are shown."""
+
 _LARGEST = 40
 """Tokens of a text whose maps are shown, where there is one so short."""
 
@@ -62,8 +64,9 @@ class Measured:
     effects: NDArray[np.float64] | None = None
 
 
-def head_states(model: Model, kind: Kind | None, seed: int, text: str | None = None
-                ) -> dict[Head, HeadState]:
+def head_states(
+    model: Model, kind: Kind | None, seed: int, text: str | None = None
+) -> dict[Head, HeadState]:
     """What every head does by the probes of ``patterns``, or by one text of a person's own."""
     tokens = None if text is None else (model.encode(text, model.context),)
     report = score_patterns(model, tokens, kind=kind, seeds=range(seed, seed + _SEEDS))
@@ -98,8 +101,9 @@ def ablation_effects(
     return heads, found
 
 
-def compared(request: Request, a: LiveSide, b: LiveSide, open_model: Open, advance: Advance
-             ) -> DiffReport:
+def compared(
+    request: Request, a: LiveSide, b: LiveSide, open_model: Open, advance: Advance
+) -> DiffReport:
     """Two models, each loaded once, the second after the first is done with.
 
     advance: told of the share of the work that is done.
@@ -289,7 +293,8 @@ def _examples(
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
     found = []
-    for change in report.changed[:_EXAMPLES] if short else ():
+    most = sorted(report.changed, key=lambda change: -change.js) if short else []
+    for change in most[:_EXAMPLES]:
         column = apart.js[:, pairs.index((change.place, change.other))]
         text = max(short, key=lambda place: column[place])
         one, other = a.texts[text], b.texts[text]

@@ -127,4 +127,4 @@ def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
     total = sum(
         len(given.queries(kind)) * (4 * heads * len(given.keys(kind)) + always) for given in inputs
     )
-    return max(math.ceil(total / MOST_BYTES), 1)
+    return max(math.ceil(int(total) / MOST_BYTES), 1)

@@ -19,13 +19,14 @@ def with_moves(
 ) -> tuple[tuple[HeadChange, ...], int]:
     """The changes with what moved in them, and how many signs were tested.
 
-    effects: change of the ablation effect, (text, change). Tested are the scores behind the labels
-    that a head has in A or B, and the effects, by sign flips over paired texts; all of them are one
-    family, whose false-discovery rate is held to 5 %.
+    effects: change of the ablation effect, (text, change). Tested are the scores behind the labels,
+    in A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign
+    flips over paired texts; all of them are one family, whose false-discovery rate is held to 5 %.
     """
     found: list[tuple[int, str, Values]] = []
     for place, change in enumerate(changes):
-        found += [(place, name, values) for name, values in _paired(change)]
+        if change.differs:
+            found += [(place, name, values) for name, values in _paired(change)]
     if effects is not None and len(effects) >= LEAST_TEXTS:
         found += [(place, "loss_delta", effects[:, place]) for place in range(len(changes))]
     p = np.ones(len(found))

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from attnviz.cli.inputs import Texts, as_utf8, built_in_texts, encode_texts, read_text, read_texts_file
+from attnviz.cli.inputs import (
+    Texts,
+    built_in_texts,
+    encode_texts,
+    read_text,
+    read_texts_file,
+)
 from attnviz.cli.options import load_options
 from attnviz.diff.options import Request
 from attnviz.diff.saved import SavedResult, is_saved, read_saved
@@ -80,8 +86,10 @@ def _options(request: Request, name: str, other: str) -> tuple[LoadOptions, Load
     for each, loading in ((name, request.loading), (other, changed)):
         if each in _BUILT_IN and each != name:  # what was said of A's checkpoint
             loading = replace(loading, revision=condition.revision_b, device="cpu", backend="auto")
-        options = LoadOptions(seed=request.seed) if is_saved(each) else load_options(
-            each, loading, request.seed
+        options = (
+            LoadOptions(seed=request.seed)
+            if is_saved(each)
+            else load_options(each, loading, request.seed)
         )
         # A few tokens of each text are sooner run by NumPy, but not by both sides alike.
         found.append(replace(options, tokens=1 if loading.backend == "numpy" else None))

@@ -21,13 +21,14 @@ def js_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
     for one in (p, q):
         ratio = np.divide(one, middle, out=np.ones_like(middle), where=(one > 0) & (middle > 0))
         total = total + (one * np.log2(ratio)).sum(-1) / 2
-    return np.clip(total, 0.0, 1.0)
+    return np.asarray(np.clip(total, 0.0, 1.0))
 
 
 def _shares(rows: Floats) -> NDArray[np.float64]:
     whole = np.nan_to_num(rows.astype(np.float64), nan=0.0)
     total = whole.sum(-1, keepdims=True)
-    return np.divide(whole, total, out=np.full_like(whole, np.nan), where=total > 0)
+    shares: NDArray[np.float64] = np.full_like(whole, np.nan)
+    return np.divide(whole, total, out=shares, where=total > 0)
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
@@ -41,7 +42,7 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
     size = norms[0] * norms[1]
     both_zero = (norms[0] == 0) & (norms[1] == 0)
     found = np.divide(product, size, out=both_zero.astype(np.float64), where=size > 0)
-    return np.clip(found, -1.0, 1.0)
+    return np.asarray(np.clip(found, -1.0, 1.0))
 
 
 def kl_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
@@ -49,4 +50,4 @@ def kl_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
     p, q = first.astype(np.float64), second.astype(np.float64)
     shares = np.exp(p)
     terms = np.where(shares > 0, shares * (p - q), 0.0)
-    return np.maximum(terms.sum(-1), 0.0)
+    return np.asarray(np.maximum(terms.sum(-1), 0.0))

@@ -133,9 +133,7 @@ class Bundled:
         """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
         self.decoder.run_rows(ids, rows, wants, observe, norms=norms)
 
-    def run_outputs(
-        self, tokens: Tokens, observe: ObserveOutputs
-    ) -> NDArray[np.floating] | None:
+    def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
         """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
         return self.decoder.run_outputs(tokens.ids, observe)
 
