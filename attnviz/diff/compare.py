@@ -23,7 +23,7 @@ from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
 from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 from attnviz.measures.sinks import without_sink
 
-Values = NDArray[np.float64]
+Values = NDArray[np.floating]
 
 Head = tuple[int, int]
 """(layer, head), both from 0."""
@@ -92,7 +92,9 @@ def _mean(values: Values) -> Values:
     """Mean over the last axis of what is a number; NaN where nothing is."""
     known = np.isfinite(values)
     total = np.where(known, values, 0.0).sum(-1)
-    return np.divide(total, known.sum(-1), out=np.full_like(total, np.nan), where=known.any(-1))
+    means = np.full(total.shape, np.nan)
+    np.divide(total, known.sum(-1), out=means, where=known.any(-1))
+    return means
 
 
 # The floor -----------------------------------------------------------------------------------
@@ -212,11 +214,11 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
     Within layers where both models have as many of them, else over the whole model. Raises
     UsageError where that would hold too many heads against each other.
     """
-    one, other = first.heads, second.heads
-    if len(one) == len(other):
-        groups = [({a: one[a]}, {b: other[b]}) for a, b in zip(one, other, strict=True)]
-    else:
-        groups = [(one, other)]
+    heads, others = first.heads, second.heads
+    groups = [(heads, others)]
+    if len(heads) == len(others):
+        layers = zip(heads, others, strict=True)
+        groups = [({a: heads[a]}, {b: others[b]}) for a, b in layers]
     tried = sum(sum(a.values()) * sum(b.values()) for a, b in groups)
     if tried > _MOST_PAIRS:
         raise UsageError(
@@ -225,20 +227,17 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
         )
     found: list[Pair] = []
     for a, b in groups:
-        sides = [
-            [(layer, head) for layer in each for head in range(each[layer])] for each in (a, b)
-        ]
-        table = sum(
-            _table(one_text, other_text, *sides)
-            for one_text, other_text in zip(first.texts, second.texts, strict=True)
-        )
-        found += [(sides[0][left], sides[1][right]) for left, right in cheapest_pairs(table)]
+        lefts, rights = ([(at, head) for at in each for head in range(each[at])] for each in (a, b))
+        table = np.zeros((len(lefts), len(rights)))
+        for one, other in zip(first.texts, second.texts, strict=True):
+            table += _table(one, other, lefts, rights)
+        found += [(lefts[left], rights[right]) for left, right in cheapest_pairs(table)]
     return sorted(found)
 
 
 def _table(one: TextMaps, other: TextMaps, first: Sequence[Head], second: Sequence[Head]) -> Values:
     """The divergence of each head's rows from each other one's over one text, (first, second)."""
-    every = np.concatenate([rows for rows in other.rows.values()])
+    every = np.concatenate(list(other.rows.values()))
     starts = np.cumsum([0, *(len(rows) for rows in other.rows.values())])
     place = dict(zip(other.rows, starts.tolist(), strict=False))
     chosen = every[[place[layer] + head for layer, head in second]]

@@ -151,7 +151,7 @@ def _grid(
 def _ranked_title(report: DiffReport) -> str:
     if any(change.differs for change in report.changes):
         return "Heads that changed most: what they did and do now"
-    return "Largest differences, none beyond the noise floor"
+    return "Largest differences"
 
 
 def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "") -> doc.Table:
@@ -218,9 +218,8 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
         grids.pop()
     shown = [change for change in report.ranked if change.differs] or report.ranked[: report.top]
-    table = head_table(report, shown)._replace(
-        least=_LEAST_ROWS, hidden=len(report.changes) - len(shown)
-    )
+    hidden = len(report.changes) - len(shown)
+    table = head_table(report, shown)._replace(least=_LEAST_ROWS, hidden=hidden)
     groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table])]
     tall = len(grids[0].rows) + 2 if grids else 0
     maps = _maps(report, columns, lines - len(top) - tall - _LEAST_ROWS - _AROUND)

@@ -164,7 +164,7 @@ def _measured(
     *,
     same: bool = False,
 ) -> Measured:
-    """One side. first: A where this is B, with the ``same`` weights in the same numbers or not."""
+    """One side. first: A where this is B; same: whether B is loaded as A is."""
     kind = request.compared.kind
     probing = open_probing(model, kind)
     inputs = inputs_of(probing, side, request.truncation.truncate)
@@ -173,10 +173,8 @@ def _measured(
     stride = None if first is None else first.maps.stride
     share = 0.3 if request.compared.importance else 0.6
     maps = model_maps(probing, inputs, stride, lambda done: advance(share * done))
-    if first is not None and same:
-        states = first.heads
-    else:
-        states = head_states(model, kind, request.seed)
+    known = first.heads if first is not None and same else None
+    states = head_states(model, kind, request.seed) if known is None else known
     effects = None
     if request.compared.importance:
         heads, effects = ablation_effects(
@@ -204,8 +202,8 @@ def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> 
     if not pairs:
         raise UsageError("the models share no layer with heads: add --match to pair them")
     apart = divergences(a, b, pairs)
-    changes = _changes(first, second, pairs, apart, floor, seed)
-    changes, family = with_moves(changes, _effect_moves(first, second, pairs), seed)
+    found = _changes(first, second, pairs, apart, floor, seed)
+    changes, family = with_moves(found, _effect_moves(first, second, pairs), seed)
     report = DiffReport(
         a=a.info,
         b=b.info,

@@ -129,7 +129,8 @@ class DiffReport:
     matched: whether they were paired by divergence; crossed: how many of them changed their place.
     floor: see ``compare.Floor``; floor_words: what it was measured against; None without one.
     predictions: None where there are none; floor_predictions: A against itself in other numbers.
-    family: how many signs were tested. examples: maps of the one that attends elsewhere most; empty where none does.
+    family: how many signs were tested.
+    examples: maps of the one that attends elsewhere most; empty where none does.
     stride: every so many queries were compared. importance: whether effects were compared.
     notes: sentences a reader must know. seconds: it took.
     """

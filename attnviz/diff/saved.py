@@ -105,8 +105,8 @@ def _pattern_state(entry: dict[str, Any]) -> HeadState:
 
 def _effect_state(entry: dict[str, Any]) -> HeadState:
     value = _number(entry["loss_delta"])
-    ends = entry.get("ci_low"), entry.get("ci_high")
-    known = None if None in ends else (float(ends[0]), float(ends[1]))
+    low, high = _number(entry.get("ci_low")), _number(entry.get("ci_high"))
+    known = None if low is None or high is None else (low, high)
     return HeadState(effect=math.nan if value is None else value, effect_ends=known)
 
 

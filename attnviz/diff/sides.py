@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from attnviz.cli.inputs import (
@@ -16,6 +17,7 @@ from attnviz.cli.inputs import (
 from attnviz.cli.options import load_options
 from attnviz.diff.options import Request
 from attnviz.diff.saved import SavedResult, is_saved, read_saved
+from attnviz.draw.labels import visible
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.models.resolve import LoadOptions
@@ -119,7 +121,12 @@ def require_alike(
                     "compared query by query, give texts of as many tokens"
                 )
             if not two_texts and a.texts != b.texts:
+                pairs = enumerate(zip_longest(a.texts, b.texts))
+                at = next(place for place, pair in pairs if pair[0] != pair[1])
+                words = [
+                    repr(visible(each.texts[at])) if at < len(each) else "none" for each in (a, b)
+                ]
                 raise UsageError(
-                    f"the tokenizers differ: text {number} has {len(a)} tokens to A and {len(b)} "
-                    "to B, or others; rows can be compared only over the same tokens"
+                    f"the tokenizers differ: token {at} of text {number} is {words[0]} to A and "
+                    f"{words[1]} to B; rows can be compared only over the same tokens"
                 )

@@ -46,7 +46,7 @@ def finding(report: DiffReport) -> str:
     some = f"All {total}" if count == len(report.changes) > 1 else f"{count} of {total}"
     if report.saved:
         if not count:
-            return f"0 of {total} changed: the 95% intervals then and now meet."
+            return f"None of {total} changed: the 95% intervals then and now meet."
         return (
             f"{some} changed (95% intervals do not meet), {report.pair_name(best)} most: "
             f"{did_and_does(best)}."
@@ -57,7 +57,7 @@ def finding(report: DiffReport) -> str:
         texts = "1 text: an anecdote" if report.texts == 1 else f"{report.texts} texts are too few"
         return f"{texts}, no head is tested. Largest difference: {_described(report, best)}."
     if not any(change.differs for change in report.changes):
-        return f"No head of {total} changed beyond the noise floor of {floor_text(report)}."
+        return f"None of {total} changed beyond the noise floor of {floor_text(report)}."
     return f"{some} changed beyond the noise floor, most {_described(report, best)}."
 
 

@@ -28,7 +28,8 @@ def _shares(rows: Floats) -> NDArray[np.float64]:
     whole = np.nan_to_num(rows.astype(np.float64), nan=0.0)
     total = whole.sum(-1, keepdims=True)
     shares: NDArray[np.float64] = np.full_like(whole, np.nan)
-    return np.divide(whole, total, out=shares, where=total > 0)
+    np.divide(whole, total, out=shares, where=total > 0)
+    return shares
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
