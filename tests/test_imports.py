@@ -23,7 +23,7 @@ SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
     *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
-    *("why", "docs"),
+    *("why", "diff", "docs"),
 }
 
 MAY_IMPORT = {
@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "draw": GROUND,
     "cli": {"draw", "engine", "models", "measures"} | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
+    "diff": {"patterns"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": {"heads", "patterns", "ablate", "prune", "params", "why"} | SHARED,

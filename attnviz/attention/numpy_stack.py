@@ -133,11 +133,29 @@ class NumpyStack:
 
         Raises UsageError for no token, an unknown one, or more of them than the context holds.
         """
+        found = self.run_outputs(ids, lambda layer, weights, outputs: None)
+        assert found is not None
+        return found
+
+    def run_outputs(
+        self,
+        ids: ArrayLike,
+        observe: Callable[[int, Floats, Floats], None],
+        *,
+        predict: bool = True,
+    ) -> Floats | None:
+        """The logits; on the way ``observe(layer, weights, outputs)`` gets those of each layer.
+
+        Outputs are (..., head, token, dim), before the output projection joins them. predict: None
+        in place of the logits where it is not set, as for a model without an unembedding.
+        """
         residual = self._embed(self._check(ids))
         for layer in range(self.shape.layers):
-            read = self._read(layer, residual)
-            residual = self._layer(layer, residual, self._attention(layer)(read)[0])
-        return self.unembed(residual)
+            attention = self._attention(layer)
+            outputs, weights = attention.head_outputs(self._read(layer, residual))
+            observe(layer, weights, outputs)
+            residual = self._layer(layer, residual, attention.joined(outputs))
+        return self.unembed(residual) if predict else None
 
     def unembed(self, residual: Floats) -> Floats:
         """Scores of tokens (..., vocabulary) by a residual (..., d_model) after the last layer."""
@@ -420,12 +438,49 @@ class NumpyStack:
             self._converted[name] = tensor
         return tensor
 
+    def narrowed(self) -> NumpyStack:
+        """The same over rounded numbers, see ``_Narrow``."""
+        return _Narrow(self.shape, self._stored, self.dtype)
+
 
 def _is_mapped(array: object) -> bool:
     """Whether an array's numbers are those of a file."""
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, mmap)
+
+
+def to_bfloat16(numbers: Floats) -> Floats:
+    """Each number rounded to the nearest of eight significant bits, of two the even one."""
+    bits = numbers.astype(np.float32).view(np.uint32)
+    halfway = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    rounded = ((bits + halfway) & np.uint32(0xFFFF0000)).view(np.float32)
+    return rounded.astype(numbers.dtype, copy=False)
+
+
+class _Narrow(NumpyStack):
+    """A stack whose weights are rounded to bfloat16, as is what passes between its parts.
+
+    Inside attention, and within a matrix product, numbers keep their width, as in hardware that
+    multiplies bfloat16: the error is of its size, not the same one.
+    """
+
+    def _rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
+        return to_bfloat16(super()._rows(name, rows))
+
+    def _tensor(self, name: str) -> Floats:
+        if name not in self._converted:
+            self._converted[name] = to_bfloat16(self._stored[name].astype(self.dtype))
+        return self._converted[name]
+
+    def _norm(self, name: str, residual: Floats) -> Floats:
+        return to_bfloat16(super()._norm(name, residual))
+
+    def _project(self, name: str, x: Floats) -> Floats:
+        return to_bfloat16(super()._project(name, x))
+
+    def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
+        return to_bfloat16(super()._layer(layer, residual, to_bfloat16(attended)))
 
 
 def _observe_block(

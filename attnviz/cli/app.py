@@ -1,4 +1,4 @@
-"""The command tree: eleven names, of which only the one that runs is imported."""
+"""The command tree: names, of which only the one that runs is imported."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ GROUPS = {
         "patterns": "Score every head and label what it does, against chance.",
         "ablate": "Ablate each head and measure how much the loss rises.",
         "prune": "Remove the least important heads, beside as many at random.",
+        "diff": "Compare two models head by head, beyond a measured noise floor.",
     },
     "Count": {
         "params": "Count parameters, KV cache, FLOPs and memory of a model.",

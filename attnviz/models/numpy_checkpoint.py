@@ -57,6 +57,7 @@ class NumpyCheckpoint(StackModel):
     """A checkpoint that NumPy runs; see ``open_numpy``.
 
     stored: the tensors in its files.
+    predicts: whether it has a head that predicts the next token.
     """
 
     def __init__(
@@ -66,8 +67,16 @@ class NumpyCheckpoint(StackModel):
         opened: OpenedTokenizer,
         stored: StoredTensors,
         trained: int | None,
+        predicts: bool,
     ) -> None:
-        super().__init__(info, stack, lambda: opened.tokenizer, start=opened.start, trained=trained)
+        super().__init__(
+            info,
+            stack,
+            lambda: opened.tokenizer,
+            start=opened.start,
+            trained=trained,
+            predicts=predicts,
+        )
         self.stored = stored
         self._broken: tuple[str, ...] | None = None
 
@@ -120,7 +129,8 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
         ),
     )
     stack = NumpyStack(read.shape, Roles(stored, read.parts))
-    return NumpyCheckpoint(info, stack, opened, stored, trained_tokens(said))
+    predicts = read.predicts and read.shape.causal
+    return NumpyCheckpoint(info, stack, opened, stored, trained_tokens(said), predicts)
 
 
 def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.model import (
     ObserveBlock,
+    ObserveOutputs,
     ObserveQueriesKeys,
     ObserveWeights,
     Vocabulary,
@@ -31,6 +35,7 @@ class StackModel:
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the token that texts begin with by name, whether or not it is added.
     trained: tokens of the longest sequence of its training, where its files say so.
+    predicts: whether it predicts the next token.
     """
 
     def __init__(
@@ -41,12 +46,14 @@ class StackModel:
         *,
         start: int | None = None,
         trained: int | None = None,
+        predicts: bool = True,
     ) -> None:
         self._info = info
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
         self._trained_tokens = trained
+        self._predicts = predicts
 
     @property
     def info(self) -> ModelInfo:
@@ -118,6 +125,17 @@ class StackModel:
         """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run(tokens.ids, wants, observe)
+
+    def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
+        """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.stack.run_outputs(tokens.ids, observe, predict=self._predicts)
+
+    def narrowed(self) -> Self:
+        """The same in rounded numbers; see ``OutputModel``."""
+        changed = copy(self)
+        changed.stack = self.stack.narrowed()
+        return changed
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
