@@ -23,7 +23,7 @@ SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
     *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
-    *("why", "diff", "docs"),
+    *("why", "diff", "check", "docs"),
 }
 
 MAY_IMPORT = {
@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "cli": {"draw", "engine", "models", "measures"} | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
     "diff": {"patterns"} | SHARED,
+    "check": {"diff", "patterns", "params"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": {"heads", "patterns", "ablate", "prune", "params", "why"} | SHARED,

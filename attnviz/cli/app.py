@@ -22,6 +22,7 @@ GROUPS = {
         "ablate": "Ablate each head and measure how much the loss rises.",
         "prune": "Remove the least important heads, beside as many at random.",
         "diff": "Compare two models head by head, beyond a measured noise floor.",
+        "check": "Hold a model against rules in a file: a gate for CI.",
     },
     "Count": {
         "params": "Count parameters, KV cache, FLOPs and memory of a model.",
