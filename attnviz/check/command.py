@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from attnviz.check.options import CheckedModel, Junit, Rules
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
@@ -159,7 +161,7 @@ def _checked(
 
 
 def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
-    """Every outlet and what CI reads; then CheckError where a rule fails."""
+    """Every outlet and what CI reads; where a rule fails the exit code of a CheckError."""
     from attnviz.check import ci
     from attnviz.check.words import finding
 
@@ -176,7 +178,9 @@ def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
         except OSError as error:  # beside the result: it decides nothing
             outlet.notices.print(f"no step summary: {error.strerror}", soft_wrap=True)
     if not found.report.passed:
-        raise CheckError(finding(found.report))
+        if outlet.output.json:
+            raise CheckError(finding(found.report))
+        raise typer.Exit(CheckError.exit_code)  # the screen has said it
 
 
 @dataclass(frozen=True)

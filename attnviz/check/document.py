@@ -23,8 +23,8 @@ from attnviz.records import Tokens
 _TONES: dict[str, Tone] = {"✓": "good", "✗": "bad", "!": "strong"}
 _ORDER = "✗!✓"
 _LEAST_ROWS = 3
-_LEAST_NAME, _SPELLED = 28, 4
-"""Columns of a rule's name where it must be cut, and those that ASCII takes more."""
+_LEAST_NAME, _MOST_NAME, _SPELLED = 28, 40, 4
+"""Columns of a rule's name where it must be cut, and anyway; those that ASCII takes more."""
 
 
 def check_document(
@@ -83,7 +83,7 @@ def rule_table(report: CheckReport, columns: int = 0, least: int = 0) -> doc.Tab
         doc.Column("rule", right=False),
         doc.Column("value"),
         doc.Column("bound", right=False),
-        doc.Column("measured on", right=False, tone="faint", keep=4),
+        doc.Column("measured on", right=False, tone="faint", wraps=not columns),
     ]
     return doc.Table(heads, rows, lead=2, least=least)
 
@@ -91,7 +91,7 @@ def rule_table(report: CheckReport, columns: int = 0, least: int = 0) -> doc.Tab
 def _cells(outcome: Outcome) -> list[str]:
     return [
         sign(outcome),
-        visible(outcome.rule.name),
+        cut(visible(outcome.rule.name), _MOST_NAME),
         value_text(outcome),
         bound_text(outcome.rule.bounds),
         measured_on(outcome),

@@ -11,7 +11,6 @@ import numpy as np
 
 from attnviz.check.measure import Measured
 from attnviz.diff.compare import Divergences, noise_floor
-from attnviz.draw.labels import visible
 from attnviz.errors import UsageError
 from attnviz.models.other_numbers import in_other_numbers
 
@@ -43,13 +42,13 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
         default=0.0,
     )
     margin = max(_FACTOR * moved, _LEAST_SCORE)
-    how = f"{visible(name)} {other.words}"
     lines = [
         f"model = {_quoted(_model(name, path))}",
         "",
         "# Written by attnviz check --init from what the model does now. Margins are twice the",
         f"# difference between the model and itself {other.words}, measured in that run:",
-        f"# scores {margin:.2g} (the most that any score of any head moved).",
+        f"# scores {margin:.2g} (the most that any score of any head moved); the divergence",
+        "# from the baseline likewise, of any head.",
     ]
     if measured.model.info.weights == "random":
         lines += ["# Random weights: no head has a label."]
@@ -65,7 +64,7 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
     js = now.js_divergence(noise.baseline).values()
     floor = _above(max(_js_floor([*js]), _LEAST_JS))
     bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
-    lines += _rule(f"against = {_quoted(baseline_path(path).name)}", bound, said=f"noise: {how}")
+    lines += _rule(f"against = {_quoted(baseline_path(path).name)}", bound)
     if losses is not None:
         coarse = _loss(noise)
         wider = max(_FACTOR * abs((coarse or losses) - losses), _LEAST_LOSS)
@@ -103,16 +102,14 @@ def _loss(measured: Measured) -> float | None:
 def _counts(measured: Measured) -> list[tuple[str, float]]:
     """What ``params`` counts of the model, nothing of one that it cannot count."""
     try:
-        return [(name, measured.params[name]) for name in _COUNTS if name in measured.params]
+        return [(name, measured.params[name]) for name in _COUNTS if measured.params.get(name)]
     except UsageError:
         return []
 
 
-def _rule(*lines: str, said: str = "") -> Iterator[str]:
+def _rule(*lines: str) -> Iterator[str]:
     yield ""
     yield "[[check]]"
-    if said:
-        yield f"# {said}"
     yield from lines
 
 

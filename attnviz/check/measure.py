@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +24,7 @@ from attnviz.check.records import (
     SpanRule,
 )
 from attnviz.cli.inputs import built_in_texts
-from attnviz.draw.labels import visible
+from attnviz.draw.labels import short_name, visible
 from attnviz.engine.head_run import HeadRun, open_heads
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
@@ -264,10 +265,10 @@ def _against(measured: Measured, rule: BaselineRule) -> Outcome:
     value = apart[ranked[len(ranked) - within]]
     revision = (saved.info.revision or "")[:7]
     share = "all heads" if within == len(ranked) else f"{within} of {len(ranked)} heads"
-    read = measured.read if js else measured.probed
+    read = f"{sum(each.tokens for each in measured.built_in)} tokens" if js else measured.probed
     beyond = [head for head in ranked if not rule.bounds.hold(apart[head])]
     told = ", ".join(f"L{layer}H{head} {apart[layer, head]:.2g}" for layer, head in beyond[:3])
-    named = " ".join(part for part in (saved.info.name, revision) if part)
+    named = " ".join(part for part in (short_name(saved.info.name), revision) if part)
     detail = f"{len(beyond)} of {len(ranked)} heads beyond: {told}" if beyond else ""
     unit = "bits" if js else ""
     return Outcome(rule, value, f"{share}, baseline {named}, {read}", unit, detail)
@@ -295,12 +296,13 @@ def _span(measured: Measured, rule: SpanRule) -> Outcome:
     tokens = given.keys(probing.kind)
     key = find_in(tokens, rule.span)
     query = None if rule.queries in ("last", "all") else find_in(tokens, rule.queries)
-    for word, found in ((rule.span, key), (rule.queries, query)):
-        if found is None and word not in ("last", "all"):
-            words = sorted({text.strip() for text in tokens.texts if text.strip()})
-            raise UsageError(f"{word!r} does not stand in its text{nearest(word, words)}")
-    if key is None:
-        raise UsageError(f"{rule.span!r} does not stand in its text")
+    asked = rule.queries not in ("last", "all")
+    if key is None or (asked and query is None):
+        missing = rule.span if key is None else rule.queries
+        words = set(re.findall(r"\w+", rule.text))
+        raise UsageError(
+            f"{visible(missing)!r} does not stand in its text{nearest(missing, words)}"
+        )
     rows = range(len(tokens)) if rule.queries == "all" else range(len(tokens) - 1, len(tokens))
     rows = rows if query is None else query.span
     weights = measured._run(given).weights
@@ -321,4 +323,4 @@ def _count(measured: Measured, rule: CountRule) -> Outcome:
         raise UsageError(
             f"params has no number {visible(rule.number)!r}{nearest(rule.number, measured.params)}"
         )
-    return Outcome(rule, value, "attnviz params")
+    return Outcome(rule, value, "its config")

@@ -80,6 +80,8 @@ def finding(report: CheckReport) -> str:
     """The verdict in a sentence."""
     total, failed, warned = len(report.outcomes), report.failed, report.warned
     more = f" {counted(len(warned), 'warning')}: {_some(warned)}." if warned else ""
+    if failed and total == 1:
+        return f"The rule fails: {_some(failed)}."
     if failed:
         fail = "fails" if len(failed) == 1 else "fail"
         return f"{len(failed)} of {counted(total, 'rule')} {fail}: {_some(failed)}.{more}"
