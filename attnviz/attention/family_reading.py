@@ -94,8 +94,11 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
     prefix, parts = _parts(family, fields, sizes, stored)
     architecture = str((fields.get("architectures") or [None])[0])
     head = _head(family, architecture, fields, sizes, stored, prefix)
-    predicts = any(said.startswith("vocabulary ") for said in head.values())
-    return Understood(shape, parts, architecture, predicts)
+    unembeddings = [name for name, said in head.items() if said.startswith("vocabulary ")]
+    if unembeddings and family.causal and not fields.get("tie_word_embeddings", family.tied):
+        name = unembeddings[0]
+        parts = {**parts, "unembedding.weight": Part(name if name in stored else prefix + name)}
+    return Understood(shape, parts, architecture, bool(unembeddings))
 
 
 def _head(

@@ -19,6 +19,7 @@ from attnviz.diff.words import (
     finding,
     heading,
     move_words,
+    pair_words,
     prediction_words,
 )
 from attnviz.draw import document as doc
@@ -161,9 +162,11 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
     columns = [doc.Column("", right=False)]
     if maps:
         columns += [doc.Column("JS, bits")]
-    columns += [doc.Column("output")] if outputs else []
+    effects = report.importance and maps
+    columns += [doc.Column("loss increase")] if effects else []
+    columns += [doc.Column("output")] if outputs and not effects else []
     columns += [doc.Column("did → does", right=False)]
-    columns += [doc.Column("loss increase")] if report.importance and maps else []
+    columns += [doc.Column("output")] if outputs and effects else []
     if maps:
         columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]
     limit = max((change.size for change in report.changes), default=0.0)
@@ -171,10 +174,11 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
     for change in changes:
         cells = [report.pair_name(change), *[bits(change.js)] * maps]
         ends = "" if change.ends is None else f"[{', '.join(map(bits, change.ends))}]"
-        cells += [bits(change.output)] if outputs else []
+        cells += [effect_words(change)] if effects else []
+        cells += [bits(change.output)] if outputs and not effects else []
         moves = move_words(change) if change.a.label != change.b.label else ""
         cells += [did_and_does(change) + (f" ({moves})" if moves else "")]
-        cells += [effect_words(change)] if report.importance and maps else []
+        cells += [bits(change.output)] if outputs and effects else []
         cells += [ends, bits(change.no_sink)] if maps else []
         tone: doc.Tone = "plain" if change.differs else "faint"
         rows.append(doc.Row(cells, (change.size, limit), tone=tone))
@@ -212,8 +216,8 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     """The models as a whole, the grids, the heads, and maps where there is room."""
     words = prediction_words(report)
     top: list[doc.Part] = [doc.Facts([(text, False) for text in words])] if words else []
-    told = earliest(report)
-    top += [doc.Note(told)] if 0 < len(told) <= columns else []
+    told = [*pair_words(report), *([earliest(report)] if earliest(report) else [])]
+    top += [doc.Note(note) for note in told if len(note) <= columns]
     grids = [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
     if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
         grids.pop()

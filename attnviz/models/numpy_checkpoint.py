@@ -59,8 +59,8 @@ _TORCH_START = 2.5
 
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
-_TABLES = ("tokens.", "positions.", "types.")
-"""Roles of which a text uses a few rows."""
+_TABLES = ("tokens.", "positions.", "types.", "unembedding.")
+"""Roles of which a text uses a few rows, or attention none."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LONGEST_NAME = 200
