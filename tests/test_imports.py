@@ -23,8 +23,7 @@ SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
     *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
-    "diff",
-    "docs",
+    *("why", "diff", "docs"),
 }
 
 MAY_IMPORT = {
@@ -41,7 +40,7 @@ MAY_IMPORT = {
     "diff": {"patterns"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
-    "api": {"heads", "patterns", "ablate", "prune", "params"} | SHARED,
+    "api": {"heads", "patterns", "ablate", "prune", "params", "why"} | SHARED,
 }
 """What each folder may import beside itself; a capability another one only as it stands here."""
 

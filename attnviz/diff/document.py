@@ -23,7 +23,7 @@ from attnviz.diff.words import (
     prediction_words,
 )
 from attnviz.draw import document as doc
-from attnviz.draw.number_scale import NumberScale
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group
 from attnviz.records import Tokens

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Score
+from attnviz.attention.narrow_stack import to_bfloat16
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.numpy_stack import to_bfloat16
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import (
@@ -91,6 +91,8 @@ class OwnAttention:
         """The attention itself, for those that compute it in another way."""
         return self._attention
 
+    scaled = True  # other scores are known by ``info.score``
+
     @property
     def kinds(self) -> tuple[Kind, ...]:
         return ("self",)
@@ -148,7 +150,8 @@ class OwnAttention:
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Hand over queries and keys of layer 0 if wanted; see ``QueryKeyModel``."""
         if wants(0):
-            observe(0, *self._attention.queries_and_keys(self.embed(tokens.ids)))
+            words = self.embed(tokens.ids)
+            observe(0, *self._attention.queries_and_keys(words), self._attention.seen(words))
 
     def run_cross(
         self, queries: Tokens, keys: Tokens, wants: Wants, observe: ObserveWeights

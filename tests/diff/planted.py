@@ -75,7 +75,7 @@ def changed_model(model: Bundled, change: Callable[[Tensors], None]) -> Bundled:
     tensors = {name: np.array(tensor) for name, tensor in model.checkpoint.tensors.items()}
     change(tensors)
     changed = copy(model)
-    changed.decoder = llama_stack(model.checkpoint.config, tensors, "float32")
+    changed.stack = llama_stack(model.checkpoint.config, tensors, "float32")
     return changed
 
 

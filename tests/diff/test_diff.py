@@ -65,7 +65,8 @@ def test_a_changed_head(run: Any, permuted: str, tmp_path: Path) -> None:
     saves = [word for name in names for word in ("--save", name)]
     shown = run("diff", "tiny", permuted, *saves, "--explain", "--index-base", "1")
     assert shown.code == 0, shown.err
-    assert "most L2H3 (JS" in shown.out and "How to read this" in shown.out
+    assert "most L2H3 (JS" in shown.out
+    assert "How to read this" in shown.out
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
     found = json.loads((tmp_path / "out.json").read_text())
     heads = {(head["layer"], head["head"]): head for head in found["heads"]}
@@ -78,7 +79,8 @@ def test_a_changed_head(run: Any, permuted: str, tmp_path: Path) -> None:
         assert head["changed"] == (head["layer"] > 1 or head is best)
     assert (best["label_a"], best["label_b"]) == ("induction", None)
     (move,) = best["moves"]
-    assert move["significant"] and move["change"] == pytest.approx(
+    assert move["significant"]
+    assert move["change"] == pytest.approx(
         best["scores_b"]["induction"] - best["scores_a"]["induction"]
     )
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
@@ -186,7 +188,8 @@ def test_bad_input_is_one_line(run: Any, tmp_path: Path, asked: tuple[str, ...])
     assert (result.code, result.out) == (code, ""), result
     assert words in " ".join(result.err.split())
     if asked:
-        assert len(result.lines) == 0 and result.err.count("\n") == 1
+        assert len(result.lines) == 0
+        assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
@@ -201,6 +204,7 @@ def test_first_screens_fit(
         ((bert, "--text", words, "--text-b", words[::-1].replace(".", "a")), "1 text: an anecdote"),
     ):
         shown = run("diff", *asked, "--no-full", "-q", env=size).lines
-        assert len(shown) < lines and max(map(width, shown)) <= columns
+        assert len(shown) < lines
+        assert max(map(width, shown)) <= columns
         assert verdict in " ".join(shown[1:3])
         assert shown[0].startswith("tiny → " if asked[0] == "tiny" else "…/bert: another text")
