@@ -224,7 +224,8 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     shown = [change for change in report.ranked if change.differs] or report.ranked[: report.top]
     hidden = len(report.changes) - len(shown)
     table = head_table(report, shown)._replace(least=_LEAST_ROWS, hidden=hidden)
-    groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table])]
+    tables = [table] if report.ranked[0].size > _EXACT else []
+    groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group(tables)]
     tall = len(grids[0].rows) + 2 if grids else 0
     maps = _maps(report, columns, lines - len(top) - tall - _LEAST_ROWS - _AROUND)
     return [*groups, *([maps] if maps is not None else [])]
