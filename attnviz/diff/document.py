@@ -26,6 +26,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group
+from attnviz.draw.signed import signed_scale
 from attnviz.records import Tokens
 
 _GAP = 3
@@ -205,7 +206,7 @@ def example_maps(example: Example, lines: int = 0, name: str = "") -> list[doc.P
     title: doc.Words = [(f"{named} over text {example.text + 1}, where it changed most", True)]
     return [
         doc.Maps(shown, title, lines=lines, across=2),
-        doc.Maps([turned], lines=lines, scale=None),
+        doc.Maps([turned], lines=lines, scale=signed_scale(NumberScale(limit), "B - A", "B - A")),
     ]
 
 
