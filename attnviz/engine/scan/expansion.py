@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any, Literal, Protocol, TypeAlias
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.hook_points import HookPoint, HookPoints, LostTrackError, enclosing_block
+from attnviz.engine.patching import What
 
 _Path: TypeAlias = tuple[int | str, ...]
 """Where in nested arguments something is: (0, position, …) or (1, keyword, …)."""
@@ -160,8 +161,28 @@ class RowIntervention(Protocol):
     """Changes what heads put out, other ones in each row of a batch."""
 
     def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
-        """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place."""
+        """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place.
+
+        Where a batch was told of more ``Inside``, that comes too, as the point says, and is not
+        changed in place.
+        """
         ...
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What is edited beside the outputs of heads.
+
+    attention: as ``HookPoints.intervening`` takes it.
+    residual: by the number of a block call, whose residual stream enters it.
+    feed_forward: by the number of a block call, whose feed-forward output follows it.
+    modules: those that put these outputs out.
+    """
+
+    attention: frozenset[What] = frozenset()
+    residual: Mapping[int, HookPoint] = field(default_factory=dict)
+    feed_forward: Mapping[int, HookPoint] = field(default_factory=dict)
+    modules: tuple[nn.Module, ...] = ()
 
 
 class _AttendedError(Exception):
@@ -175,6 +196,7 @@ class BatchExpansion:
     added: how many copies of row 0 to append, by the number of a block call.
     at_once: a block is called on at most so many rows.
     kept: how many of the last tokens leave the last block; None for all. The others are zero.
+    inside: what else is handed on.
     order: the numbers of the points in the order in which they now run.
     Raises LostTrackError where this is not possible.
     """
@@ -188,8 +210,10 @@ class BatchExpansion:
         intervention: RowIntervention,
         at_once: int,
         kept: int | None = None,
+        inside: Inside | None = None,
     ) -> None:
         self._calls = calls
+        self._inside = inside or Inside()
         self._strategy = strategy
         self._intervention = intervention
         self._kept = kept
@@ -200,14 +224,14 @@ class BatchExpansion:
         self._parts: list[list[_Part]] = []
         rows = 1
         for call in range(len(calls)):
-            late = strategy.late and call in alone
+            late = strategy.late and call in alone and not self._inside.residual
             self._parts.append(
                 [_Part(*each, False, False) for each in _pieces(0, rows, at_once)]
                 + [_Part(*each, True, late) for each in _pieces(rows, added.get(call, 0), at_once)]
             )
             rows += added.get(call, 0)
         self._next = 0
-        self._part = _Part(0, 0, False, False)
+        self._part = _Part(0, 1, False, False)
         self._attended: Tensor | None = None
         self._stage: Literal["through", "attend", "go on"] = "through"
         self.order = tuple(
@@ -224,23 +248,36 @@ class BatchExpansion:
                 restored.enter_context(
                     _replaced_forward(block, partial(self._run, block, block.forward))
                 )
+            for module in self._inside.modules:
+                restored.callback(module.register_forward_hook(self._fed).remove)
             yield
 
     def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
-        part = self._part
-        if self._stage == "go on":
+        part, last = self._part, point.what == "output"
+        if self._stage == "go on" and point.what != "mlp":
             assert self._attended is not None
-            return self._attended
+            return self._attended if last else outputs
         if part.late and len(outputs) == 1:
-            outputs = outputs.repeat(part.rows, 1, 1, 1)
+            rows = part.rows, *outputs.shape[1:]
+            outputs = outputs.expand(rows).contiguous() if last else outputs.expand(rows)
         if len(outputs) != part.rows:
             raise LostTrackError(f"expected {part.rows} rows, attention put out {len(outputs)}")
         outputs = self._intervention.edit_rows(point, outputs, part.first)
-        if self._stage == "attend":
+        if self._stage == "attend" and last:
             assert self._kept is not None
             self._attended = outputs[:, -self._kept :].contiguous()
             raise _AttendedError
         return outputs
+
+    def _fed(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        """After a feed-forward block, which some models have outside of what is called a block."""
+        point = self._inside.feed_forward.get(self._next - 1)
+        if point is None:
+            return output
+        rest = () if isinstance(output, Tensor) else output[1:]
+        added = output if isinstance(output, Tensor) else output[0]
+        added = self.edit(self._next - 1, point, added[:, :, None])[:, :, 0]
+        return added if isinstance(output, Tensor) else (added, *rest)
 
     def _is_cut(self, call: int) -> bool:
         return self._kept is not None and call == len(self._calls) - 1
@@ -258,13 +295,16 @@ class BatchExpansion:
                 results.append(self._cut(plain, self._calls[number], own_args, own_kwargs))
             else:
                 results.append(plain(*own_args, **own_kwargs))
-        return _joined(results, [part.rows for part in self._parts[number]])
+        rows = [part.rows for part in self._parts[number]]
+        self._part = _Part(0, sum(rows), False, False)
+        return _joined(results, rows)
 
     def _taken(self, number: int, part: _Part, arguments: Any) -> Any:
         """The arguments for the rows of one part."""
         call, side_inputs = self._calls[number], self._strategy.side_inputs
         before = sum(part.rows for part in self._parts[number] if not part.begins)
         rows = 1 if part.late else part.rows
+        residual = self._inside.residual.get(number)
 
         def take(path: _Path, tensor: Tensor) -> Tensor:
             is_hidden, is_single = path == call.hidden, path in call.single
@@ -273,8 +313,13 @@ class BatchExpansion:
             if is_hidden or (is_single and (side_inputs != "leave" or len(tensor) == before > 1)):
                 # Another stack of the model may begin with one row again.
                 if len(tensor) == 1 or part.begins:
-                    return tensor[:1].expand(rows, *tensor.shape[1:])
-                return tensor[part.first : part.first + rows]
+                    tensor = tensor[:1].expand(rows, *tensor.shape[1:])
+                else:
+                    tensor = tensor[part.first : part.first + rows]
+                if residual is None or not is_hidden:
+                    return tensor
+                edited = self._intervention.edit_rows(residual, tensor[:, :, None], part.first)
+                return edited[:, :, 0]
             if path in call.folded and side_inputs == "fold":
                 return tensor.repeat(rows, *(1,) * (tensor.ndim - 1))
             return tensor
