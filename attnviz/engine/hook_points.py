@@ -333,6 +333,17 @@ def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
     return blocks
 
 
+def first_of(output: Any) -> Tensor | None:
+    """The tensor that a module puts out, alone or before others."""
+    first = output[0] if isinstance(output, tuple | list) and output else output
+    return first if isinstance(first, Tensor) else None
+
+
+def with_first(output: Any, tensor: Tensor) -> Any:
+    """The same output with another tensor in its place."""
+    return (tensor, *output[1:]) if isinstance(output, tuple | list) else tensor
+
+
 @contextmanager
 def linear_maps(
     root: nn.Module,
