@@ -107,8 +107,9 @@ def _first_wrong(
 
     def disturb(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         tensor = first_of(output)
-        known = tensor is not None and tensor.is_floating_point()
-        return with_first(output, tensor + _OTHERWISE) if known else output
+        if tensor is None or not tensor.is_floating_point():
+            return output
+        return with_first(output, tensor + _OTHERWISE)
 
     others = {id(each): each for layer in layers.values() for each in layer.matrices}
     found = _Outputs()

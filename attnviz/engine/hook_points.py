@@ -239,9 +239,9 @@ class OwnHookPoints:
                         what: What = what,
                         dim: int = dim,
                     ) -> Tensor:
-                        return counter.edit_inside(what, merged.unflatten(-1, (-1, dim))).flatten(
-                            -2
-                        )
+                        return counter.edit_inside(
+                            what, merged.view(*merged.shape[:-1], -1, dim)
+                        ).flatten(-2)
 
                     hooks.callback(projection.register_forward_hook(leave_projection).remove)
             yield

@@ -137,6 +137,16 @@ class ForwardOutput:
     projected: Tensor | None
     logits: Tensor | None
 
+    @classmethod
+    def of_rows(cls, each: Sequence[ForwardOutput]) -> ForwardOutput:
+        """Passes over one text each, as rows of one."""
+        projected = [answer.projected for answer in each if answer.projected is not None]
+        return cls(
+            torch.cat([answer.hidden for answer in each]),
+            torch.cat(projected) if projected else None,
+            None,
+        )
+
 
 def run_pass(
     model: PatchableModel,

@@ -113,8 +113,8 @@ class BatchExpansion:
         self._strategy = strategy
         self._intervention = intervention
         self._kept = kept
-        inside = [[at for at, call in enumerate(entries) if call == n] for n in range(len(calls))]
-        alone = {call for call, points in enumerate(inside) if len(points) == 1}
+        within = [[at for at, call in enumerate(entries) if call == n] for n in range(len(calls))]
+        alone = {call for call, points in enumerate(within) if len(points) == 1}
         if kept and len(calls) - 1 not in alone:
             raise LostTrackError("the last block has more than one attention")
         self._parts: list[list[_Part]] = []
@@ -132,7 +132,7 @@ class BatchExpansion:
         self._stage: Literal["through", "attend", "go on"] = "through"
         self.order = tuple(
             point
-            for call, (points, parts) in enumerate(zip(inside, self._parts, strict=True))
+            for call, (points, parts) in enumerate(zip(within, self._parts, strict=True))
             for point in points * len(parts) * (2 if self._is_cut(call) else 1)
         )
 
@@ -172,7 +172,7 @@ class BatchExpansion:
         if point is None or added is None:
             return output
         # Some have texts and tokens in one axis.
-        rows = added if added.ndim == 3 else added.unflatten(0, (-1, self._tokens))
+        rows = added if added.ndim == 3 else added.view(-1, self._tokens, added.shape[-1])
         edited = self.edit(self._next - 1, point, rows[:, :, None])[:, :, 0]
         return with_first(output, edited if added.ndim == 3 else edited.flatten(0, 1))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from attnviz.engine.effects import Metric, ScanOptions, Scores, Variant
 from attnviz.engine.gradient import gradient_importance
 from attnviz.engine.patchable import PatchableModel, run_pass
 from attnviz.engine.scan.chunk import Chunk, Request, score_chunk
-from attnviz.engine.scan.plan import MISFITS, ScanPlan, class_of, ordered
+from attnviz.engine.scan.plan import class_of, ordered
 from attnviz.engine.scan.session import Session
 from attnviz.records import Input
 
@@ -77,7 +78,17 @@ class TorchScan:
             # Opened for each chunk: between them the caller's own code runs.
             with self._session.open() as plan:
                 chunks = [
-                    self._score(plan, request, [variants[at] for at in chosen], each)
+                    self._session.attempt(
+                        plan,
+                        request.given,
+                        len(chosen),
+                        partial(
+                            score_chunk,
+                            request=request,
+                            variants=[variants[at] for at in chosen],
+                            replacements=each,
+                        ),
+                    )
                     for each in replacements
                 ]
             self._compared.add(class_of(request.given))
@@ -133,24 +144,6 @@ class TorchScan:
         if self._mean is None:
             self._mean = mean_outputs(self._model, self._references)
         return [self._mean]
-
-    def _score(
-        self,
-        plan: ScanPlan,
-        request: Request,
-        variants: Sequence[Variant],
-        replacements: Replacements | None,
-    ) -> Chunk:
-        try:
-            return self._session.within_memory(
-                request.given,
-                len(variants),
-                lambda: score_chunk(plan, request, variants, replacements),
-            )
-        except MISFITS:
-            if plan.strategy is None:
-                raise
-            return self._score(self._session.one_by_one(), request, variants, replacements)
 
     def _piece(self, text: int, variants: tuple[int, ...], chunks: Sequence[Chunk]) -> Scores:
         """The mean over the draws, with its standard error."""

@@ -13,7 +13,7 @@ from torch import nn
 from attnviz.engine.effects import Positions
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
 from attnviz.engine.scan.memory import Room, fused_activations, peak_bytes, room_for
-from attnviz.engine.scan.plan import ScanPlan, make_plan
+from attnviz.engine.scan.plan import MISFITS, ScanPlan, make_plan
 from attnviz.errors import UsageError
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.records import Input
@@ -73,10 +73,15 @@ class Session:
         wished = max(1, _TOKENS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
         return wished if fits is None else min(wished, fits)
 
-    def within_memory(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """What ``found`` gives; UsageError that says what to do where memory does not suffice."""
+    def attempt(
+        self, plan: ScanPlan, given: Input, changes: int, found: Callable[[ScanPlan], _Found]
+    ) -> _Found:
+        """What ``found`` gives; where passes cannot be shared after all, without sharing.
+
+        UsageError that says what to do where memory does not suffice.
+        """
         try:
-            return found()
+            return found(plan)
         except torch.OutOfMemoryError as error:
             room = self._rooms[len(given.ids), len(given.target or ())]
             half = changes // 2
@@ -88,13 +93,12 @@ class Session:
             raise UsageError(
                 f"{self.model.device} has no memory left for {changes} runs at once; {advice}"
             ) from error
-
-    def one_by_one(self) -> ScanPlan:
-        """From now on each change has a pass of its own."""
-        assert self._plan is not None
-        self._plan = replace(self._plan, strategy=None, ends_short=False)
+        except MISFITS:
+            if plan.strategy is None:
+                raise
+        self._plan = replace(plan, strategy=None, ends_short=False)
         self.note_one_by_one()
-        return self._plan
+        return found(self._plan)
 
     def note_one_by_one(self) -> None:
         """Say that the changes do not share passes."""
