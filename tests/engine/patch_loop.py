@@ -1,4 +1,4 @@
-"""The slow loop: one site at a time by a plain forward hook on the model's own modules, from a table.
+"""The slow loop: one site at a time by a plain hook on the model's own modules, from a table.
 
 Shares nothing with the engine: where queries, keys, values and feed-forward outputs lie was written
 by hand from the architectures' modeling files, and metrics come from whole logits in float64.
