@@ -14,12 +14,12 @@ from attnviz.engine.patching import (
     PatchScores,
     Site,
     effect,
-    open_patching,
     served,
     sites_of,
 )
 from attnviz.engine.scan import session as scan_session
 from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.run import open_patching
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
