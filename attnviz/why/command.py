@@ -66,7 +66,7 @@ def why(
     outlet = open_outlet(output)
     read, source = read_prompts(prompts, question)
     with opening(model.model, outlet.notices) as progress:
-        loaded = load_explained(model.model, replace(options, progress=progress), read, question)
+        loaded = load_explained(model.model, replace(options, progress=progress), read, request)
     with scanning("taking logits apart", outlet.notices) as advance:
         report = explain(loaded, read, source, request, advance)
     hints = () if output.quiet else _hints(report, output.explain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -168,9 +169,9 @@ def ranking_table(report: WhyReport, least: int) -> doc.Table:
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """A row a head: bar, contribution, base rate, interval, source, label, share."""
+    """A row a head: bar, contribution, interval, base rate, copy score, label, source, share."""
     sizes = [abs(effect.value) for effect in report.effects]
-    scale = NumberScale(max(sizes, default=0.0))
+    scale, copying = NumberScale(max(sizes, default=0.0)), report.copying
 
     def cells(effect: HeadEffect) -> list[str]:
         source = None if report.many else report.first.source(effect.head)
@@ -180,6 +181,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
             scale.text(effect.value),
             f"[{ends}]" if ends else "",
             "" if effect.base is None else scale.text(effect.base),
+            "" if copying is None else share(copying.copying.get(effect.head, math.nan)),
             label_of(report, effect.head),
             "" if source is None else placed(report.first.keys(effect.head), source.place, False),
             "" if source is None else scale.text(source.contribution),
@@ -199,6 +201,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         doc.Column(f"logits{scale.times}"),
         doc.Column("95% interval"),
         doc.Column("base rate"),
+        doc.Column("copies"),
         doc.Column("label", right=False),
         doc.Column("from", right=False),
         doc.Column(""),

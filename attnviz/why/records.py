@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import fsum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from attnviz.engine.attribution import Attribution, HeadKey, PartKind
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
 from attnviz.measures.labels import KnownLabel
 from attnviz.records import Input, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.engine.copying import CopyingScores  # brings torch
 
 _SIGNIFICANT = 0.05
 
@@ -104,7 +107,8 @@ class WhyReport:
 
     model: where the numbers come from. prompts: at least one; all of them tally, or it is the one.
     shown: the heads whose write maps were asked for. kinds: the attention whose heads are shown.
-    labels: of heads that have one. seed: of the base rate and the bootstrap.
+    labels: of heads that have one. copying: how often each copies; None where nobody asked.
+    seed: of the base rate and the bootstrap.
     source: where the prompts come from, in words; empty where the person typed it.
     top: heads in the ranking. index_base: 0, or 1 for names that start at one.
     notes: what a reader must know. hints: what to try next.
@@ -115,6 +119,7 @@ class WhyReport:
     shown: tuple[HeadKey, ...] = ()
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, KnownLabel] = field(default_factory=dict)
+    copying: CopyingScores | None = None
     seed: int = 0
     source: str = ""
     top: int = 8
