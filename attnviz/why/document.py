@@ -188,14 +188,6 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
             _of_whole(report, effect.value),
         ]
 
-    rows = [
-        doc.Row(
-            cells(effect),
-            (effect.value, scale.limit),
-            tone="faint" if effect.unclear else "plain",
-        )
-        for effect in effects
-    ]
     columns = [
         doc.Column("", right=False),
         doc.Column(f"logits{scale.times}"),
@@ -207,7 +199,18 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         doc.Column(""),
         doc.Column("share"),
     ]
-    return doc.Table(columns, rows, [(title, True)] if title else (), ranked=True)
+    written = [cells(effect) for effect in effects]
+    filled = [place for place in range(len(columns)) if any(row[place] for row in written)]
+    rows = [
+        doc.Row(
+            [row[place] for place in filled],
+            (effect.value, scale.limit),
+            tone="faint" if effect.unclear else "plain",
+        )
+        for row, effect in zip(written, effects, strict=True)
+    ]
+    shown = [columns[place] for place in filled]
+    return doc.Table(shown, rows, [(title, True)] if title else (), ranked=True)
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
@@ -241,10 +244,7 @@ def mapped(report: WhyReport) -> list[HeadKey]:
     """The heads that were asked for, or the one that writes most for the answer."""
     if report.shown:
         return list(report.shown[:_MOST_MAPPED])
-    matter, against = report.ranking(1)
-    clear = [effect.head for effect in report.effects if effect.clear]
-    best = [effect.head for effect in (*matter, *against)]
-    return [next((head for head in best if head in clear), (clear or best)[0])]
+    return [] if report.best is None else [report.best.head]
 
 
 def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:

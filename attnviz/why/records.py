@@ -189,6 +189,12 @@ class WhyReport:
         return tuple(HeadEffect(*each) for each in found if each[0][0] in self.kinds)
 
     @property
+    def best(self) -> HeadEffect | None:
+        """The head with the largest effect; of those that stand out where any does."""
+        found = [effect for effect in self.effects if effect.clear] or self.effects
+        return max(found, key=lambda effect: abs(effect.value), default=None)
+
+    @property
     def controlled(self) -> list[Explained]:
         """The prompts in which the answer stands before, so that there is a base rate."""
         return [each for each in self.prompts if len(each.base)]
