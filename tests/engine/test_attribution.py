@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.attribution import open_attributor
+from attnviz.engine.attributor import open_attributor
 from attnviz.engine.attribution_torch import TorchAttributor
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
