@@ -93,11 +93,11 @@ class Explained:
         return self.given.keys(head[0])
 
     def source(self, head: HeadKey) -> Source | None:
-        """The token that a head moves most from; None where it is not known."""
+        """The token that most of what a head writes comes from; None where it is not known."""
         row = self.found.rows.get(head)
         if row is None or not len(row):
             return None
-        place = int(np.abs(row).argmax())
+        place = int(np.argmax(row if self.found.heads[head] >= 0 else -row))
         return Source(place, float(row[place]))
 
 

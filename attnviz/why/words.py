@@ -203,8 +203,8 @@ def caveats(report: WhyReport) -> list[str]:
     softcap = report.first.found.softcap
     if softcap is not None:
         found.append(
-            f"softcap: the model squeezes its logits by {softcap:g}·tanh(x / {softcap:g}); what is "
-            "taken apart is the value before."
+            f"softcap: the model squeezes its logits by {softcap:g}·tanh(x / {softcap:g}), here to "
+            f"{report.first.found.logit:.4g}; what is taken apart is the value before."
         )
     controlled = report.controlled
     if controlled and report.tallies:
