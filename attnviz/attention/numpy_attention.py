@@ -244,15 +244,20 @@ class NumpyAttention:
         query, key, _ = self._heads_of(x, x, x)
         return query, key
 
+    def seen(self, x: Floats) -> NDArray[np.bool_] | None:
+        """Which keys each query of x (..., token, d_model) sees: (query, key), None for all."""
+        if not self.causal:
+            return None
+        seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
+        return seen
+
     def parts(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Of self-attention over x the output, the weights and the values.
 
         The values are (..., heads, token, value_dim), one a query head.
         """
         query, key, value = self._heads_of(x, x, x)
-        tokens = x.shape[-2]
-        mask = causal_mask(tokens, tokens, x, self.window) if self.causal else None
-        outputs, weights = self._attend(query, key, value, mask)
+        outputs, weights = self._attend(query, key, value, self.seen(x))
         return self.joined(outputs), weights, value
 
     @property

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from mmap import mmap
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -37,6 +38,9 @@ Norm = Literal["rms", "rms-from-one", "layer"]
 Order = Literal["before", "after", "parallel"]
 """Norms stand before attention and feed-forward (GPT-2, Llama), after each of them (BERT), or
 before both, which then read the same residual (GPT-NeoX)."""
+
+_MOST_COPIED = 2**26
+"""Bytes of converted tensors that are kept: more are converted in each run, a layer at a time."""
 
 _PROJECTIONS = ("query", "key", "value", "output")
 
@@ -107,8 +111,9 @@ class NumpyStack:
     """A model of one stack over tensors named by their roles.
 
     tensors: of any float type; each is read from the mapping and converted when it is first
-        needed, then kept.
+        needed. Tensors of files are kept mapped, copies of them as long as they are small.
     dtype: of the computation.
+    finite: whether what attention added was a number everywhere, in all runs so far.
     """
 
     def __init__(
@@ -120,6 +125,8 @@ class NumpyStack:
         self._names = frozenset(tensors)
         self._tables: dict[str, Floats] = {}
         self._converted: dict[str, Floats] = {}
+        self._copied = 0
+        self.finite = True
 
     def logits(self, ids: ArrayLike) -> Floats:
         """Scores of the next token at every position: ids (..., token) to (..., token, vocabulary).
@@ -238,15 +245,16 @@ class NumpyStack:
         self,
         ids: ArrayLike,
         wants: Callable[[int], bool],
-        observe: Callable[[int, Floats, Floats], None],
+        observe: Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None],
     ) -> None:
-        """As ``run``, but ``observe(layer, query, key)`` gets what the weights are made of.
+        """As ``run``, but ``observe(layer, query, key, seen)`` gets what the weights are made of.
 
-        Both are (..., head, token, head_dim), as ``NumpyAttention.queries_and_keys`` gives them.
+        Both are (..., head, token, head_dim), as ``NumpyAttention.queries_and_keys`` gives them;
+        seen is (query, key), None where each query sees every key.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
-            observe(layer, *attention.queries_and_keys(read))
+            observe(layer, *attention.queries_and_keys(read), attention.seen(read))
             return attention(read)[0]
 
         self._run(ids, wants, look)
@@ -271,6 +279,7 @@ class NumpyStack:
         for layer in range(wanted[-1] + 1):
             attention, read = self._attention(layer), self._read(layer, residual)
             attended = look(layer, attention, read) if layer in wanted else pass_by(attention, read)
+            self.finite = self.finite and bool(np.isfinite(attended).all())
             if layer < wanted[-1]:
                 residual = self._layer(layer, residual, attended)
 
@@ -402,9 +411,21 @@ class NumpyStack:
         return self._tensor(name) if name in self._names else None
 
     def _tensor(self, name: str) -> Floats:
-        if name not in self._converted:
-            self._converted[name] = self._stored[name].astype(self.dtype, copy=False)
-        return self._converted[name]
+        if name in self._converted:
+            return self._converted[name]
+        tensor = self._stored[name].astype(self.dtype, copy=False)
+        copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
+        if copied <= _MOST_COPIED:
+            self._copied = copied
+            self._converted[name] = tensor
+        return tensor
+
+
+def _is_mapped(array: object) -> bool:
+    """Whether an array's numbers are those of a file."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap)
 
 
 def _observe_block(

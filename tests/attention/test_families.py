@@ -292,13 +292,14 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Pa
     ours.run_queries_keys(
         IDS, lambda layer: layer == 2, lambda layer, *both: pairs.update({layer: both})
     )
-    query, key = pairs[2]
+    query, key, told = pairs[2]
     scores = query @ key.swapaxes(-1, -2) / np.sqrt(read.shape.head_dim)
     seen = np.ones((len(IDS), len(IDS)), bool)
     if read.shape.causal:
         seen = np.tril(seen)
     if read.shape.windows:
         seen &= ~np.tril(seen, -read.shape.windows[2])
+    assert seen.all() if told is None else (told == seen).all()
     powers = np.where(seen, np.exp(scores), 0)
     np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), whole[2], atol=1e-5)
 
@@ -310,7 +311,8 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Pa
         ("gpt2", {"new_field": 1}, "new_field"),
         ("llama, gelu", {"rope_parameters": {"rope_theta": None}}, "positions of None"),
         ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers"),
-        ("gpt-neo", {"attention_types": [[["global", "far"], 1], [["local"], 1]]}, "far"),
+        ("gpt-neo", {"attention_types": [[["local"], 3]]}, "attention_layers"),
+        ("gpt-neo", {"window_size": None}, "global and local"),
         ("llama, gelu", {"partial_rotary_factor": 0.5}, "a part of each head"),
         ("gpt2", {"activation_function": "mish"}, "mish"),
         ("gpt2", {"n_head": 4}, "4 heads do not divide 21"),
