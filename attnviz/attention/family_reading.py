@@ -142,7 +142,7 @@ def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -
     used.update(said.partition("=")[0] for said in family.biases.values() if isinstance(said, str))
 
 
-_KINDS: Mapping[str, tuple[type, ...]] = {
+_TYPES: Mapping[str, tuple[type, ...]] = {
     r"(eos|bos|pad|sep|cls|decoder_start)_token_id": (int, list, type(None)),
     r"use_cache|use_sliding_window|tie_word_embeddings|\w+_bias|output_\w+|return_dict": (bool,),
     r"reorder_and_upcast_attn|summary_use_proj|summary_proj_to_labels": (bool,),
@@ -165,9 +165,9 @@ def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
     if padding is not None and padding not in range(vocabulary):
         raise NotUnderstoodError(f"pad_token_id is {padding!r}")
     for name, value in fields.items():
-        kinds = next((kinds for names, kinds in _KINDS.items() if re.fullmatch(names, name)), None)
+        types = next((types for names, types in _TYPES.items() if re.fullmatch(names, name)), None)
         share = "drop" in name and isinstance(value, int | float)
-        if (kinds and type(value) not in kinds) or (share and not 0 <= value <= 1):
+        if (types and type(value) not in types) or (share and not 0 <= value <= 1):
             raise NotUnderstoodError(f"{name} is {value!r}")
 
 
