@@ -15,11 +15,11 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -28,6 +28,7 @@ from attnviz.attention.activations import ACTIVATE, Activation
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.rotary import Rotary
+from attnviz.attention.stack_trace import LayerTrace, Trace
 from attnviz.errors import UsageError
 
 Floats = NDArray[np.floating]
@@ -82,29 +83,6 @@ class StackShape:
     embedding_scale: float = 1.0
     padding: int | None = None
     head_activation: Activation = "gelu"
-
-
-class LayerTrace(NamedTuple):
-    """What one layer adds to the residual over one text.
-
-    weights: what was kept of them. values: (head, key, value_dim), one a query head.
-    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
-    fed: what the feed-forward adds, (token, width).
-    """
-
-    weights: Floats
-    values: Floats
-    output: Floats
-    bias: Floats | None
-    fed: Floats
-
-
-class Trace(NamedTuple):
-    """One text on its way: the residual before the first layer and behind the last one."""
-
-    embedded: Floats
-    layers: Sequence[LayerTrace]
-    residual: Floats
 
 
 class NumpyStack:
