@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import (
-    Rotary,
     Score,
     attention_output,
     causal_mask,
@@ -21,6 +20,7 @@ from attnviz.attention.functional import (
     project,
     scores_by,
 )
+from attnviz.attention.rotary import Rotary
 from attnviz.attention.shape import AttentionShape
 
 Floats = NDArray[np.floating]
@@ -43,6 +43,8 @@ class NumpyAttention:
     query_gain, key_gain: (head_dim,), of an RMS norm of each head's query and key before they are
         turned (Henry et al. 2020, "Query-Key Normalization"), None for none; norm_eps: under its
         root.
+    query_factor: by which queries are multiplied, √head_dim where their products with keys are not
+        to be divided by that.
     score: how a query and a key are matched.
     score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
         other scores.
@@ -65,6 +67,7 @@ class NumpyAttention:
     query_gain: Floats | None = None
     key_gain: Floats | None = None
     norm_eps: float = 1e-6
+    query_factor: float = 1.0
     score: Score = "scaled-dot"
     score_weight: Floats | None = None
 
@@ -241,14 +244,34 @@ class NumpyAttention:
         query, key, _ = self._heads_of(x, x, x)
         return query, key
 
+    def seen(self, x: Floats) -> NDArray[np.bool_] | None:
+        """Which keys each query of x (..., token, d_model) sees: (query, key), None for all."""
+        if not self.causal:
+            return None
+        seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
+        return seen
+
+    def parts(self, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Of self-attention over x the output, the weights and the values.
+
+        The values are (..., heads, token, value_dim), one a query head.
+        """
+        query, key, value = self._heads_of(x, x, x)
+        outputs, weights = self._attend(query, key, value, self.seen(x))
+        return self.joined(outputs), weights, value
+
+    @property
+    def output_by_head(self) -> Floats:
+        """The output projection as each head's own part of it: (output_width, heads, value_dim)."""
+        return np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
+
     def moved_norms(self, x: Floats) -> Floats:
         """‖v_j W_O^h‖₂ of each token j as each head h would move it: (..., heads, token).
 
         Times the weight on j it is what the query gets from j (Kobayashi et al. 2020).
         """
         value = self._heads_of(x, x, x)[2]
-        output = np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
-        moved = np.matmul(value, np.moveaxis(output, 0, -1))
+        moved = np.matmul(value, np.moveaxis(self.output_by_head, 0, -1))
         norms: Floats = np.sqrt(np.square(moved).sum(-1))
         return norms
 
@@ -267,8 +290,11 @@ class NumpyAttention:
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Query, key and value (..., heads, token, dim), projected and cut apart."""
+        queries = self._normed(project(query, self.query_weight, self.query_bias), self.query_gain)
+        if self.query_factor != 1.0:
+            queries = queries * query.dtype.type(self.query_factor)
         return self.shape.separate_heads(
-            self._normed(project(query, self.query_weight, self.query_bias), self.query_gain),
+            queries,
             self._normed(project(key, self.key_weight, self.key_bias), self.key_gain),
             project(value, self.value_weight, self.value_bias),
             self.rotary,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind
 
@@ -146,6 +146,15 @@ def open_attributor(model: Model, given: Input) -> Attributor:
         raise UsageError(
             f"{model.info.name!r} predicts no tokens: there is no logit to take apart, choose a "
             "model with a vocabulary"
+        )
+    from attnviz.engine.attribution_numpy import NumpyAttributor
+    from attnviz.models.stack_model import StackModel
+
+    if (numpy := NumpyAttributor.of(model)) is not None:
+        return numpy
+    if isinstance(model, StackModel):
+        raise UnsupportedError(
+            f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
     from attnviz.engine.attribution_torch import TorchAttributor  # torch only where needed
 

@@ -12,6 +12,7 @@ from attnviz.draw.provenance import shape_words, share, size_words
 from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
+from attnviz.heads.words import variant_names
 from attnviz.measures.labels import SINK
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsReport
@@ -184,10 +185,11 @@ def _of_word(report: HeadsReport, view: View) -> str:
 def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
     best, tried = pair.links[0], len(pair.links)
     beyond = sum(not each.reached for each in pair.links)
+    tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
         f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). {beyond} of "
-        f"{tried} links {'is' if beyond == 1 else 'are'} reached by none "
+        f"{tried} {tried_words} exceed{'s' * (beyond == 1)} every shuffled text "
         f"({tried / (pair.draws + 1):.1f} expected by chance)."
     )
 
@@ -225,7 +227,8 @@ def _of_runs(found: HeadsComparison) -> str:
         return f"{len(found.reports)} kinds of attention over different texts, head by head."
     mean = sum(value for value, _ in moved) / len(moved)
     most, place = max(moved)
+    first = " and ".join(variant_names([each.record for each in found.reports])[1][0])
     return (
-        f"Against the first, {share(mean)} of a head's attention moves to other keys on average, "
-        f"most in {found.first.name(*place)} ({share(most)})."
+        f"Compared with {first}, {share(mean)} of a head's attention moves to other keys on "
+        f"average, most in {found.first.name(*place)} ({share(most)})."
     )

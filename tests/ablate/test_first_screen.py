@@ -20,7 +20,8 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 
-SIZES = ((80, 24), (120, 40), (200, 60))
+from ..first_screens import SIZES
+
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
 LONG = " ".join(natural_texts())
 PLAIN = Theme("viridis", colour=False)
@@ -61,6 +62,14 @@ def test_it_fits(scans: Scans, fields: dict[str, Any], size: tuple[int, int], co
     assert lines[1] == finding(report)[: len(lines[1])] != ""
     assert lines[-1].endswith("--full: everything")
     assert any(line.startswith(report.name(report.ranking(1).matter[0].variant)) for line in lines)
+
+
+def test_a_deep_model_has_the_colours_of_all_its_layers(scans: Scans) -> None:
+    lines = shown(scans(layers=24, heads=32), 120, 40, Theme())
+    for layer in range(0, 24, 2):
+        (row,) = (line for line in lines if line.startswith(f"L{layer} L{layer + 1} "))
+        assert row.count("▀") == 2 * 32
+    assert any(line.startswith("nats/token") for line in lines)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -118,7 +127,7 @@ def test_what_is_not_clear_is_grey_and_no_harm(scans: Scans) -> None:
     for (row, column), cell in grid.cells.items():
         assert (cell.tint is None) == (column == 3), (row, column)
     assert "no head is clearly harmful" in document.finding
-    assert "grey: 95 % interval includes 0" in grid.title[1][0]
+    assert "grey: 95% interval includes 0" in grid.title[1][0]
 
 
 def test_random_directions_that_do_as_much_are_told(scans: Scans) -> None:

@@ -91,7 +91,7 @@ def test_shares_are_what_norms_and_projections_by_hand_make_of_the_difference(na
                     assert found.shares[what][key] == pytest.approx(expected, abs=2e-6), (what, key)
                     whole_share = found.explained[what][key]
                     if name == "gemma2":  # norms behind attention change what is written, too
-                        assert abs(whole_share - 1) < 0.2
+                        assert abs(whole_share - 1) < 0.4
                     else:
                         assert whole_share == pytest.approx(float(explained[head]), abs=2e-6)
                     if name in ("llama", "gemma2"):  # no bias in a query
