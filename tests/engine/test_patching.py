@@ -300,7 +300,7 @@ def test_shared_heads_say_whom_they_serve():
 
 def test_refusals_are_said_in_words():
     model = small_model("bloom")
-    with pytest.raises(UnsupportedError, match="of its heads only the output can be replaced"):
+    with pytest.raises(UnsupportedError, match="only output and pattern can be"):
         opened(model, "bloom", "self").heads("query")
     with pytest.raises(UnsupportedError, match="no language-model head"):
         patching_of(small_model("gpt2").transformer, IDS, IDS).predictions(0)
