@@ -1,7 +1,7 @@
 """attnviz: see where each attention head of a transformer looks, in the terminal.
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
-``patterns``, ``ablate``, ``rollout``, ``params`` and ``prune`` are the commands of these names;
+``patterns``, ``ablate``, ``patch``, ``rollout``, ``params``, ``prune`` are the commands so named;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
@@ -23,6 +23,7 @@ __all__ = [
     "errors",
     "heatmap",
     "params",
+    "patch",
     "patterns",
     "prune",
     "rollout",
@@ -43,7 +44,7 @@ _PLACES = {
 }
 
 
-_MODULES = ("ablate", "errors", "params", "patterns", "prune")
+_MODULES = ("ablate", "errors", "params", "patch", "patterns", "prune")
 
 
 def __getattr__(name: str) -> object:

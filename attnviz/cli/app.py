@@ -1,4 +1,4 @@
-"""The command tree: ten names, of which only the one that runs is imported."""
+"""The command tree: its names, of which only the one that runs is imported."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ GROUPS = {
     },
     "Measure": {
         "patterns": "Score every head and label what it does, against chance.",
+        "patch": "Patch heads between two prompts: which carry the difference.",
         "ablate": "Ablate each head and measure how much the loss rises.",
         "prune": "Remove the least important heads, beside as many at random.",
     },
