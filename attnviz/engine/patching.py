@@ -49,7 +49,7 @@ class Site:
         has once.
     tokens: positions in the base run, ascending: of ``key`` and ``value`` tokens that are looked
         at, of all else tokens that look. None for all of them.
-    Raises ValueError for a head where there is none, or none where there is one.
+    Raises ValueError for a head where there is none, none where there is one, and no tokens.
     """
 
     what: What
@@ -60,6 +60,8 @@ class Site:
     def __post_init__(self) -> None:
         if (self.head is None) != (self.what in WHOLE_LAYER):
             raise ValueError(f"{self.what!r} of layer {self.layer} with head {self.head}")
+        if self.tokens is not None and not self.tokens:
+            raise ValueError(f"{self.what!r} of layer {self.layer} at no token")
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,21 @@ def open_patching(
     Raises UsageError where these do not fit together, UnsupportedError where the architecture
     cannot be patched.
     """
-    raise NotImplementedError
+    from attnviz.engine.patchable import open_patchable  # torch only where needed
+    from attnviz.engine.scan.patching import TorchPatching
+    from attnviz.models.own import OwnAttention
+
+    kind = kind or model.kinds[0]
+    if kind not in model.kinds:
+        raise UsageError(
+            f"{model.info.name!r} has no {kind} attention: expected {' or '.join(model.kinds)}"
+        )
+    if not pairs:
+        raise UsageError("no prompts to patch: expected at least one pair")
+    if isinstance(model, OwnAttention):
+        raise UsageError(f"{model.info.name!r} predicts no words: there is nothing to patch")
+    patchable = open_patchable(model, kind, pairs[0].corrupt)
+    return TorchPatching(patchable, pairs, options or PatchOptions())
 
 
 def sites_of(

@@ -8,8 +8,10 @@ by emptying one head's weights and looking for the columns that become zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -26,6 +28,7 @@ from attnviz.engine.attention_calls import (
 )
 from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.hook_points import (
+    ATTENDED,
     CallCounter,
     Hide,
     HookPoint,
@@ -36,6 +39,7 @@ from attnviz.engine.hook_points import (
     linear_maps,
 )
 from attnviz.engine.passes import WatchedCall, encoder_modules, watched
+from attnviz.engine.patching import What
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.records import Input, Kind
@@ -87,13 +91,32 @@ class _Registered(_Points):
 
     @contextmanager
     def intervening(
-        self, intervention: Intervention, order: Sequence[int] | None = None
+        self,
+        intervention: Intervention,
+        order: Sequence[int] | None = None,
+        inside: Collection[What] = (),
     ) -> Iterator[None]:
         counter = CallCounter(self._probe.module, self.found, intervention, order)
+        entered = not set(inside).isdisjoint(ATTENDED)
+
+        def edit(what: What, tensor: Tensor) -> Tensor:
+            """Of (batch, head, token, dim)."""
+            return counter.edit_inside(what, tensor.transpose(1, 2)).transpose(1, 2)
 
         def attend(call: AttentionCall) -> Attended:
-            output, weights = call.own()
-            return counter.edit(call.module, output), weights
+            counter.take(call.module)
+            if entered:
+                call = replace(
+                    call,
+                    query=edit("query", call.query),
+                    key=edit("key", call.key),
+                    value=edit("value", call.value),
+                )
+            if "pattern" in inside:
+                output, weights = call.mixing(partial(edit, "pattern"))
+            else:
+                output, weights = call.own()
+            return counter.edit(output), weights
 
         with counter.counting(), taking_calls(attend):
             yield
@@ -151,8 +174,16 @@ class _Projections(_Points):
 
     @contextmanager
     def intervening(
-        self, intervention: Intervention, order: Sequence[int] | None = None
+        self,
+        intervention: Intervention,
+        order: Sequence[int] | None = None,
+        inside: Collection[What] = (),
     ) -> Iterator[None]:
+        if inside:
+            raise UnsupportedError(
+                f"{type(self._probe.model).__name__} computes attention by itself: of its heads "
+                f"only the output can be replaced, not the {' or the '.join(sorted(inside))}"
+            )
         counter = CallCounter(self._probe.module, self.found, intervention, order)
         shapes = {id(point.module): (point.heads, point.dim) for point in self.found}
 
@@ -160,7 +191,8 @@ class _Projections(_Points):
             outputs = args[0].unflatten(-1, shapes[id(module)])
             if self._token_axis == 0:
                 outputs = outputs.transpose(0, 1)
-            outputs = counter.edit(module, outputs)
+            counter.take(module)
+            outputs = counter.edit(outputs)
             if self._token_axis == 0:
                 outputs = outputs.transpose(0, 1)
             return (outputs.flatten(-2), *args[1:])
