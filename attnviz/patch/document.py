@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
 from attnviz.draw.number_scale import NumberScale
-from attnviz.draw.provenance import notes_group, share
+from attnviz.draw.provenance import counted, notes_group, share
 from attnviz.draw.signed_grid import signed_bar, signed_grid
 from attnviz.measures.registry import label_named
 from attnviz.measures.words import joined
@@ -165,7 +165,7 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
     left = len(sizes) - len(rows)
     if left:
         rest = np.delete(sizes, rows).max()
-        title.append((f"{left} other tokens: at most {rest:.2g}", False))
+        title.append((f"{counted(left, 'other token')}: at most {rest:.2g}", False))
     return [grid._replace(title=title, scale=None if most else _bar(report, scale))]
 
 

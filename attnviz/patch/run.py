@@ -194,7 +194,7 @@ def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
 def _run(found: Measured, advance: Advance) -> None:
     job, method = found.job, found.job.request.measure.method
     each = len(job.places) + bool(job.together)
-    controls = job.controls if method == "exact" and job.metric != "kl" else ()
+    controls = job.controls if method != "gradient" and job.metric != "kl" else ()
     rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
     total = each * rounds + job.request.by_token * len(job.base) * _MOST_FOLLOWED
     done = 0

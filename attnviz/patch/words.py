@@ -103,7 +103,10 @@ def _finding(report: PatchReport) -> str:
         if not named:
             return f"None of {_amount(report)} carries more of {carried} than its base rate."
     first, *others = named
+    lead += "The MLP of " * (report.what == "mlp")
     said = f"{report.names(first)} carries {percent(first.effect)} of {carried}{_base(first, True)}"
+    if report.by_token is not None:
+        return f"{lead}{said}{_at_token(report, first)}."
     more = [f", {report.names(e)} {percent(e.effect)}{_base(e)}" for e in others]
     return f"{lead}{said}{''.join(more)}."
 
@@ -113,6 +116,16 @@ def _base(effect: Effect, named: bool = False) -> str:
     if math.isnan(effect.base_rate):
         return ""
     return f" ({'base rate ' * named}{percent(effect.base_rate)})"
+
+
+def _at_token(report: PatchReport, best: Effect) -> str:
+    """What the strongest patch carries at its strongest token alone."""
+    found = report.by_token
+    if found is None or best.places[0] not in found.places:
+        return ""
+    column = found.values[:, found.places.index(best.places[0])]
+    at = int(abs(column).argmax())
+    return f", at {token_name(report, found.tokens[at])} alone {percent(float(column[at]))}"
 
 
 def _moves(report: PatchReport) -> str:
@@ -203,7 +216,8 @@ def grid_title(report: PatchReport, brief: bool = False) -> str:
 def token_title(report: PatchReport) -> str:
     """Above the grid of tokens."""
     share = "effect" if report.ratio else f"Δ {METRICS[report.metric].name}"
-    return f"{WHAT[report.what].capitalize()} patched at one token alone ({share})"
+    what = WHAT[report.what]
+    return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
 
 def joint_words(report: PatchReport, joint: Effect) -> str:
