@@ -13,7 +13,6 @@ from attnviz.draw.number_scale import NumberScale
 from attnviz.draw.provenance import counted, notes_group, share
 from attnviz.draw.signed_grid import signed_bar, signed_grid
 from attnviz.measures.registry import label_named
-from attnviz.measures.words import joined
 from attnviz.patch.records import METRICS, Effect, PatchReport
 from attnviz.patch.words import (
     about,
@@ -36,8 +35,8 @@ _STRIP = Tokens((0,), ("",), (True,))
 
 _LONGEST = 100
 _GAP = 3
-_PROMPTS = 34
-"""Columns of the prompts beside the grid."""
+_PROMPTS, _TABLE = 34, 87
+"""Columns of the prompts, and of the ranking, beside the grid."""
 
 _INDENT, _CELL = 4, 6
 """Columns of a grid: the name of a layer, a number such as ``+.44`` with a mark and a blank."""
@@ -64,12 +63,12 @@ def patch_document(report: PatchReport, explain: bool = False) -> doc.Document:
     ]
     return doc.Document(
         f"patched activations of {report.model.name}",
-        joined(tokens),
+        " ".join(report.text.split()),
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
         listed_hints(report.hints),
         heading(report),
-        joined(tokens) if report.pairs_wanted == 1 else "",
+        report.text if report.pairs_wanted == 1 else "",
         finding(report),
     )
 
@@ -80,7 +79,7 @@ def patch_document(report: PatchReport, explain: bool = False) -> doc.Document:
 def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
     """Both prompts of the first pair, the tokens in which they differ marked."""
     pair, maps = report.pairs[0], []
-    many = ", first of the pairs" * (len(report.pairs) > 1)
+    many = ", pair 1" * (len(report.pairs) > 1)
     words = (quoted(pair.answer), "" if pair.foil is None else quoted(pair.foil))
     for name, tokens, changed, sign, value, word in (
         ("clean", pair.clean, pair.changed[0], 1.0, pair.clean_metric, words[0]),
@@ -257,6 +256,9 @@ def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Grou
         below = [] if report.whole_layers else [ranked._replace(yields=2)]
         return [top, doc.Group([marked], yields=1), doc.Group(followed), *below]
     wide = _INDENT + _CELL * len(grid.columns)
+    if wide + _GAP + _TABLE <= columns:
+        both = doc.Group([table, grid], beside=doc.Beside(0, _GAP))
+        return [top, doc.Group([marked], yields=1), both]
     if wide + _GAP + _PROMPTS <= columns:
         beside = doc.Beside(_PROMPTS, _GAP, yields=True)
         return [top, doc.Group([doc.Group([marked]), grid], beside=beside), ranked]

@@ -67,6 +67,7 @@ class Job:
     """Patching, ready to run.
 
     asked: the pairs, the first of which is shown. controls: pairs with another's source.
+    text: the shown pair's clean prompt, as it was given. wanted: how many pairs there were.
     drawn: how many of these have random tokens as their source.
     places: of the patches of one site each, in the grid. together: the heads patched at once.
     threshold: by how much the metric of two runs must differ.
@@ -76,6 +77,7 @@ class Job:
     model: Model
     request: Request
     kind: Kind
+    text: str
     source: str
     wanted: int
     asked: tuple[Asked, ...]
@@ -161,9 +163,9 @@ class Job:
             "weights": weights_fingerprint(self.model),
             "dtype": info.dtype,
             "kind": self.kind,
-            "pairs": f"{len(self.asked)} ({digest(runs)})",
             "what": self.what,
             "direction": patching.direction,
+            "pairs": f"{len(self.asked)} ({digest(runs)})",
             "at": self.request.at,
             "sites": f"{len(self.places)} ({digest([self.places, self.together])})",
         }
@@ -219,6 +221,7 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
         model,
         request,
         kind,
+        given.prompts[next(iter(asked))].clean,
         given.source,
         len(given.prompts),
         tuple(measured.values()),
@@ -296,11 +299,13 @@ def _asked(
         return Asked(index, index, pair, base.position, answer, foil)
     if measure.metric != "logit_diff":
         return Asked(index, index, pair, base.position, answer, None)
-    if prompts.foil is not None or measure.foil is not None:
-        raise UsageError(f"answer and foil are the same token, {answer.text!r}: name two")
-    raise UsageError(
-        f"after either prompt {answer.text!r} is the answer or predicted: name --answer and --foil"
-    )
+    if answer.id != clean.top or answer.id != corrupt.top:
+        raise UsageError(
+            f"answer and foil are the same token, {answer.text!r}: name two that differ with "
+            "--answer and --foil"
+        )
+    missing = "--foil" if measure.answer or prompts.answer else "--answer and --foil"
+    raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")
 
 
 def _word(model: Model, number: int) -> Word:

@@ -103,11 +103,13 @@ class TokenEffects:
     """Each token patched by itself, of one pair.
 
     places: the columns. tokens: positions in the base prompt, the rows.
-    values: (token, place), effects or changes of the metric as the report shows.
+    predicts: the token that predicts, or is masked. values: (token, place), effects or changes of
+        the metric, as the report shows.
     """
 
     places: tuple[Place, ...]
     tokens: tuple[int, ...]
+    predicts: int
     values: NDArray[np.float64]
 
     def __post_init__(self) -> None:
@@ -128,6 +130,7 @@ class PatchReport:
     control: what the sources of the base rate are, in words; empty without one.
     group: query heads that share a patched head; 1 for all but keys and values of grouped heads.
     rank_correlation: of gradient and exact effects; None unless both were asked for.
+    text: the first clean prompt as it was given. source: where the pairs come from, in words.
     labels: of heads, from the card or from ``patterns``.
     """
 
@@ -150,6 +153,7 @@ class PatchReport:
     group: int = 1
     rank_correlation: float | None = None
     labels: Mapping[Place, KnownLabel] = field(default_factory=dict)
+    text: str = ""
     source: str = ""
     pairs_wanted: int = 1
     seed: int = 0

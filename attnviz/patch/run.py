@@ -105,7 +105,7 @@ class Measured:
         found = effects(runs, places, not close, request.measure.fdr, request.seed)
         correlation = None
         if request.measure.method != "exact":
-            found, correlation = self._with_gradients(kept, runs, found)
+            found, correlation = self._with_gradients(kept, runs, found, not close)
         controlled = job.metric != "kl" and np.isfinite(runs.control).any()
         return PatchReport(
             job.model.info,
@@ -127,6 +127,7 @@ class Measured:
             job.group,
             correlation,
             self._labels(),
+            text=job.text,
             source=job.source,
             pairs_wanted=job.wanted,
             seed=request.seed,
@@ -148,18 +149,21 @@ class Measured:
         return found
 
     def _with_gradients(
-        self, kept: Sequence[Asked], runs: Runs, found: tuple[Effect, ...]
+        self, kept: Sequence[Asked], runs: Runs, found: tuple[Effect, ...], ratio: bool
     ) -> tuple[tuple[Effect, ...], float | None]:
         """The effects with their estimates, and the rank correlation of single heads' both."""
         estimates = np.array([self.values(_GRADIENT, one, len(found)) for one in kept])
-        means = shares(runs, estimates).mean(axis=0)
-        both = tuple(
-            replace(each, gradient=value) for each, value in zip(found, means.tolist(), strict=True)
-        )
+        values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
+        means = values.mean(axis=0).tolist()
         if self.job.request.measure.method == "gradient":
-            return both, None
+            both = [
+                Effect(each.places, math.nan, math.nan, gradient=value)
+                for each, value in zip(found, means, strict=True)
+            ]
+            return tuple(both), None
+        both = [replace(one, gradient=value) for one, value in zip(found, means, strict=True)]
         known = [each for each in both[: len(self.job.places)] if math.isfinite(each.effect)]
-        return both, spearman([e.gradient for e in known], [e.effect for e in known])
+        return tuple(both), spearman([e.gradient for e in known], [e.effect for e in known])
 
     def _by_token(self, runs: Runs, ratio: bool) -> TokenEffects | None:
         if not self.followed:
@@ -168,9 +172,8 @@ class Measured:
         values = self.values(_TOKENS, self.job.asked[0], len(patches))
         first = Runs(runs.base[:1], runs.source[:1], values[None], values[None])
         shown = shares(first, values[None])[0] if ratio else values - runs.base[0]
-        return TokenEffects(
-            self.followed, tuple(tokens), shown.reshape(len(tokens), len(self.followed))
-        )
+        grid = shown.reshape(len(tokens), len(self.followed))
+        return TokenEffects(self.followed, tuple(tokens), self.job.asked[0].position, grid)
 
     def _labels(self) -> Mapping[Place, Any]:
         if self.job.what in WHOLE_LAYER or self.job.group > 1:
@@ -256,12 +259,10 @@ def _why(
 ) -> str:
     """Why there are no shares; empty where there are."""
     unit = METRICS[metric].unit
+    apart = f"clean and corrupt differ by {difference:+.2g} {unit}"
     if isinstance(close, tuple):
-        ends = f"[{close[0]:+.2g}, {close[1]:+.2g}]"
-        return f"over the pairs the runs differ by {difference:+.2g} {unit}, 95 % interval {ends}"
-    if close:
-        return f"the runs differ by {difference:+.2g} {unit}, less than {threshold:.2g}"
-    return ""
+        return f"{apart} over the pairs, 95 % interval [{close[0]:+.2g}, {close[1]:+.2g}]"
+    return f"{apart}, less than {threshold:.2g}" if close else ""
 
 
 def _control_words(job: Job) -> str:

@@ -9,7 +9,7 @@ from attnviz.draw.document import Facts, Part, Words
 from attnviz.draw.labels import token_label
 from attnviz.draw.provenance import counted, model_words
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.patch.records import METRICS, Effect, PatchReport, Word
+from attnviz.patch.records import METRICS, Effect, PatchReport, TokenEffects, Word
 from attnviz.records import Tokens
 
 WHAT = {
@@ -50,8 +50,11 @@ def _patched(report: PatchReport) -> str:
 
 
 def _amount(report: PatchReport) -> str:
-    unit = "layer" if report.whole_layers else "key/value head" if report.group > 1 else "head"
-    return counted(len(report.effects), unit)
+    return counted(len(report.effects), _unit(report))
+
+
+def _unit(report: PatchReport) -> str:
+    return "layer" if report.whole_layers else "key/value head" if report.group > 1 else "head"
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -71,7 +74,7 @@ def finding(report: PatchReport) -> str:
 
 def _of_random(report: PatchReport) -> str:
     if not report.ratio:
-        return f"no head carries a difference; {report.why}."
+        return f"nothing carries a difference: {report.why}."
     if report.ranks and not any(effect.carries for effect in report.effects):
         return "nothing carries more than its base rate."
     return "what carries the difference here tells nothing of a trained model."
@@ -79,7 +82,7 @@ def _of_random(report: PatchReport) -> str:
 
 def _finding(report: PatchReport) -> str:
     if not report.ratio:
-        return f"The two prompts hardly differ: {report.why}, so that no shares are shown."
+        return f"{report.why[0].upper()}{report.why[1:]}: too little for shares."
     carried = METRICS[report.metric].carried
     lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
     if 1 < len(report.pairs) < LEAST_TEXTS:
@@ -94,20 +97,26 @@ def _finding(report: PatchReport) -> str:
             f"{lead}{names} together carry {percent(report.together.effect)} of {carried}; "
             f"singly they add up to {percent(total)}."
         )
-    if report.what == "residual" and report.by_token is not None:
-        return lead + _moves(report)
-    named = report.ranking(_NAMED)
+    tokens = report.by_token
+    if report.what == "residual" and tokens is not None and tokens.predicts in tokens.tokens:
+        return lead + _moves(report, tokens)
+    named = [each for each in report.ranking(len(report.effects)) if report.shown(each) > 0]
     if report.ranks:
-        order = [effect for effect in report.ranking(len(report.effects)) if effect.carries]
-        named = order[:_NAMED]
-        if not named:
+        named = [effect for effect in named if effect.carries]
+    if not named:
+        if report.ranks:
             return f"None of {_amount(report)} carries more of {carried} than its base rate."
-    first, *others = named
+        return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
+    first, *others = named[:_NAMED]
     lead += "The MLP of " * (report.what == "mlp")
-    said = f"{report.names(first)} carries {percent(first.effect)} of {carried}{_base(first, True)}"
-    if report.by_token is not None:
+    said = f"{report.names(first)} carries {percent(first.effect)} of {carried}"
+    if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
+    said += _base(first, True)
     more = [f", {report.names(e)} {percent(e.effect)}{_base(e)}" for e in others]
+    (most, *_) = report.ranking(1)
+    if most.effect < 0 and not report.ranks:
+        more = [f"; {report.names(most)} opposes it ({percent(most.effect)})"]
     return f"{lead}{said}{''.join(more)}."
 
 
@@ -122,23 +131,21 @@ def _at_token(report: PatchReport, best: Effect) -> str:
     """What the strongest patch carries at its strongest token alone."""
     found = report.by_token
     if found is None or best.places[0] not in found.places:
-        return ""
+        return _base(best, True)
     column = found.values[:, found.places.index(best.places[0])]
     at = int(abs(column).argmax())
     return f", at {token_name(report, found.tokens[at])} alone {percent(float(column[at]))}"
 
 
-def _moves(report: PatchReport) -> str:
+def _moves(report: PatchReport, found: TokenEffects) -> str:
     """From which layer on the token that predicts carries most of it."""
-    found = report.by_token
-    assert found is not None
-    last = found.values[-1]
-    reached = next((at for at, value in enumerate(last) if value >= _MOST), None)
-    name = token_name(report, found.tokens[-1])
+    values = found.values[found.tokens.index(found.predicts)].tolist()
+    reached = next((at for at, value in enumerate(values) if value >= _MOST), None)
+    name = f"{token_name(report, found.predicts)}, which predicts,"
     if reached is None:
-        return f"In no layer does {name}, the last token, carry half of the difference."
+        return f"In no layer does {name} carry half of the difference."
     layer = report.name(found.places[reached])
-    return f"Entering {layer}, {name} (the last token) carries {percent(float(last[reached]))}."
+    return f"On entering {layer}, {name} carries {percent(values[reached])}."
 
 
 def token_name(report: PatchReport, token: int) -> str:
