@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from attnviz.errors import UsageError
-from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:  # the options name sites and metrics, and a help needs no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
     from attnviz.models.model import Model
+    from attnviz.records import Input, Kind
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
 """What is replaced. ``output``: a head's, before the output projection; ``pattern``: its attention

@@ -153,7 +153,8 @@ class BatchExpansion:
         if self._stage == "go on" and point.what != "mlp":
             assert self._attended is not None
             return self._attended if last else outputs
-        if part.late and len(outputs) == 1:
+        # What is read from another stack may be one row for all of them.
+        if len(outputs) == 1 and (part.late or not last):
             rows = part.rows, *outputs.shape[1:]
             outputs = outputs.expand(rows).contiguous() if last else outputs.expand(rows)
         if len(outputs) != part.rows:
