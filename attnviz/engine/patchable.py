@@ -201,8 +201,7 @@ def open_patchable(model: Model, kind: Kind, given: Input) -> PatchableModel:
     Raises UnsupportedError where its heads cannot be ablated.
     """
     if isinstance(model, Bundled):
-        checkpoint = model.checkpoint
-        decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors)
+        decoder = TorchDecoder.from_llama(model.checkpoint.config, model.tensors)
         dtype = torch.float64 if model.info.dtype == "float64" else torch.float32
         decoder = decoder.to(dtype).eval().requires_grad_(False)
         device = decoder.norm.weight.device

@@ -36,7 +36,8 @@ class Bundled:
     dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
     seed: of random weights in place of the trained ones, as training begins; None for these.
     decoder: the model itself, for more than its weights.
-    checkpoint: its opened files, for those that run it in another way.
+    checkpoint: its opened files, for those that run it in another way. tensors: its weights by
+        name, of a seed the random ones.
     """
 
     def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
@@ -46,8 +47,8 @@ class Bundled:
             )
         self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config
-        tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
-        self.decoder = llama_stack(config, tensors, dtype)
+        self.tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
+        self.decoder = llama_stack(config, self.tensors, dtype)
         self._trained_tokens = trained_tokens(checkpoint.metadata)
         self._info = ModelInfo(
             name="tiny",

@@ -121,6 +121,7 @@ def _effect(report: PatchReport, effect: Effect) -> dict[str, Any]:
         entry["ci_low"], entry["ci_high"] = map(json_number, low_high)
     entry["base_rate"] = json_number(effect.base_rate)
     if not math.isnan(effect.adjusted):
+        entry["carries"] = effect.carries
         entry["adjusted_p"] = json_number(effect.adjusted)
     if report.fdr:
         entry["q"] = json_number(effect.q)

@@ -54,14 +54,15 @@ def test_the_built_in_pairs_find_the_induction_heads(run: Any) -> None:
             / (found["clean"]["metric"] - found["corrupt"]["metric"])
         )
         if entry["name"] in ("L1H0", "L1H2"):
+            assert entry["carries"]
             assert entry["base_rate"] < 0.7 * entry["effect"]
             assert max(entry["adjusted_p"], entry["q"]) < 0.01
         elif entry["name"] not in INDUCTION:
+            assert not entry["carries"]
             assert abs(entry["effect"]) < 0.03
-            assert entry["adjusted_p"] > 0.05
 
 
-def test_random_weights_carry_nothing(run: Any) -> None:
+def test_random_weights_carry_nothing() -> None:
     found = attnviz.patch(Bundled(seed=3), layer="0-2")
     assert found.finding.startswith("Random weights: nothing carries")
     assert found.to_dict()["ratio"] is False
@@ -74,7 +75,7 @@ def loop(what: str, place: tuple[int, int], tokens: list[int] | None = None) -> 
     decoder = TorchDecoder.from_llama(model.checkpoint.config, model.checkpoint.tensors).eval()
     answer, foil = (model.encode(f" {word}").ids[1] for word in ("Harris", "Carr"))
     layer, head = place
-    module = decoder.layers[layer].attention.out_proj
+    module = decoder.layers[layer].self_attn.output_projection
     kept: dict[str, torch.Tensor] = {}
 
     def swap(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
