@@ -149,8 +149,8 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
 
 
 def token_name(report: PatchReport, token: int) -> str:
-    """A token of the base run's prompt in quotes."""
-    return f"“{token_label(base_tokens(report).texts[token])}”"
+    """A token of the base run's prompt and its place."""
+    return f"“{token_label(base_tokens(report).texts[token])}” ({token})"
 
 
 def base_tokens(report: PatchReport) -> Tokens:

@@ -96,7 +96,7 @@ def test_golden(
          "Incomplete, 9 of 40 pairs. L0H0 carries"),
         ({"what": "mlp"}, "1 pair: an anecdote. The MLP of L0 carries 60 % of"),
         ({"what": "residual", "by_token": True},
-         "1 pair: an anecdote. On entering L1, “Tom”, which predicts, carries 50 %."),
+         "1 pair: an anecdote. On entering L1, “Tom” (7), which predicts, carries 50 %."),
         ({"by_token": True}, "1 pair: an anecdote. L0H0 carries 60 % of the logit difference, at "),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: too little for shares."),
