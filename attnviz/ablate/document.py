@@ -20,9 +20,9 @@ from attnviz.ablate.words import (
     ranking_titles,
 )
 from attnviz.draw import document as doc
-from attnviz.draw.number_scale import NumberScale
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import label_text, label_words, notes_group
-from attnviz.draw.signed_grid import signed_bar, signed_grid
+from attnviz.draw.signed import signed_grid, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
 
@@ -80,17 +80,19 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     layers = sorted({layer for layer, _ in {**values, **report.gradients}})
     heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
     columns = sorted({column for _, column in [*values, *heads]})
-    rows, names = [f"L{layer + report.index_base}" for layer in layers], map(report.column, columns)
-    placed = {
-        (layers.index(layer), columns.index(column)): value
-        for (layer, column), value in values.items()
-    }
-    grey = {(layers.index(layer), columns.index(column)) for layer, column in unclear}
-    grid = signed_grid(rows, list(names), placed, scale, grey)
-    grey_words = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
+    places = {head: (layers.index(head[0]), columns.index(head[1])) for head in [*values, *unclear]}
+    grid = signed_grid(
+        [f"L{layer + report.index_base}" for layer in layers],
+        [report.column(column) for column in columns],
+        {places[head]: value for head, value in values.items()},
+        scale,
+        {places[head] for head in unclear},
+        "95% interval includes 0",
+    )
+    grey_words = "grey: 95% interval includes 0" if scaled else "grey: CI includes 0"
     title = map_title(report, brief=not scaled) + scale.times * (not scaled)
     words: doc.Words = [(title, True), *[(grey_words, False)] * bool(unclear)]
-    colours = signed_bar(scale, metric.unit or metric.label) if scaled else None
+    colours = signed_scale(scale, metric.unit or metric.label) if scaled else None
     return grid._replace(title=words, scale=colours)
 
 
@@ -197,7 +199,7 @@ def _doubt_columns(
         for effect in effects:
             ends = [scale.text(end * factor) for end in effect.intervals.get(name, ())]
             cells.append(f"[{', '.join(ends)}]" if ends else "")
-        columns.append((doc.Column("95 % interval"), cells))
+        columns.append((doc.Column("95% interval"), cells))
     elif any(name in effect.errors for effect in effects):
         plain = NumberScale(scale.limit, False, scale.percent)
         errors = [effect.errors.get(name) for effect in effects]
@@ -279,7 +281,7 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
         line = "Δ loss by token: not measured, this model or method has no loss for each token"
         return [doc.Facts([(line, True)])]
     title = "Δ loss by token" + ", first text" * (len(report.texts) > 1)
-    scale = signed_bar(NumberScale(maps[0].limit), "nats")
+    scale = signed_scale(NumberScale(maps[0].limit), "nats")
     return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]
 
 

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attnviz.attention.families import LINEAR, UNEMBEDDING, Family
+from attnviz.attention.family import LINEAR, SIZES, UNEMBEDDING, Family, linear, norm
 
-_POOLER = {"pooler.dense.weight": "?d_model d_model", "pooler.dense.bias": "?d_model"}
-
-
+_POOLER = linear("pooler.dense", "d_model")
+_CLASSIFIED = linear("classifier", "labels")
+_ANSWERED = linear("qa_outputs", "2")
+_CHOSEN = linear("classifier", "1")
+_DENSE_CLASSIFIED = {
+    **linear("classifier.dense", "d_model"),
+    **linear("classifier.out_proj", "labels"),
+}
+_NEXT = linear("cls.seq_relationship", "2")
 _BERT_PREDICTIONS = {
-    "cls.predictions.transform.dense.weight": "d_model d_model",
-    "cls.predictions.transform.dense.bias": "d_model",
-    "cls.predictions.transform.LayerNorm.weight": "d_model",
-    "cls.predictions.transform.LayerNorm.bias": "d_model",
+    **linear("cls.predictions.transform.dense", "d_model", role="prediction"),
+    **norm("cls.predictions.transform.LayerNorm", "prediction_norm"),
     "cls.predictions.decoder.weight": UNEMBEDDING,
-    "cls.predictions.bias": "vocabulary",
+    "cls.predictions.bias": "unembedding.bias: vocabulary",
 }
 
 _BERT = Family(
     model_types=("bert",),
-    sizes={
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "d_model": "hidden_size",
-        "d_ff": "intermediate_size",
-        "vocabulary": "vocab_size",
-        "types": "type_vocab_size=2",
-        "context": "max_position_embeddings",
-    },
+    sizes={**SIZES, "types": "type_vocab_size=2"},
     tensors={
         "tokens": "embeddings.word_embeddings",
         "positions": "embeddings.position_embeddings",
@@ -51,19 +47,22 @@ _BERT = Family(
     causal=False,
     biases=dict.fromkeys(LINEAR, True),
     heads={
-        "BertModel": _POOLER,
+        "BertModel": {name: f"?{said}" for name, said in _POOLER.items()},
         "BertForMaskedLM": _BERT_PREDICTIONS,
-        "BertForPreTraining": {
-            **_BERT_PREDICTIONS,
-            "pooler.dense.weight": "d_model d_model",
-            "pooler.dense.bias": "d_model",
-            "cls.seq_relationship.weight": "2 d_model",
-            "cls.seq_relationship.bias": "2",
-        },
+        "BertForPreTraining": {**_BERT_PREDICTIONS, **_POOLER, **_NEXT},
+        "BertForNextSentencePrediction": {**_POOLER, **_NEXT},
+        "BertForSequenceClassification": {**_POOLER, **_CLASSIFIED},
+        "BertForMultipleChoice": {**_POOLER, **_CHOSEN},
+        "BertForTokenClassification": _CLASSIFIED,
+        "BertForQuestionAnswering": _ANSWERED,
     },
     tied=True,
     settings={"position_embedding_type": ("absolute",), "tie_word_embeddings": (True,)},
-    silent=("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    silent=(
+        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+        *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_type"),
+        *("pooler_num_fc_layers", "pooler_size_per_head"),
+    ),
     unused=r"(cls|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
 )
 
@@ -72,21 +71,25 @@ _ROBERTA = replace(
     model_types=("roberta",),
     prefixes=("roberta.", ""),
     heads={
-        "RobertaModel": _POOLER,
+        "RobertaModel": _BERT.heads["BertModel"],
         "RobertaForMaskedLM": {
-            "lm_head.dense.weight": "d_model d_model",
-            "lm_head.dense.bias": "d_model",
-            "lm_head.layer_norm.weight": "d_model",
-            "lm_head.layer_norm.bias": "d_model",
+            **linear("lm_head.dense", "d_model", role="prediction"),
+            **norm("lm_head.layer_norm", "prediction_norm"),
             "lm_head.decoder.weight": UNEMBEDDING,
-            "lm_head.bias": "vocabulary",
+            "lm_head.bias": "unembedding.bias: vocabulary",
         },
+        "RobertaForSequenceClassification": _DENSE_CLASSIFIED,
+        "RobertaForMultipleChoice": {**_POOLER, **_CHOSEN},
+        "RobertaForTokenClassification": _CLASSIFIED,
+        "RobertaForQuestionAnswering": _ANSWERED,
     },
+    head_activation="gelu",
     padding=1,
     settings={**_BERT.settings, "pad_token_id": (1,)},
     unused=r"(lm_head|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
 )
 
+_PRE_CLASSIFIED = linear("pre_classifier", "d_model")
 _DISTILBERT = replace(
     _BERT,
     model_types=("distilbert",),
@@ -117,16 +120,17 @@ _DISTILBERT = replace(
     heads={
         "DistilBertModel": {},
         "DistilBertForMaskedLM": {
-            "vocab_transform.weight": "d_model d_model",
-            "vocab_transform.bias": "d_model",
-            "vocab_layer_norm.weight": "d_model",
-            "vocab_layer_norm.bias": "d_model",
-            "vocab_projector.weight": UNEMBEDDING,
-            "vocab_projector.bias": "vocabulary",
+            **linear("vocab_transform", "d_model", role="prediction"),
+            **norm("vocab_layer_norm", "prediction_norm"),
+            **linear("vocab_projector", "vocabulary", role="unembedding"),
         },
+        "DistilBertForSequenceClassification": {**_PRE_CLASSIFIED, **_CLASSIFIED},
+        "DistilBertForMultipleChoice": {**_PRE_CLASSIFIED, **_CHOSEN},
+        "DistilBertForTokenClassification": _CLASSIFIED,
+        "DistilBertForQuestionAnswering": _ANSWERED,
     },
     settings={"sinusoidal_pos_embds": (False, True), "tie_word_embeddings": (True,)},
-    silent=("dropout", "qa_dropout", "seq_classif_dropout"),
+    silent=("dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_"),
     unused=r"(vocab_\w+|pre_classifier|classifier|qa_outputs)\..*|embeddings\.position_ids",
 )
 
@@ -138,25 +142,22 @@ _ELECTRA = replace(
     heads={
         "ElectraModel": {},
         "ElectraForPreTraining": {
-            "discriminator_predictions.dense.weight": "d_model d_model",
-            "discriminator_predictions.dense.bias": "d_model",
-            "discriminator_predictions.dense_prediction.weight": "1 d_model",
-            "discriminator_predictions.dense_prediction.bias": "1",
+            **linear("discriminator_predictions.dense", "d_model"),
+            **linear("discriminator_predictions.dense_prediction", "1"),
         },
         "ElectraForMaskedLM": {
-            "generator_predictions.LayerNorm.weight": "embedding",
-            "generator_predictions.LayerNorm.bias": "embedding",
-            "generator_predictions.dense.weight": "embedding d_model",
-            "generator_predictions.dense.bias": "embedding",
-            "generator_lm_head.weight": "vocabulary embedding",
-            "generator_lm_head.bias": "vocabulary",
+            **linear("generator_predictions.dense", "embedding", role="prediction"),
+            **norm("generator_predictions.LayerNorm", "prediction_norm", "embedding"),
+            **linear("generator_lm_head", "vocabulary", "embedding", role="unembedding"),
         },
+        "ElectraForSequenceClassification": _DENSE_CLASSIFIED,
+        "ElectraForTokenClassification": _CLASSIFIED,
+        "ElectraForQuestionAnswering": _ANSWERED,
     },
+    head_activation="gelu",
     prefixes=("electra.", ""),
-    silent=(
-        *_BERT.silent,
-        *("summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"),
-    ),
+    settings={**_BERT.settings, "summary_activation": ("gelu",)},
+    silent=(*_BERT.silent, "summary_last_dropout", "summary_type", "summary_use_proj"),
     unused=r"(generator_\w+|discriminator_\w+|classifier|qa_outputs)\..*|.*\.position_ids",
 )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,33 +13,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.encoder_families import ENCODERS
-from attnviz.attention.families import ACTIVATIONS, DECODERS, LINEAR, LLAMA, MUST_BE, SILENT, Family
-from attnviz.attention.functional import Rotary
-from attnviz.attention.numpy_stack import NumpyStack, StackShape
+from attnviz.attention.families import DECODERS, LLAMA
+from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
+from attnviz.attention.family_rotary import rotary_of
+from attnviz.attention.family_tensors import Part, Shapes, by_name, head_of, parts_of
+from attnviz.attention.numpy_stack import Activation, NumpyStack, StackShape
+from attnviz.attention.rotary import Rotary
 
 FAMILIES = (*DECODERS, *ENCODERS)
-
-
-class NotUnderstoodError(Exception):
-    """What of a checkpoint no description covers, in words."""
-
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""Stored tensors by their names."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Where the tensor of a role is stored.
-
-    name: of the stored tensor. rows: of it, once it stands (out, in). transposed: it is stored
-    (in, out). heads: where queries, keys and values alternate head by head, how many there are.
-    """
-
-    name: str
-    rows: slice | None = None
-    transposed: bool = False
-    by_head: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,69 +48,62 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
         raise NotUnderstoodError(f"no description of the model type {fields.get('model_type')!r}")
     used: set[str] = set()
     sizes = _sizes(family, fields, used)
-    rotary = _rotary(family, fields, sizes, used)
     _check_settings(family, fields, used)
-    named = _text(fields, family.activation, used)
-    if named not in ACTIVATIONS:
-        raise NotUnderstoodError(f"{family.activation} is {named!r}")
+    activation = _activation(family, fields, used)
+    scale = family.embedding_scale
     shape = StackShape(
         layers=sizes["layers"],
         heads=sizes["heads"],
-        kv_heads=sizes.get("kv_heads", sizes["heads"]),
+        kv_heads=sizes["kv_heads"],
         head_dim=sizes["head_dim"],
         vocabulary=sizes["vocabulary"],
         context=sizes["context"] - (0 if family.padding is None else family.padding + 1),
         norm=family.norm,
         norm_eps=_number(fields, family.norm_eps, used),
         order=family.order,
-        activation=ACTIVATIONS[named],
+        activation=activation,
         causal=family.causal,
-        rotary=rotary,
-        window=_window(family, fields, used),
+        rotary=rotary_of(family, fields, sizes, used),
+        unturned=_unturned(family, fields, sizes["layers"], used),
+        windows=_windows(family, fields, sizes["layers"], used),
+        scaled=family.scaled,
+        embedding_scale=1.0 if scale is None else math.sqrt(sizes[scale]),
         padding=family.padding,
+        head_activation=family.head_activation or activation,
     )
     _check_silent(fields, shape.vocabulary)
     strange = sorted(fields.keys() - used - SILENT - MUST_BE.keys() - {*family.silent})
     if strange:
         raise NotUnderstoodError(f"no description of {strange[0]} = {fields[strange[0]]!r}")
-    prefix, parts = _parts(family, fields, sizes, stored)
+    names = {_renamed(name): name for name in stored}
+    shapes = {ours: stored[name] for ours, name in names.items()}
+    prefix, parts = parts_of(family, fields, sizes, shapes)
     architecture = str((fields.get("architectures") or [None])[0])
-    head = _head(family, architecture, fields, sizes, stored, prefix)
-    predicts = any(said.startswith("vocabulary ") for said in head.values())
-    return Understood(shape, parts, architecture, predicts)
+    head = head_of(family, architecture, fields, sizes, shapes, prefix)
+    every = {**parts, **head}
+    return Understood(
+        shape,
+        {role: replace(part, name=names[part.name]) for role, part in every.items()},
+        architecture,
+        "unembedding.weight" in head,
+    )
 
 
-def _head(
-    family: Family,
-    architecture: str,
-    fields: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    stored: Shapes,
-    prefix: str,
-) -> Mapping[str, str]:
-    """The tensors of a class's head, held against what is stored."""
-    if architecture not in family.heads:
-        raise NotUnderstoodError(f"no description of a {architecture}")
-    head = family.heads[architecture]
-    tied = fields.get("tie_word_embeddings", family.tied)
-    for name, said in head.items():
-        found = stored.get(name, stored.get(prefix + name))
-        if found is None and (said.startswith("?") or (tied and said.startswith("vocabulary "))):
-            continue
-        expected = tuple(sizes.get(word) or int(word) for word in said.removeprefix("?").split())
-        if found != expected:
-            raise NotUnderstoodError(f"{name} is {found}, where {expected} is expected")
-    return head
+def _renamed(name: str) -> str:
+    """The name that transformers gives a tensor of the first checkpoints of BERT."""
+    renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+    return renamed.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[str, int]:
     """The sizes by our names."""
     sizes: dict[str, int] = {}
     for ours, said in family.sizes.items():
-        name, _, otherwise = said.partition("=")
+        field, _, otherwise = said.partition("=")
+        name = field.removesuffix("?")
         used.add(name)
         value = fields.get(name)
-        if value is None and otherwise:
+        if otherwise and (name not in fields or (value is None and name != field)):
             value = _reckoned(otherwise, sizes)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise NotUnderstoodError(f"{name} is {value!r}")
@@ -138,6 +113,8 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
     sizes.setdefault("head_dim", sizes["d_model"] // sizes["heads"])
     sizes.setdefault("kv_heads", sizes["heads"])
     sizes.setdefault("embedding", sizes["d_model"])
+    labels = fields.get("id2label")
+    sizes["labels"] = len(labels) if isinstance(labels, Mapping) else fields.get("num_labels", 2)
     if sizes["heads"] % sizes["kv_heads"]:
         raise NotUnderstoodError(f"{sizes['heads']} heads over {sizes['kv_heads']} key/value heads")
     return sizes
@@ -159,9 +136,24 @@ def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -
             raise NotUnderstoodError(f"{name} is missing")
     for name, values in {**MUST_BE, **family.settings}.items():
         used.add(name)
-        if fields.get(name, values[0]) not in values:
-            raise NotUnderstoodError(f"{name} is {fields[name]!r}")
+        value = fields.get(name, values[0])
+        if not any(type(value) is type(one) and value == one for one in values):
+            raise NotUnderstoodError(f"{name} is {value!r}")
     used.update(said.partition("=")[0] for said in family.biases.values() if isinstance(said, str))
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    r"(eos|bos|pad|sep|cls|decoder_start)_token_id": (int, list, type(None)),
+    r"use_cache|use_sliding_window|tie_word_embeddings|\w+_bias|output_\w+|return_dict": (bool,),
+    r"reorder_and_upcast_attn|summary_use_proj|summary_proj_to_labels": (bool,),
+    r"summary_type": (str,),
+    r"pretraining_tp|max_window_layers|no_rope_layer_interval": (int,),
+    r"sliding_window": (int, type(None)),
+    r"id2label|label2id": (dict, type(None)),
+    r"classifier_dropout": (int, float, type(None)),
+    r"initializer_range|\w*dropout(_prob)?|\w+_pdrop": (int, float),
+}
+"""Of which type the fields are that transformers looks at, whatever they say."""
 
 
 def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
@@ -172,11 +164,20 @@ def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
     padding = fields.get("pad_token_id")
     if padding is not None and padding not in range(vocabulary):
         raise NotUnderstoodError(f"pad_token_id is {padding!r}")
+    for name, value in fields.items():
+        kinds = next((kinds for names, kinds in _KINDS.items() if re.fullmatch(names, name)), None)
+        share = "drop" in name and isinstance(value, int | float)
+        if (kinds and type(value) not in kinds) or (share and not 0 <= value <= 1):
+            raise NotUnderstoodError(f"{name} is {value!r}")
 
 
-def _text(fields: Mapping[str, Any], name: str, used: set[str]) -> str:
-    used.add(name)
-    return str(fields.get(name))
+def _activation(family: Family, fields: Mapping[str, Any], used: set[str]) -> Activation:
+    used.add(family.activation)
+    named = str(fields.get(family.activation))
+    found = family.activations.get(named, ACTIVATIONS.get(named))
+    if found is None:
+        raise NotUnderstoodError(f"{family.activation} is {named!r}")
+    return found
 
 
 def _number(fields: Mapping[str, Any], said: str, used: set[str]) -> float:
@@ -188,163 +189,60 @@ def _number(fields: Mapping[str, Any], said: str, used: set[str]) -> float:
     return float(value)
 
 
-_ROPE_FIELDS = {
-    "default": set[str](),
-    "linear": {"factor"},
-    "llama3": {
-        *("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    },
-}
-"""What transformers' kinds of rotary positions say beside theta and their share of a head."""
+# Layers that differ ---------------------------------------------------------------------------
 
-_ROPE_NAMES = ("rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base")
-_ROPE_SHARES = ("partial_rotary_factor", "rotary_pct")
+_LISTS = ("layer_types", "attention_types")
+"""Fields that list the attention of each layer, the second as ``[[[kind, …], times], …]``."""
+
+_WHOLE, _WINDOWED = ("full_attention", "global"), ("sliding_attention", "local")
 
 
-def _rotary(
-    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], used: set[str]
-) -> Rotary | None:
-    """The rotary positions, as transformers 4 or 5 writes them."""
-    if not family.rotary:
-        return None
-    used.update(_ROPE_NAMES, _ROPE_SHARES)
-    rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
-    if not isinstance(rope, Mapping):
-        raise NotUnderstoodError(f"rope_parameters is {rope!r}")
-    both = {name: fields[name] for name in (*_ROPE_NAMES[2:], *_ROPE_SHARES) if name in fields}
-    both |= rope
-    kind = both.pop("rope_type", both.pop("type", "default"))
-    both.pop("type", None)
-    theta = both.pop("rope_theta", both.pop("rotary_emb_base", None))
-    both.pop("rotary_emb_base", None)
-    share = [both.pop(name) for name in _ROPE_SHARES if name in both]
-    if both.keys() != _ROPE_FIELDS.get(str(kind)):
-        raise NotUnderstoodError(f"rotary positions of type {kind!r} with {sorted(both)}")
-    if share != [1] and (family.rotary == "part") != bool(share):
-        raise NotUnderstoodError("rotary positions of a part of each head")
-    numbers = [theta, *share, *both.values()]
-    if not all(isinstance(one, int | float) and one > 0 for one in numbers):
-        raise NotUnderstoodError(f"rotary positions of {numbers}")
-    dims = int(sizes["head_dim"] * share[0]) if share else sizes["head_dim"]
-    if dims < 2 or dims % 2 or dims > sizes["head_dim"]:
-        raise NotUnderstoodError(f"rotary positions of {dims} dimensions")
-    return Rotary(
-        float(theta),
-        dims,
-        float(both.get("factor", 1.0)),
-        both.get("low_freq_factor"),
-        float(both.get("high_freq_factor", 4.0)),
-        int(both.get("original_max_position_embeddings", 8192)),
-    )
+def _windows(
+    family: Family, fields: Mapping[str, Any], layers: int, used: set[str]
+) -> tuple[int | None, ...]:
+    """How many keys a query of each layer sees."""
+    used.update(_LISTS)
+    width = None
+    if family.windows != "none":
+        used.update((family.window, "use_sliding_window"))
+        width = fields.get(family.window) if fields.get("use_sliding_window", True) else None
+    if width is not None and (type(width) is not int or width < 1):
+        raise NotUnderstoodError(f"{family.window} is {width!r}")
+    usual = _WHOLE[0] if width is None else _WINDOWED[0]
+    kinds = _kinds(fields) or [usual] * layers
+    known = {*_WHOLE, *(_WINDOWED if width is not None else ())}
+    alike = family.windows == "listed" or {*kinds} == {usual}
+    if len(kinds) != layers or not known.issuperset(kinds) or not alike:
+        raise NotUnderstoodError(f"layers of {' and '.join(sorted({*map(str, kinds)}))}")
+    if family.windows == "listed" and width is not None and not _kinds(fields):
+        raise NotUnderstoodError(f"{family.window} is {width}, of layers that are not listed")
+    windows = tuple(width if kind in _WINDOWED else None for kind in kinds)
+    return windows if any(windows) else ()
 
 
-def _window(family: Family, fields: Mapping[str, Any], used: set[str]) -> int | None:
-    """How many keys a query sees."""
-    kinds = set(fields.get("layer_types") or ())
-    used.add("layer_types")
-    if "sliding_window" in family.silent:
-        window = None
-    else:
-        used.add("sliding_window")
-        window = fields.get("sliding_window")
-    if kinds - {"full_attention" if window is None else "sliding_attention"}:
-        raise NotUnderstoodError(f"layers of {' and '.join(sorted(kinds))}")
-    if window is not None and (not isinstance(window, int) or window < 1 or not family.causal):
-        raise NotUnderstoodError(f"sliding_window is {window!r}")
-    return window
+def _kinds(fields: Mapping[str, Any]) -> list[Any]:
+    """The attention of each layer, empty where it is not said."""
+    listed, folded = (fields.get(name) or [] for name in _LISTS)
+    try:
+        kinds = [*listed] + [kind for some, times in folded for _ in range(times) for kind in some]
+    except (TypeError, ValueError) as error:
+        raise NotUnderstoodError(f"attention_types is {folded!r}") from error
+    if fields.get("attention_layers", kinds) != kinds:
+        raise NotUnderstoodError("attention_layers are not those of attention_types")
+    return kinds
 
 
-def _parts(
-    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
-) -> tuple[str, dict[str, Part]]:
-    """What stands before the names, and where each role's tensors are, held against the stored."""
-    first = f"{family.tensors['tokens']}.weight"
-    prefix = next((one for one in family.prefixes if one + first in stored), None)
-    if prefix is None:
-        raise NotUnderstoodError(f"the tensor {family.prefixes[0]}{first} is missing")
-    parts: dict[str, Part] = {}
-    expected: dict[str, tuple[int, ...]] = {}
-    for name, roles in _by_name(family, sizes).items():
-        for kind in ("weight", "bias"):
-            shapes = [_expected(role, kind, family, fields, sizes) for role in roles]
-            known = [shape for shape in shapes if shape is not None]
-            if not known:
-                continue
-            path = f"{prefix}{name}.{kind}"
-            rows = sum(shape[0] for shape in known)
-            turned = family.transposed and len(known[0]) > 1 and _kind(roles[0]) in LINEAR
-            whole = (rows, *known[0][1:])
-            expected[path] = whole[::-1] if turned else whole
-            start = 0
-            for place, role in enumerate(roles):
-                cut = slice(start, start + known[place][0]) if len(roles) > 1 else None
-                start += known[place][0]
-                by_head = (place, sizes["heads"]) if family.by_head and cut else None
-                parts[f"{role}.{kind}"] = Part(path, cut, turned, by_head)
-    for path, shape in expected.items():
-        if stored.get(path) != shape:
-            raise NotUnderstoodError(f"{path} is {stored.get(path)}, where {shape} is expected")
-    for path in sorted(stored.keys() - expected.keys()):
-        if not re.fullmatch(family.unused, path.removeprefix(prefix)):
-            raise NotUnderstoodError(f"no description of the tensor {path}")
-    return prefix, parts
-
-
-def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """The roles that each stored name holds."""
-    found: dict[str, list[str]] = {}
-    for role, name in family.tensors.items():
-        if role == "embedding_projection" and sizes["embedding"] == sizes["d_model"]:
-            continue
-        for layer in range(sizes["layers"] if "N" in role.split(".") else 1):
-            number = str(layer)
-            stored = ".".join(number if part == "N" else part for part in name.split("."))
-            held = ".".join(number if part == "N" else part for part in role.split("."))
-            found.setdefault(stored, []).append(held)
-    return found
-
-
-def _kind(role: str) -> str:
-    return role.rpartition(".")[2]
-
-
-def _expected(
-    role: str,
-    kind: str,
-    family: Family,
-    fields: Mapping[str, Any],
-    sizes: Mapping[str, int],
-) -> tuple[int, ...] | None:
-    """The shape of a role's weight or bias; None for a bias that it has not."""
-    name, width, inner = _kind(role), sizes["d_model"], sizes["d_ff"]
-    query, key = sizes["heads"] * sizes["head_dim"], sizes["kv_heads"] * sizes["head_dim"]
-    shape: tuple[int, ...] = {
-        "tokens": (sizes["vocabulary"], sizes["embedding"]),
-        "positions": (sizes["context"], sizes["embedding"]),
-        "types": (sizes.get("types", 0), sizes["embedding"]),
-        "embedding_norm": (sizes["embedding"],),
-        "embedding_projection": (width, sizes["embedding"]),
-        "query": (query, width),
-        "key": (key, width),
-        "value": (key, width),
-        "output": (width, query),
-        "query_norm": (sizes["head_dim"],),
-        "key_norm": (sizes["head_dim"],),
-        "gate": (inner, width),
-        "up": (inner, width),
-        "down": (width, inner),
-    }.get(name, (width,))
-    if kind == "weight":
-        return shape
-    said: bool | str = family.biases.get(name, False)
-    if name.endswith("_norm"):
-        said = family.norm == "layer"
-    elif name == "embedding_projection":
-        said = True
-    if isinstance(said, str):
-        field_name, _, otherwise = said.partition("=")
-        said = bool(fields.get(field_name, otherwise == "true"))
-    return shape[:1] if said else None
+def _unturned(
+    family: Family, fields: Mapping[str, Any], layers: int, used: set[str]
+) -> frozenset[int]:
+    """Layers without rotary positions."""
+    if family.turned is None:
+        return frozenset()
+    used.add(family.turned)
+    turned = fields.get(family.turned)
+    if not isinstance(turned, list) or len(turned) != layers or not {0, 1}.issuperset(turned):
+        raise NotUnderstoodError(f"{family.turned} is {turned!r}")
+    return frozenset(layer for layer in range(layers) if not turned[layer])
 
 
 # The library's own decoder --------------------------------------------------------------------
@@ -374,7 +272,7 @@ def llama_stack(
         rotary=Rotary(config.rope_theta),
     )
     names = {"unembedding.weight": "lm_head.weight"}
-    for stored, (role,) in _by_name(LLAMA, vars(config)).items():
+    for stored, (role,) in by_name(LLAMA, vars(config)).items():
         for kind in ("weight", "bias"):
             names[f"{role}.{kind}"] = f"{LLAMA.prefixes[0]}{stored}.{kind}"
     return NumpyStack(shape, _Renamed(tensors, names), dtype)

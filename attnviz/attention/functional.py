@@ -1,4 +1,4 @@
-"""Attention by its three usual scores, its masks and rotary positions, for NumPy and torch alike.
+"""Attention by its three usual scores, its masks, for NumPy and torch alike.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2:
 
@@ -14,20 +14,12 @@ axis, are arbitrary and may be absent.
 
 A mask broadcasts over (batch, head, query, key). It is boolean, True where the query may see the
 key, or an additive float, -inf where it may not.
-
-Rotary positions are Su et al. 2021, "RoFormer", section 3.4: pair p of a head's dimensions is
-turned by the angle position · theta^(−2p / head_dim). As in Llama, whose checkpoints keep the rows
-of their projections in that order, p is paired with p + head_dim / 2, where the paper pairs
-neighbours.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
-
-import numpy as np
 
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
@@ -239,72 +231,3 @@ def _combine_two(one: Array, other: Array) -> Array:
     if other_is_boolean:
         return xp.where(other, one, xp.full_like(one, -math.inf))
     return one + other
-
-
-@dataclass(frozen=True)
-class Rotary:
-    """Rotary positions: which dimensions of a head are turned, and how fast.
-
-    theta: base of the wavelengths. dims: of each head's, the first ones, that are turned; None for
-        all of them.
-    factor: by which wavelengths are stretched (Chen et al. 2023, "Position Interpolation").
-    low, high: of Llama 3's way (Grattafiori et al. 2024; transformers' ``rope_type`` ``llama3``):
-        only wavelengths above context / low are stretched in full, those below context / high not
-        at all; None stretches all alike. context: what the model was trained on before.
-    """
-
-    theta: float
-    dims: int | None = None
-    factor: float = 1.0
-    low: float | None = None
-    high: float = 4.0
-    context: int = 8192
-
-    def frequencies(self, head_dim: int) -> list[float]:
-        """Radians per position of each pair of dimensions.
-
-        Raises ValueError for an odd number of dimensions.
-        """
-        dims = head_dim if self.dims is None else self.dims
-        if dims < 2 or dims % 2 or dims > head_dim:
-            raise ValueError(f"rotary positions turn pairs, they need an even head_dim, got {dims}")
-        # Rounded at each step as a float32 computation rounds. NumPy's own float32 power is off by
-        # a unit in one place of six, which at position 1,000 turns a vector visibly differently
-        # from transformers; the float64 power, rounded, is not.
-        exponents = np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)
-        powers = np.float64(self.theta) ** exponents.astype(np.float64)
-        found = np.float32(1) / powers.astype(np.float32)
-        stretched = found / np.float32(self.factor)
-        if self.low is not None:
-            lengths = np.float32(2 * math.pi) / found
-            share = (np.float32(self.context) / lengths - self.low) / (self.high - self.low)
-            share = np.clip(share, 0, 1).astype(np.float32)
-            stretched = (1 - share) * stretched + share * found
-        frequencies: list[float] = stretched.tolist()
-        return frequencies
-
-    def tables(self, positions: Array, head_dim: int, like: Array) -> tuple[Array, Array]:
-        """Cosine and sine of every angle, each of shape (..., token, dims).
-
-        positions: (..., token), counted from 0. ``like`` gives the library, the device, the type.
-        The angles are computed in float32 whatever the type: checkpoints were trained so.
-        """
-        xp = namespace(like)
-        places = xp.asarray(positions, dtype=xp.float32, device=like.device)
-        speeds = xp.asarray(self.frequencies(head_dim), dtype=xp.float32, device=like.device)
-        half = places[..., None] * speeds
-        angles = xp.concat([half, half], axis=-1)
-        return xp.astype(xp.cos(angles), like.dtype), xp.astype(xp.sin(angles), like.dtype)
-
-
-def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
-    """Turn each head's vectors by their position: x (..., head, token, head_dim), same shape out.
-
-    The tables broadcast against x: as (token, dims), or as (batch, 1, token, dims) where each text
-    of the batch has positions of its own. Dimensions beyond ``dims`` stay as they are.
-    """
-    xp, dims = namespace(x), cos.shape[-1]
-    x, rest = x[..., :dims], x[..., dims:]
-    turned = xp.concat([-x[..., dims // 2 :], x[..., : dims // 2]], axis=-1)
-    x = x * cos + turned * sin
-    return xp.concat([x, rest], axis=-1) if rest.shape[-1] else x

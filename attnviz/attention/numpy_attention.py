@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import (
-    Rotary,
     Score,
     attention_output,
     causal_mask,
@@ -21,6 +20,7 @@ from attnviz.attention.functional import (
     project,
     scores_by,
 )
+from attnviz.attention.rotary import Rotary
 from attnviz.attention.shape import AttentionShape
 
 Floats = NDArray[np.floating]
@@ -43,6 +43,8 @@ class NumpyAttention:
     query_gain, key_gain: (head_dim,), of an RMS norm of each head's query and key before they are
         turned (Henry et al. 2020, "Query-Key Normalization"), None for none; norm_eps: under its
         root.
+    query_factor: by which queries are multiplied, √head_dim where their products with keys are not
+        to be divided by that.
     score: how a query and a key are matched.
     score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
         other scores.
@@ -65,6 +67,7 @@ class NumpyAttention:
     query_gain: Floats | None = None
     key_gain: Floats | None = None
     norm_eps: float = 1e-6
+    query_factor: float = 1.0
     score: Score = "scaled-dot"
     score_weight: Floats | None = None
 
@@ -267,8 +270,11 @@ class NumpyAttention:
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Query, key and value (..., heads, token, dim), projected and cut apart."""
+        queries = self._normed(project(query, self.query_weight, self.query_bias), self.query_gain)
+        if self.query_factor != 1.0:
+            queries = queries * query.dtype.type(self.query_factor)
         return self.shape.separate_heads(
-            self._normed(project(query, self.query_weight, self.query_bias), self.query_gain),
+            queries,
             self._normed(project(key, self.key_weight, self.key_bias), self.key_gain),
             project(value, self.value_weight, self.value_bias),
             self.rotary,

@@ -3,9 +3,10 @@
 One forward pass for all of them. What a layer does with its parts is said by a ``StackShape``, the
 parts are tensors named by their role:
 
-    tokens, positions, types, embedding_norm, embedding_projection, final_norm, unembedding
+    tokens, positions, types, embedding_norm, embedding_projection, final_norm
     layers.N.attention_norm, .query, .key, .value, .output, .query_norm, .key_norm
     layers.N.feed_norm, .gate, .up, .down
+    prediction, prediction_norm, unembedding
 
 each with ``.weight`` and, where the model has one, ``.bias``. A role without a tensor is left out:
 a model without learned positions has no ``positions.weight``.
@@ -22,14 +23,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from attnviz.attention.functional import Rotary, project
+from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.attention.rotary import Rotary
 from attnviz.errors import UsageError
 
 Floats = NDArray[np.floating]
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 """Of the feed-forward: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), its tanh form, max(x, 0)."""
+
+Norm = Literal["rms", "rms-from-one", "layer"]
+"""Zhang & Sennrich 2019; the same with one plus the stored gain (Gemma); Ba et al. 2016."""
+
+Order = Literal["before", "after", "parallel"]
+"""Norms stand before attention and feed-forward (GPT-2, Llama), after each of them (BERT), or
+before both, which then read the same residual (GPT-NeoX)."""
 
 _PROJECTIONS = ("query", "key", "value", "output")
 
@@ -41,14 +50,16 @@ class StackShape:
     layers, heads, kv_heads: ``heads // kv_heads`` query heads share a key/value head.
     head_dim: width of one head's query and key. vocabulary: tokens that it knows.
     context: the longest sequence of tokens it takes.
-    norm: ``rms`` (Zhang & Sennrich 2019) or ``layer`` (Ba et al. 2016); norm_eps: under its root.
-    order: norms stand ``before`` attention and feed-forward (GPT-2, Llama), ``after`` each of them
-        (BERT), or before both, which then read the same residual (``parallel``: GPT-NeoX).
-    activation: of the feed-forward; it is gated where there is a ``gate`` (Shazeer 2020).
-    causal: whether a query sees no later key. window: how many keys it sees, itself included.
-    rotary: rotary positions of query and key, None for none.
+    norm, order, activation: the feed-forward is gated where there is a ``gate`` (Shazeer 2020).
+    norm_eps: under the norm's root.
+    causal: whether a query sees no later key. windows: of each layer, how many keys a query sees,
+        itself included, None for all of them; empty where that is so in every layer.
+    rotary: rotary positions of query and key, None for none; unturned: layers without them.
+    scaled: whether their products are divided by √head_dim.
+    embedding_scale: by which the embeddings of tokens are multiplied.
     padding: the id of the padding token, where positions are counted from the row behind it, and
         such a token has that row itself (RoBERTa); None where they are counted from the first.
+    head_activation: between ``prediction`` and ``prediction_norm``.
     """
 
     layers: int
@@ -57,14 +68,18 @@ class StackShape:
     head_dim: int
     vocabulary: int
     context: int
-    norm: Literal["rms", "layer"]
+    norm: Norm
     norm_eps: float
-    order: Literal["before", "after", "parallel"]
+    order: Order
     activation: Activation
     causal: bool
     rotary: Rotary | None = None
-    window: int | None = None
+    unturned: frozenset[int] = frozenset()
+    windows: tuple[int | None, ...] = ()
+    scaled: bool = True
+    embedding_scale: float = 1.0
     padding: int | None = None
+    head_activation: Activation = "gelu"
 
 
 class NumpyStack:
@@ -94,9 +109,22 @@ class NumpyStack:
         for layer in range(self.shape.layers):
             read = self._read(layer, residual)
             residual = self._layer(layer, residual, self._attention(layer)(read)[0])
+        return self.unembed(residual)
+
+    def unembed(self, residual: Floats) -> Floats:
+        """Scores of tokens (..., vocabulary) by a residual (..., d_model) after the last layer."""
+        if "final_norm.weight" in self._names:
+            residual = self._norm("final_norm", residual)
+        if "prediction.weight" in self._names:
+            activate = _ACTIVATIONS[self.shape.head_activation]
+            residual = self._norm(
+                "prediction_norm", activate(self._project("prediction", residual))
+            )
         # a tied unembedding is the embedding
-        name = "unembedding" if "unembedding.weight" in self._names else "tokens"
-        return self._project(name, self._norm("final_norm", residual))
+        tied = "unembedding.weight" not in self._names
+        weight = self._tensor("tokens.weight" if tied else "unembedding.weight")
+        scores: Floats = project(residual, weight, self._optional("unembedding.bias"))
+        return scores
 
     def run(
         self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
@@ -195,6 +223,8 @@ class NumpyStack:
     def _embed(self, ids: NDArray[np.integer]) -> Floats:
         """The residual before the first layer."""
         residual = self._rows("tokens", ids)
+        if self.shape.embedding_scale != 1.0:
+            residual = residual * self.dtype.type(self.shape.embedding_scale)
         if "positions.weight" in self._names:
             residual = residual + self._rows("positions", self._places(ids))
         if "types.weight" in self._names:
@@ -246,9 +276,10 @@ class NumpyStack:
             heads=shape.heads,
             kv_heads=shape.kv_heads,
             causal=shape.causal,
-            window=shape.window,
-            rotary=shape.rotary,
+            window=shape.windows[layer] if shape.windows else None,
+            rotary=None if layer in shape.unturned else shape.rotary,
             norm_eps=shape.norm_eps,
+            query_factor=1.0 if shape.scaled else math.sqrt(shape.head_dim),
         )
 
     def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
@@ -280,13 +311,17 @@ class NumpyStack:
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
         normed: Floats = residual / np.sqrt(square + self.dtype.type(self.shape.norm_eps))
-        normed = normed * self._tensor(f"{name}.weight")
-        return normed + self._tensor(f"{name}.bias") if f"{name}.bias" in self._names else normed
+        gain, bias = self._tensor(f"{name}.weight"), self._optional(f"{name}.bias")
+        normed = normed * (1 + gain if self.shape.norm == "rms-from-one" else gain)
+        return normed if bias is None else normed + bias
 
     def _project(self, name: str, x: Floats) -> Floats:
-        bias = self._tensor(f"{name}.bias") if f"{name}.bias" in self._names else None
-        projected: Floats = project(x, self._tensor(f"{name}.weight"), bias)
+        weight, bias = self._tensor(f"{name}.weight"), self._optional(f"{name}.bias")
+        projected: Floats = project(x, weight, bias)
         return projected
+
+    def _optional(self, name: str) -> Floats | None:
+        return self._tensor(name) if name in self._names else None
 
     def _tensor(self, name: str) -> Floats:
         if name not in self._converted:

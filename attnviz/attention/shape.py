@@ -10,12 +10,11 @@ from typing import get_args
 
 from attnviz.attention.functional import (
     Array,
-    Rotary,
     Score,
-    apply_rotary,
     repeat_kv_heads,
     split_heads,
 )
+from attnviz.attention.rotary import Rotary, apply_rotary
 
 
 @dataclass(frozen=True)

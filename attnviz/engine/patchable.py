@@ -44,11 +44,12 @@ def probe_of(given: Input) -> Input:
 
 
 def require_two(given: Input) -> None:
-    """UsageError for a text of which no token could be predicted."""
+    """UsageError for a text, or a target, of which no token could be predicted."""
     read = given.predicted
     if len(read) < 2:
+        name = "text" if given.target is None else "target"
         raise UsageError(
-            f"a text of {len(read)} token is too short for a loss: expected at least 2"
+            f"a {name} of {len(read)} token is too short for a loss: expected at least 2"
         )
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.attention.family_reading import NotUnderstoodError, Understood, understood
-from attnviz.attention.numpy_stack import NumpyStack, StackShape
+from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.family_reading import Understood, understood
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
     Shapes,
     check_layers,
@@ -27,24 +27,11 @@ from attnviz.models.checkpoint_files import (
     stored_metadata,
     weight_files,
 )
-from attnviz.models.model import (
-    ObserveBlock,
-    ObserveQueriesKeys,
-    ObserveWeights,
-    Vocabulary,
-    Wants,
-    beyond_training,
-    frame_of,
-    stated_revision,
-    trained_tokens,
-)
+from attnviz.models.model import stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
-from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
+from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import Roles, StoredTensors
-from attnviz.models.third_party import tokenizing
-from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
-
-Floats = NDArray[np.floating]
+from attnviz.records import NO_PREDICTIONS, ModelInfo
 
 _SPEED = 3e10
 """Operations a second that one thread of NumPy does at least, by measurement on an older server."""
@@ -65,99 +52,22 @@ _LONGEST_NAME = 200
 _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-class NumpyCheckpoint:
+class NumpyCheckpoint(StackModel):
     """A checkpoint that NumPy runs; see ``open_numpy``.
 
-    info: its name, shape and origin. causal: whether a query sees no later key.
-    context: the longest text in tokens.
     stored: the tensors in its files.
     """
 
     def __init__(
         self,
         info: ModelInfo,
-        shape: StackShape,
-        tensors: Mapping[str, Floats],
+        stack: NumpyStack,
         opened: OpenedTokenizer,
-        *,
-        trained: int | None = None,
-        stored: StoredTensors | None = None,
+        stored: StoredTensors,
+        trained: int | None,
     ) -> None:
-        self.info = info
-        self.causal = shape.causal
-        self.context = shape.context
+        super().__init__(info, stack, lambda: opened.tokenizer, start=opened.start, trained=trained)
         self.stored = stored
-        self._stack = NumpyStack(shape, tensors)
-        self._tokenizer = opened.tokenizer
-        self._start = opened.start
-        self._trained_tokens = trained
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return ("self",)
-
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
-
-        Raises LoadError where the tokenizer gives ids that the model has no embedding for,
-        UsageError where not even the special tokens fit into ``limit``.
-        """
-        with tokenizing(self.info.name):
-            added = self._tokenizer.num_special_tokens_to_add(False)
-            check_limit(self.info.name, added, limit)
-            check_growth(self.info.name, self._tokenizer.normalizer, text)
-            self._tokenizer.no_truncation()
-            if limit is not None:
-                self._tokenizer.enable_truncation(limit)
-            encoding = self._tokenizer.encode(text)
-            check_ids(self.info.name, encoding.ids, self._stack.shape.vocabulary)
-            return Tokens(
-                tuple(encoding.ids),
-                token_texts(self._tokenizer, encoding.tokens),
-                tuple(map(bool, encoding.special_tokens_mask)),
-            )
-
-    def vocabulary(self) -> Vocabulary:
-        """Its plain tokens; where its tokenizer adds no beginning but names one, that is added."""
-        added = self._tokenizer.get_added_tokens_decoder()
-        size = min(self._stack.shape.vocabulary, self._tokenizer.get_vocab_size())
-        plain = [number for number in range(size) if number not in added]
-        before, after = frame_of(self.encode("a"))
-        start = self._start
-        if not len(before) and start is not None and start < self._stack.shape.vocabulary:
-            before = Tokens((start,), self._texts([start]), (True,))
-        return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
-
-    def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
-        pieces = [self._tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
-        return token_texts(self._tokenizer, pieces)
-
-    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Whether the text is longer than those of the training."""
-        return beyond_training(self._trained_tokens, tokens)
-
-    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
-        """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._stack.run(tokens.ids, wants, observe)
-
-    def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._stack.run_queries_keys(tokens.ids, wants, observe)
-
-    def run_rows(
-        self,
-        ids: Sequence[Sequence[int]],
-        rows: int,
-        wants: Wants,
-        observe: ObserveBlock,
-        *,
-        norms: bool = False,
-    ) -> None:
-        """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._stack.run_rows(ids, rows, wants, observe, norms=norms)
 
 
 def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyCheckpoint:
@@ -199,14 +109,8 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
             *(f"stored as {kind}, computed in float32" for kind in types if kind != "float32"),
         ),
     )
-    return NumpyCheckpoint(
-        info,
-        read.shape,
-        Roles(stored, read.parts),
-        opened,
-        trained=trained_tokens(said),
-        stored=stored,
-    )
+    stack = NumpyStack(read.shape, Roles(stored, read.parts))
+    return NumpyCheckpoint(info, stack, opened, stored, trained_tokens(said))
 
 
 def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:

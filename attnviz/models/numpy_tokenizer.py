@@ -1,8 +1,8 @@
 """Opens the tokenizer of a checkpoint without transformers, where both give the same tokens.
 
 transformers 5 takes the ``tokenizer.json`` of a ``PreTrainedTokenizerFast`` as it is, and builds
-those of known classes anew from their vocabulary: what such a class would build is described here,
-and a file that says anything else is not understood.
+those of known classes anew from their vocabulary and merges, whatever the file says besides: what
+each class builds is described here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers import processors as post_processors
 from tokenizers.models import BPE, WordPiece
 
-from attnviz.attention.family_reading import NotUnderstoodError
+from attnviz.attention.family import NotUnderstoodError
 from attnviz.models.third_party import tokenizing
 from attnviz.reading import read_json
 
@@ -27,6 +27,7 @@ _SILENT = {
     *("max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "pad_token_type_id"),
     *("use_default_system_prompt", "sp_model_kwargs", "add_prefix_space", "trim_offsets", "legacy"),
     *("do_lower_case", "strip_accents", "tokenize_chinese_chars", "max_len", "do_basic_tokenize"),
+    *("vocab_size", "spaces_between_special_tokens", "special_tokens_map_file"),
 }
 """Fields of ``tokenizer_config.json`` that change no id, or that a class below heeds."""
 
@@ -47,107 +48,152 @@ _QWEN_PIECES = (
 )
 
 Fields = Mapping[str, Any]
-Ids = Callable[[str], int | None]
-"""The id of a token."""
+
+Named = Mapping[str, tuple[str, int]]
+"""The contents and ids of the special tokens by their names."""
 
 
 @dataclass(frozen=True)
 class _Class:
-    """What a class of tokenizers builds.
+    """What a class of tokenizers builds around the vocabulary and the merges of its file.
 
     named: the contents of its special tokens where no file says others.
-    parts: of ``tokenizer_config.json`` and the ids of the special tokens by their names, the
-        normaliser, the pre-tokenizer, and what is put around a text; ``...`` for what stays as the
-        file has it.
+    parts: of ``tokenizer_config.json`` and the special tokens, what the class puts in place of the
+        file's parts; under ``model`` what it sets of that beside the plain settings.
+    model: of which kind that is.
     """
 
     named: Mapping[str, str]
-    parts: Callable[[Fields, Mapping[str, tuple[str, int]]], tuple[Any, Any, Any]]
+    parts: Callable[[Fields, Named], dict[str, Any]]
+    model: type[Any] = BPE
 
 
-def _bert(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
-    normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=fields.get("tokenize_chinese_chars", True),
-        strip_accents=fields.get("strip_accents"),
-        lowercase=fields.get("do_lower_case", True),
-    )
+def _bert(fields: Fields, named: Named) -> dict[str, Any]:
     (begin, _), (end, _) = named["cls"], named["sep"]
-    around = post_processors.TemplateProcessing(
-        single=f"{begin}:0 $A:0 {end}:0",
-        pair=f"{begin}:0 $A:0 {end}:0 $B:1 {end}:1",
-        special_tokens=[named["cls"], named["sep"]],
-    )
-    return normalizer, pre_tokenizers.BertPreTokenizer(), around
+    return {
+        "model": {"unk_token": named["unk"][0]},
+        "normalizer": normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=fields.get("tokenize_chinese_chars", True),
+            strip_accents=fields.get("strip_accents"),
+            lowercase=fields.get("do_lower_case", True),
+        ),
+        "pre_tokenizer": pre_tokenizers.BertPreTokenizer(),
+        "post_processor": post_processors.TemplateProcessing(
+            single=f"{begin}:0 $A:0 {end}:0",
+            pair=f"{begin}:0 $A:0 {end}:0 $B:1 {end}:1",
+            special_tokens=[named["cls"], named["sep"]],
+        ),
+        "decoder": decoders.WordPiece(),
+    }
 
 
-def _gpt2(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
+def _gpt2(fields: Fields, named: Named) -> dict[str, Any]:
     spaced = fields.get("add_prefix_space", False)
-    return None, pre_tokenizers.ByteLevel(add_prefix_space=spaced), ...
+    return {
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=spaced),
+        "decoder": decoders.ByteLevel(),
+    }
 
 
-def _neox(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
-    spaced, trimmed = fields.get("add_prefix_space", False), fields.get("trim_offsets", True)
-    pieces = pre_tokenizers.ByteLevel(add_prefix_space=spaced, trim_offsets=trimmed)
-    return normalizers.NFC(), pieces, None
+def _neox(fields: Fields, named: Named) -> dict[str, Any]:
+    return {**_gpt2(fields, named), "normalizer": normalizers.NFC(), "post_processor": None}
 
 
-def _qwen2(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
+def _qwen2(fields: Fields, named: Named) -> dict[str, Any]:
     spaced = bool(fields.get("add_prefix_space"))
     split = pre_tokenizers.Split(Regex(_QWEN_PIECES), behavior="isolated", invert=False)
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=spaced, use_regex=False)
-    return normalizers.NFC(), pre_tokenizers.Sequence([split, pieces]), ...
+    return {
+        "normalizer": normalizers.NFC(),
+        "pre_tokenizer": pre_tokenizers.Sequence([split, pieces]),
+        "decoder": decoders.ByteLevel(),
+    }
 
 
-def _roberta(fields: Fields, named: Mapping[str, tuple[str, int]]) -> tuple[Any, Any, Any]:
+def _roberta(fields: Fields, named: Named) -> dict[str, Any]:
     spaced, trimmed = fields.get("add_prefix_space", False), fields.get("trim_offsets", True)
     around = post_processors.RobertaProcessing(named["sep"], named["cls"], trimmed, spaced)
-    return None, pre_tokenizers.ByteLevel(add_prefix_space=spaced), around
+    return {**_gpt2(fields, named), "post_processor": around}
 
+
+def _llama(fields: Fields, named: Named) -> dict[str, Any]:
+    spaced = fields.get("add_prefix_space")
+    first = "always" if fields.get("legacy", False) else "first"
+    scheme = first if spaced is None or spaced else "never"
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    return {
+        "model": {"fuse_unk": True, "byte_fallback": True},
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizers.Metaspace("▁", prepend_scheme=scheme, split=False),
+        "decoder": decoders.Sequence(steps),
+    }
+
+
+def _gemma(fields: Fields, named: Named) -> dict[str, Any]:
+    return {
+        "model": {"fuse_unk": True, "byte_fallback": True, "unk_token": named["unk"][0]},
+        "normalizer": normalizers.Replace(" ", "▁"),
+        "pre_tokenizer": pre_tokenizers.Split(" ", behavior="merged_with_previous"),
+        "decoder": decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()]),
+    }
+
+
+_PLAIN: Mapping[type, Mapping[str, Any]] = {
+    WordPiece: {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
+    BPE: {
+        **dict.fromkeys(("dropout", "unk_token")),
+        **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
+    },
+}
+"""What is set of a model that is built anew."""
 
 _END = "<|endoftext|>"
+_ENDS = {"unk": _END, "bos": _END, "eos": _END}
+_PAIR = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 _BERT = _Class(
-    {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}, _bert
+    {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},
+    _bert,
+    WordPiece,
 )
 _CLASSES: Mapping[str, _Class] = {
     "BertTokenizer": _BERT,
     "DistilBertTokenizer": _BERT,
     "ElectraTokenizer": _BERT,
-    "GPT2Tokenizer": _Class({"unk": _END, "bos": _END, "eos": _END}, _gpt2),
-    "GPTNeoXTokenizer": _Class(
-        {"unk": _END, "bos": _END, "eos": _END, "pad": "<|padding|>"}, _neox
-    ),
+    "GPT2Tokenizer": _Class(_ENDS, _gpt2),
+    "GPTNeoXTokenizer": _Class({**_ENDS, "pad": "<|padding|>"}, _neox),
     "Qwen2Tokenizer": _Class({"unk": _END, "eos": _END, "pad": _END}, _qwen2),
     "RobertaTokenizer": _Class(
-        {
-            "bos": "<s>",
-            "eos": "</s>",
-            "sep": "</s>",
-            "cls": "<s>",
-            "unk": "<unk>",
-            "pad": "<pad>",
-            "mask": "<mask>",
-        },
-        _roberta,
+        {**_PAIR, "sep": "</s>", "cls": "<s>", "pad": "<pad>", "mask": "<mask>"}, _roberta
+    ),
+    "LlamaTokenizer": _Class(_PAIR, _llama),
+    "GemmaTokenizer": _Class(
+        {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"},
+        _gemma,
     ),
 }
+
 _AS_IT_IS = ("PreTrainedTokenizer", "TokenizersBackend")
 """The classes, without their ``Fast``, whose file is taken as it is."""
 
-_USUAL: Mapping[str, tuple[str, ...]] = {
-    "bert": ("BertTokenizer",),
-    "distilbert": ("BertTokenizer", "DistilBertTokenizer"),
-    "electra": ("BertTokenizer", "ElectraTokenizer"),
-    "gpt2": ("GPT2Tokenizer",),
-    "gpt_neox": ("GPTNeoXTokenizer",),
-    "qwen2": ("Qwen2Tokenizer",),
-    "qwen3": ("Qwen2Tokenizer",),
-    "roberta": ("RobertaTokenizer",),
+_USUAL: Mapping[str, str] = {
+    "bert": "BertTokenizer",
+    "distilbert": "BertTokenizer",
+    "electra": "BertTokenizer",
+    "gemma": "GemmaTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "gpt_neo": "GPT2Tokenizer",
+    "gpt_neox": "GPTNeoXTokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
+    "roberta": "RobertaTokenizer",
 }
-"""The classes that a model type may have; the first where none is named."""
+"""The class of a model type where none is named; of the others the file is taken as it is."""
 
-_ALWAYS_AS_IT_IS = ("mistral", "phi3")
-_NEVER_AS_IT_IS = ("qwen2",)
+_ALWAYS_AS_IT_IS = ("granite", "mistral", "olmo2", "phi3")
+_ALWAYS_USUAL = ("qwen2",)
+"""Model types whose files are known to name a wrong class."""
 
 
 @dataclass(frozen=True)
@@ -179,14 +225,11 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
         tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    kind = _class(said, fields)
+    kind = _class(said, fields, path)
     named = _named(tokenizer, said, {} if kind is None else kind.named)
     _check_added(tokenizer, said, named, kind is not None)
     if kind is not None:
-        _check_model(tokenizer, named)
-        _check_parts(tokenizer, kind.parts(said, named))
-        wordpiece = isinstance(tokenizer.model, WordPiece)
-        tokenizer.decoder = decoders.WordPiece() if wordpiece else decoders.ByteLevel()
+        _rebuild(tokenizer, kind, said, named)
     elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
         raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
     start = named.get("bos")
@@ -216,20 +259,21 @@ _TOKENS = {
 }
 
 
-def _class(said: Fields, fields: Fields) -> _Class | None:
+def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
     """The class that transformers takes, None for one that takes the file as it is."""
     model_type = str(fields["model_type"])
     declared = said.get("tokenizer_class") or fields.get("tokenizer_class")
-    usual = _USUAL.get(model_type, ())
     if model_type in _ALWAYS_AS_IT_IS:
         return None
-    if declared is None:
-        return _CLASSES[usual[0]] if usual else None
+    if declared is None or model_type in _ALWAYS_USUAL:
+        declared = _USUAL.get(model_type, _AS_IT_IS[0])
     declared = str(declared).removesuffix("Fast")
     if declared in _AS_IT_IS:
-        return _CLASSES[usual[0]] if model_type in _NEVER_AS_IT_IS else None
-    if declared not in usual:
-        raise NotUnderstoodError(f"no description of the {declared} of a {model_type}")
+        return None
+    if declared not in _CLASSES:
+        raise NotUnderstoodError(f"no description of the {declared}")
+    if declared == "LlamaTokenizer" and b'"ByteLevel"' in path.read_bytes():
+        raise NotUnderstoodError("a LlamaTokenizer of bytes")
     return _CLASSES[declared]
 
 
@@ -297,25 +341,18 @@ def _flags(token: AddedToken) -> tuple[object, ...]:
     return (token.content, *strips, token.normalized, token.special)
 
 
-def _check_model(tokenizer: Tokenizer, named: Mapping[str, tuple[str, int]]) -> None:
-    """Raise NotUnderstoodError where a model built from the vocabulary alone would be another."""
-    model = tokenizer.model
-    if isinstance(model, WordPiece):
-        found: tuple[object, ...] = (
-            *(model.unk_token, model.continuing_subword_prefix, model.max_input_chars_per_word),
-        )
-        expected: tuple[object, ...] = (named["unk"][0], "##", 100)
-    elif isinstance(model, BPE):
-        found = (
-            *(model.dropout, model.unk_token, model.continuing_subword_prefix or ""),
-            *(model.end_of_word_suffix or "", model.fuse_unk, model.byte_fallback),
-            model.ignore_merges,
-        )
-        expected = (None, None, "", "", False, False, False)
-    else:
+def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> None:
+    """Make of the file's tokenizer what its class makes of the file's vocabulary and merges."""
+    model: Any = tokenizer.model
+    parts = kind.parts(said, named)
+    if type(model) is not kind.model:
         raise NotUnderstoodError(f"the tokenizer's model is a {type(model).__name__}")
-    if found != expected:
-        raise NotUnderstoodError(f"the tokenizer's {type(model).__name__} has {found}")
+    if isinstance(model, BPE) and (model.continuing_subword_prefix or model.end_of_word_suffix):
+        raise NotUnderstoodError("the tokenizer's merges mark the parts of words")
+    for name, value in {**_PLAIN[kind.model], **parts.pop("model", {})}.items():
+        setattr(model, name, value)
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
     # Tokens that the vocabulary lacks are given the ids behind it, in their order.
     following = tokenizer.get_vocab_size(with_added_tokens=False)
     for number, token in sorted(tokenizer.get_added_tokens_decoder().items()):
@@ -323,22 +360,3 @@ def _check_model(tokenizer: Tokenizer, named: Mapping[str, tuple[str, int]]) -> 
             known, following = following, following + 1
         if known != number:
             raise NotUnderstoodError(f"the tokenizer gives {token.content!r} another id")
-
-
-def _check_parts(tokenizer: Tokenizer, expected: tuple[Any, Any, Any]) -> None:
-    found = tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.post_processor
-    names = ("normaliser", "pre-tokenizer", "post-processor")
-    for name, ours, theirs in zip(names, found, expected, strict=True):
-        if theirs is None and name == "post-processor":
-            if tokenizer.num_special_tokens_to_add(False):
-                raise NotUnderstoodError("the tokenizer adds tokens that its class does not")
-        elif theirs is not ... and _state(ours) != _state(theirs):
-            raise NotUnderstoodError(f"the tokenizer's {name} is not that of its class")
-
-
-def _state(part: Any) -> bytes | None:
-    """All that decides what a part of a tokenizer does; trimmed offsets move no token."""
-    if part is None:
-        return None
-    state: bytes = part.__getstate__()
-    return state.replace(b'"trim_offsets":false', b'"trim_offsets":true')

@@ -155,7 +155,7 @@ def _in_numpy(source: Source, options: LoadOptions) -> Model | None:
     """
     if options.backend == "torch":
         return None
-    from attnviz.attention.family_reading import NotUnderstoodError
+    from attnviz.attention.family import NotUnderstoodError
     from attnviz.models.numpy_checkpoint import open_numpy
 
     wanted = options.backend == "numpy"

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from attnviz.attention.family_reading import NotUnderstoodError, Part
+from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.family_tensors import Part
 
 Floats = NDArray[np.floating]
 

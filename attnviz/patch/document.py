@@ -9,9 +9,9 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
-from attnviz.draw.number_scale import NumberScale
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, notes_group, share
-from attnviz.draw.signed_grid import signed_bar, signed_grid
+from attnviz.draw.signed import signed_grid, signed_scale
 from attnviz.measures.registry import label_named
 from attnviz.patch.records import METRICS, Effect, PatchReport
 from attnviz.patch.words import (
@@ -119,8 +119,9 @@ def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
         {at[place]: value for place, value in values.items()},
         scale,
         {at[place] for place in unclear},
+        "95% interval includes 0",
     )
-    grey = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
+    grey = "grey: 95% interval includes 0" if scaled else "grey: CI includes 0"
     title = grid_title(report, brief=not scaled) + scale.times * (not scaled)
     words: doc.Words = [(title, True), *[(grey, False)] * bool(unclear)]
     return grid._replace(title=words, scale=_bar(report, scale) if scaled else None)
@@ -133,7 +134,7 @@ def _scale(values: Iterable[float]) -> NumberScale:
 
 def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
     unit = "effect" if report.ratio else METRICS[report.metric].unit
-    return signed_bar(scale, unit, "|effect|" if report.ratio else "|Δ|")
+    return signed_scale(scale, unit, "effect" if report.ratio else "Δ")
 
 
 def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
@@ -190,7 +191,7 @@ def ranking_table(report: PatchReport, shown: Sequence[Effect], title: str = "")
         add(f"estimate{scale.times}", _numbers(values, scale))
     else:
         add(f"{name}{scale.times}", _numbers(values, scale))
-    add("95 % interval", [_interval(effect, scale) for effect in shown])
+    add("95% interval", [_interval(effect, scale) for effect in shown])
     add("base rate", _numbers([effect.base_rate for effect in shown], scale))
     add("label", [_label(report, effect) for effect in shown], right=False)
     if report.method == "both":

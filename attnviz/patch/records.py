@@ -69,7 +69,7 @@ class Effect:
     metric: of the patched run. change: how far that is from the base run's.
     effect: the share of the difference between the runs that ``change`` is; NaN where it is not
         shown, or not measured.
-    interval: ends of its 95 % interval over pairs; None below five of them.
+    interval: ends of its 95% interval over pairs; None below five of them.
     base_rate: the effect of a source that says nothing of the pair; NaN where not measured.
     adjusted: two-sided p of effect − base rate over pairs, adjusted for all patches; NaN if none.
     q: the same by itself, by Benjamini and Hochberg; NaN where nobody asked.
@@ -88,7 +88,7 @@ class Effect:
 
     @property
     def unclear(self) -> bool:
-        """Whether its 95 % interval includes zero; not where there is no interval."""
+        """Whether its 95% interval includes zero; not where there is no interval."""
         return self.interval is not None and self.interval[0] <= 0 <= self.interval[1]
 
     @property

@@ -261,7 +261,7 @@ def _why(
     unit = METRICS[metric].unit
     apart = f"clean and corrupt differ by {difference:+.2g} {unit}"
     if isinstance(close, tuple):
-        return f"{apart} over the pairs, 95 % interval [{close[0]:+.2g}, {close[1]:+.2g}]"
+        return f"{apart} over the pairs, 95% interval [{close[0]:+.2g}, {close[1]:+.2g}]"
     return f"{apart}, less than {threshold:.2g}" if close else ""
 
 

@@ -121,7 +121,7 @@ def _finding(report: PatchReport) -> str:
 
 
 def _base(effect: Effect, named: bool = False) -> str:
-    """Such as `` (base rate 12 %)``."""
+    """Such as `` (base rate 12%)``."""
     if math.isnan(effect.base_rate):
         return ""
     return f" ({'base rate ' * named}{percent(effect.base_rate)})"
@@ -160,8 +160,8 @@ def base_tokens(report: PatchReport) -> Tokens:
 
 
 def percent(value: float) -> str:
-    """A share such as ``61 %``."""
-    return f"{100 * value:.0f} %".replace("-0 %", "0 %")
+    """A share such as ``61%``."""
+    return f"{100 * value:.0f}%".replace("-0%", "0%")
 
 
 def _alone(report: PatchReport, joint: Effect) -> list[float]:
@@ -253,7 +253,7 @@ def caveats(report: PatchReport) -> list[str]:
     if report.ranks:
         tried = len(report.effects)
         found.append(
-            f"interval: 95 %, bootstrap-t over {pair_count(report)}, 2,000 draws, of the ratio of "
+            f"interval: 95%, bootstrap-t over {pair_count(report)}, 2,000 draws, of the ratio of "
             "means."
         )
         found.append(

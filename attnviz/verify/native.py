@@ -125,14 +125,14 @@ class BundledExaminee(_NativeExaminee):
         checkpoint = model.checkpoint
         self._decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors)
         twin = self._decoder.to(getattr(torch, model.info.dtype))
-        super().__init__(model, twin, passage, model.decoder.shape.vocabulary, causal=True)
+        super().__init__(model, twin, passage, model.stack.shape.vocabulary, causal=True)
 
     def _run(self, ids: tuple[int, ...], mask: Tensor | None = None) -> Tensor:
         logits: Tensor = self._decoder(torch.tensor([ids]), mask)
         return logits
 
     def _in_numpy(self) -> Outputs:
-        return self._bundled.decoder.logits(self.passage.ids).astype("float64")
+        return self._bundled.stack.logits(self.passage.ids).astype("float64")
 
     def _other_reference(self) -> Reference[Maps]:
         from attnviz.models.huggingface import load_transformers  # takes seconds

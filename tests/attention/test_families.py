@@ -10,9 +10,12 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from attnviz.attention.family_reading import FAMILIES, NotUnderstoodError, understood
+from attnviz.attention.family import Family, NotUnderstoodError
+from attnviz.attention.family_reading import FAMILIES, understood
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.stored_tensors import Roles, StoredTensors
+
+from .hub_configs import CONFIGS
 
 IDS = [5, 7, 11, 5, 13, 17, 90, 2, 3, 44, 45, 7, 100]
 
@@ -35,6 +38,14 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0}
+YARN |= {"original_max_position_embeddings": 16}
+LONG = {"rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 32}
+LONG |= {"short_factor": [1.0, 1.5, 2.0, 3.0, 5.0], "long_factor": [2.0, 4.0, 7.0, 9.0, 20.0]}
+GPT_NEO = {"vocab_size": 101, "max_position_embeddings": 37, "window_size": 5}
+GPT_NEO |= {"num_layers": 3, "num_heads": 3, "hidden_size": 21, "bos_token_id": 0}
+GPT_NEO |= {"attention_types": [[["global", "local"], 1], [["local"], 1]], "eos_token_id": 0}
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 ONE_KEY = {"num_key_value_heads": 1}
 WIDER = {"hidden_size": 70, "num_attention_heads": 5, "num_hidden_layers": 2}
 LARGER = {**WIDER, "num_key_value_heads": 5}
@@ -62,6 +73,23 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0},
         },
     ),
+    "llama, dynamic": (
+        "LlamaForCausalLM",
+        {**LLAMA, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 9.0, "factor": 2.0}},
+    ),
+    "llama, yarn": ("LlamaForCausalLM", {**LLAMA, "head_dim": 10, "rope_parameters": YARN}),
+    "llama, long": (
+        "LlamaForCausalLM",
+        {**LLAMA, "head_dim": 10, "rope_parameters": {**LONG, "factor": 2.0}},
+    ),
+    "llama, long by then": (
+        "LlamaForCausalLM",
+        {
+            **LLAMA,
+            "head_dim": 10,
+            "rope_parameters": {**LONG, "original_max_position_embeddings": 11},
+        },
+    ),
     "llama, gelu": ("LlamaModel", {**LLAMA, "hidden_act": "gelu_pytorch_tanh"}),
     "mistral": ("MistralForCausalLM", {**LLAMA, **ONE_KEY, "sliding_window": 5}),
     "mistral, no window": ("MistralForCausalLM", {**LLAMA, **LARGER, "sliding_window": None}),
@@ -69,10 +97,90 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2, tied": ("Qwen2ForCausalLM", {**LLAMA, **LARGER, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3ForCausalLM", {**LLAMA, **ONE_KEY, "head_dim": 22}),
     "qwen3, biases": ("Qwen3ForCausalLM", {**LLAMA, **LARGER, "attention_bias": True}),
+    "qwen2, windows": (
+        "Qwen2ForCausalLM",
+        {
+            **LLAMA,
+            **ONE_KEY,
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "max_window_layers": 1,
+        },
+    ),
+    "qwen3, yarn": (
+        "Qwen3Model",
+        {
+            **LLAMA,
+            **ONE_KEY,
+            "head_dim": 22,
+            "rope_parameters": {**YARN, "beta_fast": 8, "truncate": False},
+        },
+    ),
+    "mistral, yarn": (
+        "MistralForCausalLM",
+        {
+            **LLAMA,
+            **ONE_KEY,
+            "sliding_window": None,
+            "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3},
+        },
+    ),
+    "smollm3": (
+        "SmolLM3ForCausalLM",
+        {**LLAMA, **ONE_KEY, **SPECIAL, "no_rope_layers": [1, 0, 1], "attention_bias": True},
+    ),
+    "smollm3, windows": (
+        "SmolLM3Model",
+        {
+            **LLAMA,
+            **LARGER,
+            **SPECIAL,
+            "no_rope_layer_interval": 2,
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "mlp_bias": True,
+        },
+    ),
+    "gemma": ("GemmaForCausalLM", {**LLAMA, **ONE_KEY, "head_dim": 22}),
+    "gemma, biases": (
+        "GemmaModel",
+        {**LLAMA, **LARGER, "head_dim": 10, "attention_bias": True, "hidden_act": "gelu"},
+    ),
+    "phi3, long": (
+        "Phi3ForCausalLM",
+        {
+            **LLAMA,
+            **ONE_KEY,
+            "hidden_size": 48,
+            "pad_token_id": 0,
+            "rope_parameters": {**LONG, "partial_rotary_factor": 0.625},
+            "original_max_position_embeddings": 7,
+        },
+    ),
     "phi3": ("Phi3ForCausalLM", {**LLAMA, **ONE_KEY, "pad_token_id": 0}),
     "phi3, window": (
         "Phi3ForCausalLM",
         {**LLAMA, **LARGER, "pad_token_id": 0, "sliding_window": 7},
+    ),
+    "gpt-neo": ("GPTNeoForCausalLM", GPT_NEO),
+    "gpt-neo, its bare model": (
+        "GPTNeoModel",
+        {
+            **GPT_NEO,
+            "hidden_size": 55,
+            "num_heads": 5,
+            "num_layers": 2,
+            "intermediate_size": 31,
+            "attention_types": [[["local"], 2]],
+        },
+    ),
+    "neox, yarn": (
+        "GPTNeoXForCausalLM",
+        {
+            **LLAMA,
+            "hidden_size": 72,
+            "rope_parameters": {**YARN, "partial_rotary_factor": 0.5},
+        },
     ),
     "neox": ("GPTNeoXForCausalLM", {**LLAMA, "hidden_size": 72, "rotary_pct": 0.25}),
     "neox, whole": (
@@ -125,7 +233,8 @@ def stack(directory: Path) -> tuple[NumpyStack, Any]:
 def difference(model: Any, ours: NumpyStack, ids: list[int]) -> float:
     """The largest of any weight."""
     with torch.no_grad():
-        expected = model(torch.tensor([ids]), output_attentions=True).attentions
+        computed = model(torch.tensor([ids]), output_attentions=True)
+    expected = computed.attentions
     found: dict[int, NDArray[np.floating]] = {}
     ours.run(ids, lambda layer: True, found.__setitem__)
     assert len(found) == len(expected)
@@ -142,10 +251,14 @@ def test_the_weights_are_those_of_transformers(name: str, tmp_path: Path) -> Non
     assert difference(model, ours, IDS) <= 1e-5
     assert read.architecture == MODELS[name][0]
     assert read.predicts == (model.get_output_embeddings() is not None)
+    if read.predicts:
+        with torch.no_grad():
+            expected = model(torch.tensor([IDS])).logits[0].numpy()
+        np.testing.assert_allclose(ours.logits(IDS), expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float16, 2**-8), (torch.bfloat16, 2**-5)])
-@pytest.mark.parametrize("name", ["gpt2", "qwen2", "phi3", "neox", "bert"])
+@pytest.mark.parametrize("name", ["gpt2", "gemma", "qwen2", "phi3", "neox", "bert"])
 def test_half_of_the_bits_are_read_exactly(
     name: str, dtype: torch.dtype, error: float, tmp_path: Path
 ) -> None:
@@ -161,7 +274,7 @@ def test_padding_tokens_of_roberta_stand_in_one_place(tmp_path: Path) -> None:
     assert difference(model, stack(tmp_path)[0], [0, 5, 1, 7, 1, 1, 9, 2]) <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["gpt2", "mistral", "neox", "bert"])
+@pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "mistral", "neox", "bert"])
 def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Path) -> None:
     made(tmp_path, name)
     ours, read = stack(tmp_path)
@@ -184,8 +297,8 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Pa
     seen = np.ones((len(IDS), len(IDS)), bool)
     if read.shape.causal:
         seen = np.tril(seen)
-    if read.shape.window is not None:
-        seen &= ~np.tril(seen, -read.shape.window)
+    if read.shape.windows:
+        seen &= ~np.tril(seen, -read.shape.windows[2])
     powers = np.where(seen, np.exp(scores), 0)
     np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), whole[2], atol=1e-5)
 
@@ -195,19 +308,26 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Pa
     [
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse"),
         ("gpt2", {"new_field": 1}, "new_field"),
-        ("llama, gelu", {"rope_parameters": {"rope_type": "default"}}, "positions of"),
+        ("llama, gelu", {"rope_parameters": {"rope_theta": None}}, "positions of None"),
+        ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers"),
+        ("gpt-neo", {"attention_types": [[["local"], 3]]}, "attention_layers"),
+        ("gpt-neo", {"window_size": None}, "global and local"),
         ("llama, gelu", {"partial_rotary_factor": 0.5}, "a part of each head"),
         ("gpt2", {"activation_function": "mish"}, "mish"),
         ("gpt2", {"n_head": 4}, "4 heads do not divide 21"),
-        ("gpt2", {"architectures": ["GPT2ForTokenClassification"]}, "GPT2ForTokenClassification"),
+        ("gpt2", {"architectures": ["GPT2DoubleHeadsModel"]}, "GPT2DoubleHeadsModel"),
         ("gpt2", {"model_type": "gpt3"}, "gpt3"),
         ("gpt2", {"auto_map": {"AutoModel": "a.B"}}, "auto_map"),
         ("gpt2", {"n_inner": 80}, "c_fc"),
         ("gpt2", {"quantization_config": {}}, "quantization_config"),
         ("llama 3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "yarn"),
+        ("llama 3", {"rope_parameters": {"rope_type": "proportional"}}, "proportional"),
+        ("llama, long", {"rope_parameters": {**LONG, "long_factor": [1.0]}}, "5 factors"),
+        ("llama, yarn", {"rope_parameters": {**YARN, "factor": None}}, "None"),
+        ("phi3", {"rope_parameters": {**YARN}}, "yarn"),
         ("llama, tied", {"tie_word_embeddings": False}, "lm_head"),
         ("llama 3", {"layer_types": ["linear_attention"]}, "linear_attention"),
-        ("qwen2", {"use_sliding_window": True}, "use_sliding_window"),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 0}, "sliding_window is 0"),
         ("neox", {"use_parallel_residual": False}, "use_parallel_residual"),
         ("bert", {"is_decoder": True}, "is_decoder"),
         ("bert", {"position_embedding_type": "relative_key"}, "relative_key"),
@@ -223,6 +343,61 @@ def test_what_is_not_described_is_said(
     fields = json.loads((tmp_path / "config.json").read_text()) | change
     with pytest.raises(NotUnderstoodError, match=said):
         understood(fields, StoredTensors([tmp_path / "model.safetensors"]).shapes)
+
+
+@pytest.mark.parametrize("labels", [2, 5])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_types[0])
+def test_heads_have_no_part_in_the_weights(family: Family, labels: int, tmp_path: Path) -> None:
+    settings = next(
+        settings
+        for name, settings in MODELS.values()
+        if getattr(transformers, name).config_class.model_type in family.model_types
+    )
+    for architecture in family.heads:
+        model_class = getattr(transformers, architecture)
+        torch.manual_seed(5)
+        number = 2 if architecture.endswith("Answering") else labels
+        model = model_class(model_class.config_class(**settings, num_labels=number)).eval()
+        model.set_attn_implementation("eager")
+        model.save_pretrained(tmp_path / architecture)
+        ours, read = stack(tmp_path / architecture)
+        with torch.no_grad():
+            expected = model.base_model(torch.tensor([IDS]), output_attentions=True).attentions
+        found: dict[int, NDArray[np.floating]] = {}
+        ours.run(IDS, lambda layer: True, found.__setitem__)
+        for layer, weights in enumerate(expected):
+            np.testing.assert_allclose(found[layer], weights[0].numpy(), atol=1e-5)
+        assert read.predicts == (model.get_output_embeddings() is not None)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configs_of_the_hub_are_understood(name: str, tmp_path: Path) -> None:
+    """Tensors as those repositories have them, of which some are older than their names."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name]))
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    with torch.device("meta"):
+        model = getattr(transformers, CONFIGS[name]["architectures"][0])(config)
+    stored = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+    if getattr(config, "tie_word_embeddings", False):
+        stored = {key: shape for key, shape in stored.items() if "decoder." not in key}
+    if name == "gpt2":
+        del stored["lm_head.weight"]
+        stored = {key.removeprefix("transformer."): shape for key, shape in stored.items()}
+        stored |= {f"h.{layer}.attn.bias": (1, 1, 1024, 1024) for layer in range(12)}
+    if "pythia" in name:
+        stored["embed_out.weight"] = stored.pop("lm_head.weight")
+        for layer in range(6):
+            stored[f"gpt_neox.layers.{layer}.attention.bias"] = (1, 1, 2048, 2048)
+            stored[f"gpt_neox.layers.{layer}.attention.masked_bias"] = ()
+            stored[f"gpt_neox.layers.{layer}.attention.rotary_emb.inv_freq"] = (8,)
+    if name == "google-bert/bert-base-uncased":
+        older = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
+        for new, old in older:
+            stored = {key.replace(new, old): shape for key, shape in stored.items()}
+        stored |= {"bert.pooler.dense.weight": (768, 768), "cls.seq_relationship.bias": (2,)}
+    read = understood(CONFIGS[name], stored)
+    assert {part.name for part in read.parts.values()} <= stored.keys()
+    assert read.predicts == (model.get_output_embeddings() is not None)
 
 
 def test_every_family_is_held_against_transformers() -> None:

@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from attnviz.attention.functional import Rotary, apply_rotary
+from attnviz.attention.rotary import Rotary, apply_rotary
 
 
 @pytest.mark.parametrize(("head_dim", "theta"), [(32, 1e4), (64, 5e5), (6, 1e4), (128, 1e4)])

@@ -353,11 +353,11 @@ def test_the_bundled_model_equals_its_numpy_twin_with_a_zeroed_projection():
     scan = open_scan(model, [Input(tokens)])
     variants = every(scan)
     (piece,) = scan.scan(0, variants, range(len(variants)))
-    clean = _log_softmax(model.decoder.logits(tokens.ids))
+    clean = _log_softmax(model.stack.logits(tokens.ids))
     info = model.info
     for layer, head in ((0, 1), (info.layers - 1, info.heads - 1)):
         name = f"layers.{layer}.output.weight"
-        fresh = Bundled().decoder
+        fresh = Bundled().stack
         columns = slice(head * info.head_dim, (head + 1) * info.head_dim)
         weight = fresh._tensor(name).copy()
         weight[:, columns] = 0

@@ -120,9 +120,9 @@ def test_another_type_is_refused() -> None:
 def test_it_is_trained(model: Bundled) -> None:
     """Random tokens said twice surprise it the first time and not the second."""
     length = 40
-    half = np.random.default_rng(0).integers(1, model.decoder.shape.vocabulary, size=length)
+    half = np.random.default_rng(0).integers(1, model.stack.shape.vocabulary, size=length)
     ids = np.concatenate([[0], half, half])
-    logits = model.decoder.logits(ids)[:-1]
+    logits = model.stack.logits(ids)[:-1]
     logits -= logits.max(axis=-1, keepdims=True)
     losses = np.log(np.exp(logits).sum(axis=-1)) - logits[np.arange(2 * length), ids[1:]]
     assert losses[length + 1 :].mean() < 0.1 * losses[:length].mean()

@@ -82,22 +82,22 @@ def test_golden(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "1 pair: an anecdote. L0H0 carries 60 % of the logit difference (base rate 20 %), "
-             "L0H1 30 % (10 %)."),
-        ({"pairs": 40}, "L0H0 carries 60 % of the logit difference (base rate 20 %), L0H1 30 % "
-                        "(10 %)."),
-        ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60 % of the logit "
-                       "difference (base rate 20 %), L0H1 30 % (10 %)."),
+        ({}, "1 pair: an anecdote. L0H0 carries 60% of the logit difference (base rate 20%), "
+             "L0H1 30% (10%)."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (base rate 20%), L0H1 30% "
+                        "(10%)."),
+        ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit "
+                       "difference (base rate 20%), L0H1 30% (10%)."),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
-         "L1H1 carries 60 % of the KL divergence (base rate 20 %), L1H2 30 % (10 %)."),
-        ({"together": JOINT}, "1 pair: an anecdote. L0H0 L0H1 together carry 70 % of the logit "
-                              "difference; singly they add up to 90 %."),
+         "L1H1 carries 60% of the KL divergence (base rate 20%), L1H2 30% (10%)."),
+        ({"together": JOINT}, "1 pair: an anecdote. L0H0 L0H1 together carry 70% of the logit "
+                              "difference; singly they add up to 90%."),
         ({"pairs": 9, "complete": False, "pairs_wanted": 40},
          "Incomplete, 9 of 40 pairs. L0H0 carries"),
-        ({"what": "mlp"}, "1 pair: an anecdote. The MLP of L0 carries 60 % of"),
+        ({"what": "mlp"}, "1 pair: an anecdote. The MLP of L0 carries 60% of"),
         ({"what": "residual", "by_token": True},
-         "1 pair: an anecdote. On entering L1, “Tom” (7), which predicts, carries 50 %."),
-        ({"by_token": True}, "1 pair: an anecdote. L0H0 carries 60 % of the logit difference, at "),
+         "1 pair: an anecdote. On entering L1, “Tom” (7), which predicts, carries 50%."),
+        ({"by_token": True}, "1 pair: an anecdote. L0H0 carries 60% of the logit difference, at "),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: too little for shares."),
     ],

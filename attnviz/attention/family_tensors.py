@@ -1,0 +1,149 @@
+"""Where a checkpoint keeps the tensor of each role, held against the description of its family."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attnviz.attention.family import LINEAR, Family, NotUnderstoodError
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Stored tensors by their names."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where the tensor of a role is stored.
+
+    name: of the stored tensor. rows: of it, once it stands (out, in). transposed: it is stored
+    (in, out). heads: where queries, keys and values alternate head by head, how many there are.
+    """
+
+    name: str
+    rows: slice | None = None
+    transposed: bool = False
+    by_head: tuple[int, int] | None = None
+
+
+def parts_of(
+    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
+) -> tuple[str, dict[str, Part]]:
+    """What stands before the names, and where each role's tensors are, held against the stored."""
+    first = f"{family.tensors['tokens']}.weight"
+    prefix = next((one for one in family.prefixes if one + first in stored), None)
+    if prefix is None:
+        raise NotUnderstoodError(f"the tensor {family.prefixes[0]}{first} is missing")
+    parts: dict[str, Part] = {}
+    expected: dict[str, tuple[int, ...]] = {}
+    for name, roles in by_name(family, sizes).items():
+        for kind in ("weight", "bias"):
+            shapes = [_expected(role, kind, family, fields, sizes) for role in roles]
+            known = [shape for shape in shapes if shape is not None]
+            if not known:
+                continue
+            path = f"{prefix}{name}.{kind}"
+            rows = sum(shape[0] for shape in known)
+            turned = family.transposed and len(known[0]) > 1 and _kind(roles[0]) in LINEAR
+            whole = (rows, *known[0][1:])
+            expected[path] = whole[::-1] if turned else whole
+            start = 0
+            for place, role in enumerate(roles):
+                cut = slice(start, start + known[place][0]) if len(roles) > 1 else None
+                start += known[place][0]
+                by_head = (place, sizes["heads"]) if family.by_head and cut else None
+                parts[f"{role}.{kind}"] = Part(path, cut, turned, by_head)
+    for path, shape in expected.items():
+        if stored.get(path) != shape:
+            raise NotUnderstoodError(f"{path} is {stored.get(path)}, where {shape} is expected")
+    for path in sorted(stored.keys() - expected.keys()):
+        if not re.fullmatch(family.unused, path.removeprefix(prefix)):
+            raise NotUnderstoodError(f"no description of the tensor {path}")
+    return prefix, parts
+
+
+def by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
+    """The roles that each stored name holds."""
+    found: dict[str, list[str]] = {}
+    for role, name in family.tensors.items():
+        if role == "embedding_projection" and sizes["embedding"] == sizes["d_model"]:
+            continue
+        for layer in range(sizes["layers"] if "N" in role.split(".") else 1):
+            number = str(layer)
+            stored = ".".join(number if part == "N" else part for part in name.split("."))
+            held = ".".join(number if part == "N" else part for part in role.split("."))
+            found.setdefault(stored, []).append(held)
+    return found
+
+
+def _kind(role: str) -> str:
+    return role.rpartition(".")[2]
+
+
+def _expected(
+    role: str,
+    kind: str,
+    family: Family,
+    fields: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> tuple[int, ...] | None:
+    """The shape of a role's weight or bias; None for a bias that it has not."""
+    name, width, inner = _kind(role), sizes["d_model"], sizes["d_ff"]
+    query, key = sizes["heads"] * sizes["head_dim"], sizes["kv_heads"] * sizes["head_dim"]
+    shape: tuple[int, ...] = {
+        "tokens": (sizes["vocabulary"], sizes["embedding"]),
+        "positions": (sizes["context"], sizes["embedding"]),
+        "types": (sizes.get("types", 0), sizes["embedding"]),
+        "embedding_norm": (sizes["embedding"],),
+        "embedding_projection": (width, sizes["embedding"]),
+        "query": (query, width),
+        "key": (key, width),
+        "value": (key, width),
+        "output": (width, query),
+        "query_norm": (sizes["head_dim"],),
+        "key_norm": (sizes["head_dim"],),
+        "gate": (inner, width),
+        "up": (inner, width),
+        "down": (width, inner),
+    }.get(name, (width,))
+    if kind == "weight":
+        return shape
+    said: bool | str = family.biases.get(name, False)
+    if name.endswith("_norm"):
+        said = family.norm == "layer"
+    elif name == "embedding_projection":
+        said = True
+    if isinstance(said, str):
+        field_name, _, otherwise = said.partition("=")
+        said = bool(fields.get(field_name, otherwise == "true"))
+    return shape[:1] if said else None
+
+
+def head_of(
+    family: Family,
+    architecture: str,
+    fields: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    stored: Shapes,
+    prefix: str,
+) -> dict[str, Part]:
+    """The roles of a class's head, its tensors held against what is stored."""
+    if architecture not in family.heads:
+        raise NotUnderstoodError(f"no description of a {architecture}")
+    tied = fields.get("tie_word_embeddings", family.tied)
+    parts: dict[str, Part] = {}
+    for name, said in family.heads[architecture].items():
+        role, _, shape = said.removeprefix("?").rpartition(": ")
+        path = name if name in stored else prefix + name
+        expected = tuple(sizes.get(word) or int(word) for word in shape.split())
+        if path in stored:
+            if stored[path] != expected:
+                raise NotUnderstoodError(f"{path} is {stored[path]}, where {expected} is expected")
+            if role:
+                parts[role] = Part(path)
+        elif not said.startswith("?") and not (tied and role == "unembedding.weight"):
+            raise NotUnderstoodError(f"the tensor {name} is missing")
+        elif role == "unembedding.weight":
+            parts[role] = Part(f"{prefix}{family.tensors['tokens']}.weight")
+    return parts

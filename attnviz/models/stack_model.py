@@ -1,0 +1,130 @@
+"""Models of one stack that NumPy runs: what ``tiny`` and checkpoints share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.models.model import (
+    ObserveBlock,
+    ObserveQueriesKeys,
+    ObserveWeights,
+    Vocabulary,
+    Wants,
+    beyond_training,
+    frame_of,
+)
+from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
+from attnviz.models.third_party import tokenizing
+from attnviz.records import Kind, ModelInfo, Tokens
+
+
+class StackModel:
+    """A decoder or encoder in NumPy with its tokenizer.
+
+    info: its name, shape and origin.
+    stack: the model itself, for more than its weights.
+    open_tokenizer: opens its tokenizer when a text is first encoded.
+    start: the id of the token that texts begin with by name, whether or not it is added.
+    trained: tokens of the longest sequence of its training, where its files say so.
+    """
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        stack: NumpyStack,
+        open_tokenizer: Callable[[], Tokenizer],
+        *,
+        start: int | None = None,
+        trained: int | None = None,
+    ) -> None:
+        self.info = info
+        self.stack = stack
+        self._open_tokenizer = open_tokenizer
+        self._start = start
+        self._trained_tokens = trained
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return ("self",)
+
+    @property
+    def causal(self) -> bool:
+        return self.stack.shape.causal
+
+    @property
+    def context(self) -> int:
+        return self.stack.shape.context
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return self._open_tokenizer()
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
+
+        Raises LoadError where the tokenizer gives ids that the model has no embedding for,
+        UsageError where not even the special tokens fit into ``limit``.
+        """
+        name, tokenizer = self.info.name, self.tokenizer
+        with tokenizing(name):
+            check_limit(name, tokenizer.num_special_tokens_to_add(False), limit)
+            check_growth(name, tokenizer.normalizer, text)
+            tokenizer.no_truncation()
+            if limit is not None:
+                tokenizer.enable_truncation(limit)
+            encoding = tokenizer.encode(text)
+            check_ids(name, encoding.ids, self.stack.shape.vocabulary)
+            return Tokens(
+                tuple(encoding.ids),
+                token_texts(tokenizer, encoding.tokens),
+                tuple(map(bool, encoding.special_tokens_mask)),
+            )
+
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens; where its tokenizer adds no beginning but names one, that is added."""
+        known = self.stack.shape.vocabulary
+        added = self.tokenizer.get_added_tokens_decoder()
+        size = min(known, self.tokenizer.get_vocab_size())
+        plain = [number for number in range(size) if number not in added]
+        before, after = frame_of(self.encode("a"))
+        start = self._start
+        if not len(before) and start is not None and start < known:
+            before = Tokens((start,), self._texts([start]), (True,))
+        # tokenizers are learnt from frequencies: BPE numbers its tokens in the order of its merges
+        return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
+
+    def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        pieces = [self.tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
+        return token_texts(self.tokenizer, pieces)
+
+    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+        """Whether the text is longer than those of the training."""
+        return beyond_training(self._trained_tokens, tokens)
+
+    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
+        """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.stack.run(tokens.ids, wants, observe)
+
+    def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
+        """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.stack.run_queries_keys(tokens.ids, wants, observe)
+
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Wants,
+        observe: ObserveBlock,
+        *,
+        norms: bool = False,
+    ) -> None:
+        """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.stack.run_rows(ids, rows, wants, observe, norms=norms)
