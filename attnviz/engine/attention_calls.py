@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from attnviz.engine.plain_pass import nearly_equal
+from attnviz.engine.rounding import nearly_equal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:  # the options name sites and metrics, and a help needs no Num
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.models.model import Model
-    from attnviz.records import Input, Kind
+    from attnviz.records import Input
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
 """What is replaced. ``output``: a head's, before the output projection; ``pattern``: its attention
@@ -220,36 +219,6 @@ class Patching(Protocol):
         Raises UsageError for a site that does not exist, UnsupportedError as ``heads`` does.
         """
         ...
-
-
-def open_patching(
-    model: Model,
-    pairs: Sequence[Pair],
-    options: PatchOptions | None = None,
-    *,
-    kind: Kind | None = None,
-) -> Patching:
-    """Ready ``model`` for patching.
-
-    kind: the attention whose sites are patched, None for the model's default.
-    Raises UsageError where these do not fit together, UnsupportedError where the architecture
-    cannot be patched.
-    """
-    from attnviz.engine.patchable import open_patchable  # torch only where needed
-    from attnviz.engine.scan.patching import TorchPatching
-    from attnviz.models.own import OwnAttention
-
-    kind = kind or model.kinds[0]
-    if kind not in model.kinds:
-        raise UsageError(
-            f"{model.info.name!r} has no {kind} attention: expected {' or '.join(model.kinds)}"
-        )
-    if not pairs:
-        raise UsageError("no prompts to patch: expected at least one pair")
-    if isinstance(model, OwnAttention):
-        raise UsageError(f"{model.info.name!r} predicts no words: there is nothing to patch")
-    patchable = open_patchable(model, kind, pairs[0].corrupt)
-    return TorchPatching(patchable, pairs, options or PatchOptions())
 
 
 def sites_of(

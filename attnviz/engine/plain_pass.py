@@ -24,9 +24,6 @@ if TYPE_CHECKING:  # the library's own decoder does without transformers
 _STORED = 4
 """Results of one attention that are rounded one after another: scores, exponents, weights, sums."""
 
-_ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
-_HALF_ROUNDING = 5e-2
-
 _known: WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = WeakKeyDictionary()
 """By model what was compared already: kinds of attention, way of observing, length class."""
 
@@ -130,14 +127,6 @@ def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) 
     apart = (found - plain).masked_fill(same, 0).double().norm(dim=-1)
     allowed = _epsilon(plain) * math.sqrt(roundings) * plain.nan_to_num().double().norm(dim=-1)
     return bool((apart <= allowed).double().mean() >= 0.5)
-
-
-def nearly_equal(found: Tensor, expected: Tensor) -> bool:
-    """Whether two tensors differ by no more than rounding does, at their largest number."""
-    rounding = _ROUNDING.get(expected.dtype, _HALF_ROUNDING)
-    if found.shape != expected.shape:
-        return False
-    return bool((found - expected).abs().max() <= rounding * expected.abs().max())
 
 
 def _run(forward: ForwardPass) -> Any:

@@ -65,11 +65,16 @@ _BY_LETTER = {
     ),
     "opt": "model.decoder.layers.{}.self_attn.{}_proj",
     "distilbert": "distilbert.transformer.layer.{}.attention.{}_lin",
+    "gptj": "transformer.h.{}.attn.{}_proj",
+    "gpt_neo": "transformer.h.{}.attn.attention.{}_proj",
+    "xglm": "model.layers.{}.self_attn.{}_proj",
 }
 _FUSED = {
     "gpt2": ("transformer.h.{}.attn.c_attn", False),
     "gpt_neox": ("gpt_neox.layers.{}.attention.query_key_value", True),
     "modernbert": ("model.layers.{}.attn.Wqkv", False),
+    "mpt": ("transformer.blocks.{}.attn.Wqkv", False),
+    "bloom": ("transformer.h.{}.self_attention.query_key_value", True),
 }
 _FEED_FORWARD = {
     **dict.fromkeys(

@@ -14,12 +14,12 @@ from attnviz.engine.patching import (
     PatchScores,
     Site,
     effect,
-    open_patching,
     served,
     sites_of,
 )
 from attnviz.engine.scan import session as scan_session
 from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.run import open_patching
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
@@ -300,7 +300,7 @@ def test_shared_heads_say_whom_they_serve():
 
 def test_refusals_are_said_in_words():
     model = small_model("bloom")
-    with pytest.raises(UnsupportedError, match="of its heads only the output can be replaced"):
+    with pytest.raises(UnsupportedError, match="only output and pattern can be"):
         opened(model, "bloom", "self").heads("query")
     with pytest.raises(UnsupportedError, match="no language-model head"):
         patching_of(small_model("gpt2").transformer, IDS, IDS).predictions(0)

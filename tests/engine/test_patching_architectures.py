@@ -72,7 +72,8 @@ def looped(model, name, kind, patching, direction, patches):
     if any(what == "pattern" for what, _ in sites):
         maps = eager_attentions(name, **source)
         layers = sorted(layer for what, layer in sites if what == "pattern")
-        kv = patching.heads("value")
+        # What computes attention by itself shows no values; of these models each head has its own.
+        kv = patching.heads("value" if ARCHITECTURES[name].registered else "pattern")
         values = {layer: place_of(name, kind, "value", layer, kv[layer]) for layer in layers}
         found = run(model, name, base, keep=list(values.values()))[1]
         for layer in layers:
@@ -142,7 +143,11 @@ def cases(whats):
         pytest.param(name, kind, what, marks=() if name in QUICK else pytest.mark.long)
         for name, kind in CASES
         for what in whats
-        if what in ("output", "mlp", "residual") or place_of(name, kind, "value", 0, 1)
+        if what in ("output", "mlp", "residual")
+        or (
+            (what == "pattern" or ARCHITECTURES[name].registered)
+            and place_of(name, kind, "value", 0, 1)
+        )
     ]
 
 

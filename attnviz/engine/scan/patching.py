@@ -243,6 +243,7 @@ class TorchPatching:
 
     def _prompts(self, plan: ScanPlan, pair: Pair) -> list[tuple[Input, int]]:
         """Both prompts, and where each predicts; of a masked model with that token masked."""
+        _unembedding(plan)
         at = self._options.position
         length = len(pair.corrupt.predicted)
         if at is not None and not 0 <= at < length:
@@ -275,7 +276,8 @@ def _unembedding(plan: ScanPlan) -> Unembedding:
     if plan.unembedding is None:
         raise UnsupportedError(
             f"{type(plan.model.root).__name__} has no language-model head: there is no prediction "
-            f"that a patch could change; choose a model that predicts tokens"
+            f"that a patch could change; choose a model that predicts tokens, and give an "
+            f"encoder-decoder a decoder text"
         )
     return plan.unembedding
 

@@ -13,7 +13,7 @@ from attnviz.engine.hook_points import HookPoint
 from attnviz.engine.patchable import ForwardOutput, run_pass
 from attnviz.engine.patches import Exchange, Held, Keep, PutIn
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
-from attnviz.engine.plain_pass import nearly_equal
+from attnviz.engine.rounding import nearly_equal
 from attnviz.engine.scan.expansion import STRATEGIES, Inside, Strategy
 from attnviz.engine.scan.plan import ENDING, MISFITS, ScanPlan, ordered, run_expanded
 from attnviz.errors import UnsupportedError
