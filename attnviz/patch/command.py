@@ -34,6 +34,10 @@ attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
 """
 
 
+RESUME = "attnviz.patch-resume/1"
+"""The schema of the file of ``--resume``."""
+
+
 @command(EXAMPLES)
 def patch(
     prompts: PromptChoice,
@@ -66,7 +70,7 @@ def patch(
     given = read_pairs(prompts.clean, prompts.corrupt, prompts.pairs)
     with opening(model.model, notices) as progress:
         job = prepare(load(model.model, replace(options, progress=progress)), given, request)
-    file = ResumeFile(resume, "patch", job.identity()) if resume is not None else None
+    file = ResumeFile(resume, RESUME, job.identity()) if resume is not None else None
     with file or nullcontext(), scanning("patching", messages(output.quiet)) as advance:
         measured = measure_job(job, file, advance)
     if not measured.empty:

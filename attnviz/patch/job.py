@@ -20,10 +20,10 @@ from attnviz.engine.patching import (
     PatchOptions,
     Site,
     What,
-    open_patching,
     served,
     sites_of,
 )
+from attnviz.engine.scan.run import open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import HasVocabulary, Model, TwoStackModel, weights_fingerprint
