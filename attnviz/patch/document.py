@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, notes_group, share
@@ -37,9 +38,6 @@ _LONGEST = 100
 _GAP = 3
 _PROMPTS, _TABLE = 34, 87
 """Columns of the prompts, and of the ranking, beside the grid."""
-
-_INDENT, _CELL = 4, 6
-"""Columns of a grid: the name of a layer, a number such as ``+.44`` with a mark and a blank."""
 
 _LEAST_ROWS = 3
 _AROUND_TOKENS = 10
@@ -256,7 +254,7 @@ def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Grou
         followed = token_grid(report, max(lines - _AROUND_TOKENS, _LEAST_ROWS))
         below = [] if report.whole_layers else [ranked._replace(yields=2)]
         return [top, doc.Group([marked], yields=1), doc.Group(followed), *below]
-    wide = _INDENT + _CELL * len(grid.columns)
+    wide = full_width(grid)
     if wide + _GAP + _TABLE <= columns:
         both = doc.Group([table, grid], beside=doc.Beside(0, _GAP))
         return [top, doc.Group([marked], yields=1), both]

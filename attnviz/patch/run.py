@@ -259,9 +259,9 @@ def _why(
 ) -> str:
     """Why there are no shares; empty where there are."""
     unit = METRICS[metric].unit
-    apart = f"clean and corrupt differ by {difference:+.2g} {unit}"
+    apart = f"clean and corrupt are {difference:+.2g} {unit} apart"
     if isinstance(close, tuple):
-        return f"{apart} over the pairs, 95% interval [{close[0]:+.2g}, {close[1]:+.2g}]"
+        return f"{apart} over the pairs, 95% CI [{close[0]:+.2g}, {close[1]:+.2g}]"
     return f"{apart}, less than {threshold:.2g}" if close else ""
 
 

@@ -82,7 +82,7 @@ def _of_random(report: PatchReport) -> str:
 
 def _finding(report: PatchReport) -> str:
     if not report.ratio:
-        return f"{report.why[0].upper()}{report.why[1:]}: too little for shares."
+        return f"{report.why[0].upper()}{report.why[1:]}: no shares."
     carried = METRICS[report.metric].carried
     lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
     if 1 < len(report.pairs) < LEAST_TEXTS:
@@ -213,7 +213,7 @@ def grid_title(report: PatchReport, brief: bool = False) -> str:
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)
     if not report.ratio:
-        return f"Δ {metric.name}, {metric.unit}"
+        return f"Δ M, {metric.unit}" if brief else f"Change of M = {metric.name} by each patch"
     if brief:
         return "effect"
     each = "layer" if report.whole_layers else "head"
@@ -222,7 +222,7 @@ def grid_title(report: PatchReport, brief: bool = False) -> str:
 
 def token_title(report: PatchReport) -> str:
     """Above the grid of tokens."""
-    share = "effect" if report.ratio else f"Δ {METRICS[report.metric].name}"
+    share = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
     what = WHAT[report.what]
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 

@@ -99,7 +99,7 @@ def test_golden(
          "1 pair: an anecdote. On entering L1, “Tom” (7), which predicts, carries 50%."),
         ({"by_token": True}, "1 pair: an anecdote. L0H0 carries 60% of the logit difference, at "),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
-         "Clean and corrupt differ by 0 logits: too little for shares."),
+         "Clean and corrupt differ by 0 logits: no shares."),
     ],
 )  # fmt: skip
 def test_findings(reports: Reports, fields: dict[str, Any], said: str) -> None:
