@@ -191,7 +191,7 @@ class Measured:
         effects = self._effects(self.ablations, texts)
         answer, foil = job.pair or ((0, None), (0, None))
         return AblationReport(
-            job.model.info,
+            replace(job.model.info, backend="torch"),
             job.kind,
             tuple(job.texts[text] for text in texts),
             effects,

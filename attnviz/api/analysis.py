@@ -32,7 +32,15 @@ _ELSEWHERE = {
 }
 """What is said of a command otherwise than by an option: its model and texts, its outlets."""
 
-_LOADING = ("device", "dtype", "revision", "offline", "trust_remote_code", "allow_pickle")
+_LOADING = (
+    "device",
+    "dtype",
+    "backend",
+    "revision",
+    "offline",
+    "trust_remote_code",
+    "allow_pickle",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

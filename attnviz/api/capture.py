@@ -13,7 +13,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.models.model import Model, NumpyModel
-from attnviz.models.resolve import LoadOptions, load, refuse_ignored
+from attnviz.models.resolve import LoadOptions, load, reckoned_tokens, refuse_ignored
 from attnviz.records import Kind
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def capture(
     truncate: bool = False,
     device: str | None = None,
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = None,
+    backend: Literal["auto", "numpy", "torch"] | None = None,
     revision: str | None = None,
     offline: bool | None = None,
     trust_remote_code: bool | None = None,
@@ -59,8 +60,9 @@ def capture(
         the decoder's text, by default what the model writes itself; ``mha`` takes ``cross`` with
         the text that looks at the other.
     truncate: cut a text that is longer than the model's context.
-    device, dtype, revision, offline, trust_remote_code, allow_pickle: of a model that is loaded by
-        its name, as on the command line; ``progress(file, done, total)`` is called with bytes.
+    device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: of a model that is
+        loaded by its name, as on the command line; ``progress(file, done, total)`` is called with
+        bytes.
     seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
 
     The result's weights are those of the model's own eager attention, rows sum to one.
@@ -73,6 +75,7 @@ def capture(
     options = {
         "device": device,
         "dtype": dtype,
+        "backend": backend,
         "revision": revision,
         "offline": offline,
         "trust_remote_code": trust_remote_code,
@@ -92,7 +95,7 @@ def capture(
             None if layer is None else str(layer), _choices(head), 0, kind, target, truncate
         )
         given = {name: value for name, value in options.items() if value is not None}
-        opened = _opened(model, tokenizer, given)
+        opened = _opened(model, tokenizer, given, reckoned_tokens(text))
         record, selected = capture_text(opened, text, choice)
         known = known_labels(opened, record.kind)
         return HeadMaps(heads_report(record, selected, text=text, target=target, known=known))
@@ -107,15 +110,16 @@ def _choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:
     return (spelled(head),)
 
 
-def _opened(model: Any, tokenizer: Any, given: dict[str, Any]) -> Model:
+def _opened(model: Any, tokenizer: Any, given: dict[str, Any], tokens: int) -> Model:
     """The model behind a name, or the one that was handed over.
 
     given: the options that were given, which must be such that this model heeds them.
+    tokens: about how many it is to run.
     """
     if isinstance(model, str | os.PathLike):
         if tokenizer is not None:
             raise UsageError("--tokenizer is for a loaded model: a name brings its own")
-        name, options = os.fspath(model), LoadOptions(**given)
+        name, options = os.fspath(model), LoadOptions(**given, tokens=tokens)
         refuse_ignored(name, options, [option for option in _SHAPE if option in given])
         return load(name, options)
     if given:

@@ -17,6 +17,7 @@ GROUPS = {
         "rollout": "Follow attention through all layers, back to the input.",
     },
     "Measure": {
+        "why": "Show what each head writes towards the predicted token.",
         "patterns": "Score every head and label what it does, against chance.",
         "patch": "Patch heads between two prompts: which carry the difference.",
         "ablate": "Ablate each head and measure how much the loss rises.",

@@ -196,9 +196,25 @@ def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
             return found[-1][0]
     shown = " ".join(repr(text) for _, text in found[0][:_MOST_PIECES]) or "nothing"
     raise UsageError(
-        f"{option} {typed!r} is {len(found[0])} tokens here ({shown}): a logit difference needs "
-        "one, choose another word"
+        f"{option} {typed!r} is {len(found[0])} tokens here ({shown}): a logit is of one, choose "
+        "another word"
     )
+
+
+def answer_and_foil(
+    model: Model, answer: str | None, foil: str | None
+) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+    """The tokens of ``--answer`` and ``--foil`` as (id, text), None for what nobody asked.
+
+    Raises UsageError for what is not one token, and where both are the same.
+    """
+    asked = None if answer is None else single_token(model, answer, "--answer")
+    other = None if foil is None else single_token(model, foil, "--foil")
+    if asked is not None and other is not None and asked[0] == other[0]:
+        raise UsageError(
+            f"--answer and --foil are the same token, {asked[1]!r}: name two that differ"
+        )
+    return asked, other
 
 
 def _standard_input() -> bytes:

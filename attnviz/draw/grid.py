@@ -180,8 +180,12 @@ def _headings(names: Sequence[str], form: _Form) -> Line:
             for name in names
         ]
         return text_line(("".join(shown).rstrip(), DIM))
-    numbers = [int("".join(filter(str.isdigit, name)) or 0) for name in names]
-    return tick_line(numbers, 0, form.cell)
+    numbered = [name for name in names if any(map(str.isdigit, name))]
+    line = tick_line([int("".join(filter(str.isdigit, name))) for name in numbered], 0, form.cell)
+    if len(numbered) == len(names) - 1:  # the last one has a name of its own
+        line.append(Segment(" " * (len(numbered) * form.cell - widest([line]))))
+        line.append(Segment(fit(names[-1], form.cell, ""), DIM))
+    return line
 
 
 def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:

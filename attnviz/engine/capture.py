@@ -18,6 +18,8 @@ from attnviz.engine.observer import (
     QueriesKeys,
     hand_over,
     no_numbers,
+    nothing_to_compare,
+    products,
     rows_of_a_block,
 )
 from attnviz.engine.selection import choose_heads
@@ -194,7 +196,6 @@ def capture(
     where no chosen layer has a chosen head.
     """
     keep = KeepWeights(kind, heads)
-    notes = model.info.notes + model.notes_for(tokens)
     observe(model, keep, [Input(tokens, target)], cells=None)
     if not keep.layers:
         raise UsageError(
@@ -206,6 +207,7 @@ def capture(
     else:
         causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
     weights = [layer.weights for layer in keep.layers]
+    notes = model.info.notes + model.notes_for(tokens)  # the run may have found what is broken
     notes += no_numbers(model.info, weights) + _lost_weight(keep.layers)
     info = replace(model.info, notes=notes)
     return AttentionRecord(info, kind, causal, given.queries(kind), given.keys(kind), keep.layers)
@@ -240,13 +242,19 @@ def observe(
         from attnviz.engine.observe_torch import observe_torch  # torch only where needed
 
         observe_torch(model, observer, inputs, cells)
-    elif isinstance(model, RowModel) and cells is not None:
+    elif isinstance(model, RowModel) and (cells is not None or _are_batched(inputs)):
         _observe_rows(model, observer, inputs, cells)
     else:
         _observe_whole(model, observer, inputs, cells)
 
 
-def _observe_rows(model: RowModel, observer: Observer, inputs: Sequence[Input], cells: int) -> None:
+def _are_batched(inputs: Sequence[Input]) -> bool:
+    return len(inputs) > 1 and all(given.target is None for given in inputs)
+
+
+def _observe_rows(
+    model: RowModel, observer: Observer, inputs: Sequence[Input], cells: int | None
+) -> None:
     def take(
         layer: int, start: int, weights: NDArray[np.floating], norms: NDArray[np.floating] | None
     ) -> None:
@@ -254,9 +262,12 @@ def _observe_rows(model: RowModel, observer: Observer, inputs: Sequence[Input], 
             norm = None if norms is None else norms[text]
             observer.observe(text, "self", layer, start, block, norm)
 
+    rows = len(inputs[0].text)
+    if cells is not None:
+        rows = rows_of_a_block(len(inputs), model.info.heads, rows, cells)
     model.run_rows(
         [given.ids for given in inputs],
-        rows_of_a_block(len(inputs), model.info.heads, len(inputs[0].text), cells),
+        rows,
         partial(observer.wants, "self"),
         take,
         norms=observer.norms,
@@ -293,20 +304,36 @@ def observe_queries_keys(
     Of an encoder–decoder it is the encoder. Raises UnsupportedError where the architecture does
     not show its queries and keys, or does more with them than scale, add and softmax.
     """
-    notes = model.info.notes + model.notes_for(tokens)
     if isinstance(model, QueryKeyModel):
         if model.info.score not in (None, "scaled-dot"):
             raise UnsupportedError(
                 f"{model.info.name!r} matches by {model.info.score} scores, which have no scale: "
                 "choose scaled-dot"
             )
-        bias = _future(len(tokens)) if model.causal else None
+        lost: list[int] = []
 
-        def hand_over(layer: int, query: NDArray[np.floating], key: NDArray[np.floating]) -> None:
-            observe(QueriesKeys(layer, query, key, 1 / math.sqrt(query.shape[-1]), bias))
+        def hand_over(
+            layer: int,
+            query: NDArray[np.floating],
+            key: NDArray[np.floating],
+            seen: NDArray[np.bool_] | None,
+        ) -> None:
+            bias = None if seen is None else np.where(seen, np.float32(0), -np.inf)[None]
+            scale = 1 / math.sqrt(query.shape[-1])
+            found = QueriesKeys(layer, query, key, scale, bias)
+            if not model.scaled:
+                found = QueriesKeys(layer, query * scale, key, 1.0, bias)
+            with np.errstate(over="ignore", invalid="ignore"):
+                finite = np.isfinite(products(query, key)).all()
+            if finite:
+                observe(found)
+            else:
+                lost.append(layer)
 
         model.run_queries_keys(tokens, wants, hand_over)
-        return notes
+        for layer in lost:  # now that the run is over, it is known what is broken
+            raise nothing_to_compare(model.info, layer)
+        return model.info.notes + model.notes_for(tokens)
     if isinstance(model, NumpyModel):
         raise UnsupportedError(
             f"{model.info.name!r} does not show its queries and keys: choose another --model"
@@ -314,9 +341,4 @@ def observe_queries_keys(
     from attnviz.engine.queries_keys_torch import observe_torch  # torch only where needed
 
     observe_torch(model, tokens, wants, observe)
-    return notes
-
-
-def _future(tokens: int) -> NDArray[np.floating]:
-    """A bias (1, query, key) that hides every later key."""
-    return np.triu(np.full((1, tokens, tokens), -np.inf, np.float32), 1)
+    return model.info.notes + model.notes_for(tokens)

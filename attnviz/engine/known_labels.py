@@ -2,7 +2,8 @@
 
 ``patterns`` keeps its labels in the user's cache, under a fingerprint of the weights; the bundled
 model's card lies beside its weights in the same format: an object with ``schema``, ``model`` (the
-fingerprint), ``kind`` and ``heads``, a list of [layer, head, label or null, score or null].
+fingerprint), ``kind``, ``sizes`` of the model (layers, heads, kv_heads, head_dim) and ``heads``, a
+list of [layer, head, label or null, score or null].
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS
 from attnviz.models.model import Model, weights_fingerprint
 from attnviz.reading import SETTINGS_BYTES, parse_json, read_bytes
-from attnviz.records import Kind
+from attnviz.records import Kind, ModelInfo
 
 SCHEMA = "attnviz.labels/1"
+
+_BEGIN = 400
+"""Bytes of a file of labels that hold all but its heads."""
 
 _CARD = Path(__file__).resolve().parent.parent / "data" / "tiny" / "labels.json"
 
@@ -33,10 +37,31 @@ def known_labels(model: Model, kind: Kind) -> KnownLabels | None:
     if model.info.weights == "trained":
         return _read(_CARD, str(model.info.revision), kind, "card")
     directory = _directory()
-    if directory is None or not directory.is_dir():  # a fingerprint takes reading all weights
+    if directory is None or not _may_know(directory, model, kind):
         return None
     place = label_file(model, kind)
     return None if place is None else _read(place, place.stem.split("-")[0], kind, "patterns")
+
+
+def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
+    """Whether labels of a model of these sizes are kept: its fingerprint takes all weights to read.
+
+    Files that tell of no sizes may be of any model.
+    """
+    try:
+        for place in directory.glob(f"*-{kind}.json"):
+            with place.open("rb") as file:
+                begin = file.readline(_BEGIN)
+            if _sizes(model.info) in begin or b'"sizes"' not in begin:
+                return True
+    except OSError:
+        return True  # what cannot be read is met again, and told, where it is read
+    return False
+
+
+def _sizes(info: ModelInfo) -> bytes:
+    sizes = [info.layers, info.heads, info.kv_heads, info.head_dim]
+    return f'"sizes": {sizes}'.encode()
 
 
 def label_file(model: Model, kind: Kind) -> Path | None:
@@ -59,15 +84,18 @@ def _directory() -> Path | None:
     return cache / "attnviz" / "labels"
 
 
-def labels_json(fingerprint: str, kind: Kind, known: KnownLabels) -> bytes:
-    """The content of a file of labels, a line a head."""
+def labels_json(
+    fingerprint: str, kind: Kind, known: KnownLabels, info: ModelInfo | None = None
+) -> bytes:
+    """The content of a file of labels, a line a head; with the sizes of the model of ``info``."""
     heads = [
         [*place, label.name, None if math.isnan(label.score) else round(label.score, 4)]
         for place, label in known.heads.items()
     ]
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
     lines = ",\n".join(map(json.dumps, heads))
-    return f'{begin}, "heads": [\n{lines}\n]}}\n'.encode()
+    sizes = b"" if info is None else b", " + _sizes(info)
+    return begin.encode() + sizes + f', "heads": [\n{lines}\n]}}\n'.encode()
 
 
 def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels | None:

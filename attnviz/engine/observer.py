@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import attention_scores, softmax
+from attnviz.errors import LoadError
 from attnviz.records import Kind, LayerWeights, ModelInfo
 
 Floats = NDArray[np.floating]
@@ -135,6 +136,12 @@ def no_numbers(info: ModelInfo, arrays: Iterable[Floats]) -> tuple[str, ...]:
     if not any(np.isnan(array).any() for array in arrays):
         return ()
     return (f"some weights are not numbers: their cells stay blank{info.overflow_advice}",)
+
+
+def nothing_to_compare(info: ModelInfo, layer: int) -> LoadError:
+    """The error where a layer's scores are not numbers, so that they cannot be softmaxed twice."""
+    why = "; ".join((*info.notes, *no_numbers(info, [np.array(np.nan)])))
+    return LoadError(f"nothing can be compared in L{layer} of {info.name!r}: {why}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,13 +16,13 @@ from attnviz.engine.observe_torch import transformers_of
 from attnviz.engine.observer import (
     ObserveHeads,
     QueriesKeys,
-    no_numbers,
+    nothing_to_compare,
     products,
     softmaxed,
     to_numpy,
 )
 from attnviz.engine.passes import WatchedCall, watched
-from attnviz.errors import LoadError, UnsupportedError
+from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.model import Model
 from attnviz.records import ModelInfo, Tokens
@@ -72,8 +72,7 @@ def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
     allowed = _ROUNDING.get(weights.element_size(), _ROUGH)
     for head, theirs in enumerate(to_numpy(weights[0])):
         if np.isnan(theirs).any():
-            why = "; ".join((*info.notes, *no_numbers(info, [theirs])))
-            raise LoadError(f"nothing can be compared in L{found.layer} of {info.name!r}: {why}")
+            raise nothing_to_compare(info, found.layer)
         query, key, bias = found.head(head)
         ours = softmaxed(products(query, key), found.scale, bias)
         if ours.shape != theirs.shape or not abs(ours - theirs).max() <= allowed:

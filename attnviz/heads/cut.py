@@ -7,7 +7,7 @@ attention knockout. What is measured stands in ``engine.edges``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -168,7 +168,7 @@ def cut_report(
     alone = sorted(map(cut_alone, groups), key=lambda each: -each.kl)
     kl = before.kl(after)
     return CutReport(
-        model=record.model,
+        model=replace(record.model, backend="torch"),  # the weights may be NumPy's, no more
         kind=record.kind,
         causal=record.causal,
         text=text,

@@ -185,10 +185,11 @@ def _of_word(report: HeadsReport, view: View) -> str:
 def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
     best, tried = pair.links[0], len(pair.links)
     beyond = sum(not each.reached for each in pair.links)
+    tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "
         f"reached by {pair.reached(best)} shuffled texts (mean {share(best.chance)}). {beyond} of "
-        f"{tried} links {'is' if beyond == 1 else 'are'} reached by none "
+        f"{tried} {tried_words} exceed{'s' * (beyond == 1)} every shuffled text "
         f"({tried / (pair.draws + 1):.1f} expected by chance)."
     )
 

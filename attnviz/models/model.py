@@ -22,8 +22,9 @@ Wants = Callable[[int], bool]
 ObserveWeights = Callable[[int, Floats], None]
 """Told of the layer and its weights (heads, query, key)."""
 
-ObserveQueriesKeys = Callable[[int, Floats, Floats], None]
-"""Told of the layer, its queries and its keys (heads, token, head_dim)."""
+ObserveQueriesKeys = Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None]
+"""Told of the layer, its queries and its keys (heads, token, head_dim), and which keys each query
+sees (query, key), None for all."""
 
 ObserveBlock = Callable[[int, int, Floats, Floats | None], None]
 """Told of the layer, the first query's index, the weights (text, head, rows, keys) of a block of
@@ -93,18 +94,19 @@ class RowModel(NumpyModel, Protocol):
 class QueryKeyModel(NumpyModel, Protocol):
     """A NumPy model that shows what its weights are made of.
 
-    causal: whether a query sees no later key.
+    scaled: whether the products of queries and keys are divided by √head_dim. Where they are not,
+        its queries are multiplied by that, so that the formula of ``run_queries_keys`` holds.
     """
 
     @property
-    def causal(self) -> bool: ...
+    def scaled(self) -> bool: ...
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Run over one text; for each layer that is wanted, hand over its queries and keys.
 
-        ``observe`` gets the layer's index and both arrays (heads, token, head_dim), one key head a
-        query head, as they are multiplied: the weights are the softmax of their products times
-        1/√head_dim.
+        ``observe`` gets the layer's index, both arrays (heads, token, head_dim), one key head a
+        query head, as they are multiplied, and the mask: the weights are the softmax of their
+        products times 1/√head_dim over the keys that are seen.
         """
         ...
 
@@ -174,6 +176,19 @@ def beyond_training(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
     if trained is None or len(tokens) <= trained:
         return ()
     return (f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}",)
+
+
+_NAMED = 3
+"""Tensors with numbers that are not finite, of which more are counted."""
+
+
+def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
+    """A note that names the tensors whose numbers are not all finite; none where there are none."""
+    if not broken:
+        return ()
+    more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+    names = ", ".join(broken[:_NAMED])
+    return (f"weights that are not finite: {names}{more}; what they reach has no numbers",)
 
 
 # Random texts --------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from attnviz.models.checkpoint_files import (
     stored_metadata,
     weight_files,
 )
-from attnviz.models.model import stated_revision, trained_tokens
+from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import Roles, StoredTensors
@@ -68,6 +69,16 @@ class NumpyCheckpoint(StackModel):
     ) -> None:
         super().__init__(info, stack, lambda: opened.tokenizer, start=opened.start, trained=trained)
         self.stored = stored
+        self._broken: tuple[str, ...] | None = None
+
+    @property
+    def info(self) -> ModelInfo:
+        """Once a run has met numbers that are not finite, with the tensors that have them."""
+        if self._broken is None and not self.stack.finite:
+            self._broken = self.stored.not_finite()
+            notes = (*self._info.notes, *broken_words(self._broken))
+            self._info = replace(self._info, notes=notes, not_finite=self._broken)
+        return self._info
 
 
 def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyCheckpoint:
@@ -91,7 +102,6 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
     if tokens is not None:
         _check_work(read, shapes, types, tokens)
     opened = open_tokenizer(name, directory, fields)
-    stored.check_finite()
     said = stored_metadata(directory, weights)
     info = ModelInfo(
         name=name,

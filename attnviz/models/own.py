@@ -87,6 +87,8 @@ class OwnAttention:
         """The attention itself, for those that compute it in another way."""
         return self._attention
 
+    scaled = True  # other scores are known by ``info.score``
+
     @property
     def kinds(self) -> tuple[Kind, ...]:
         return ("self",)
@@ -144,7 +146,8 @@ class OwnAttention:
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Hand over queries and keys of layer 0 if wanted; see ``QueryKeyModel``."""
         if wants(0):
-            observe(0, *self._attention.queries_and_keys(self.embed(tokens.ids)))
+            words = self.embed(tokens.ids)
+            observe(0, *self._attention.queries_and_keys(words), self._attention.seen(words))
 
     def run_cross(
         self, queries: Tokens, keys: Tokens, wants: Wants, observe: ObserveWeights

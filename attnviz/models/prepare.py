@@ -14,6 +14,7 @@ from attnviz.errors import UsageError
 from attnviz.models.architecture import context_length, read_shape
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.memory import require_memory
+from attnviz.models.model import broken_words
 from attnviz.models.placement import drawing
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
@@ -21,7 +22,6 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind, ModelInfo
 
 _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_NAMED = 3
 
 
 def prepared(
@@ -108,7 +108,7 @@ def _described(
         weights=weights,
         seed=seed,
         device=str(model.device),
-        notes=(*notes, *_said(broken)),
+        notes=(*notes, *broken_words(broken)),
         not_finite=broken,
     )
     context = context_length(model.config, model)
@@ -127,14 +127,6 @@ def _not_finite(model: Any) -> tuple[str, ...]:
         if weight.dtype in _WITH_EXTREMES and weight.numel() and not weight.is_meta
         if not all(bool(extreme.isfinite()) for extreme in torch.aminmax(weight.detach()))
     )
-
-
-def _said(broken: tuple[str, ...]) -> tuple[str, ...]:
-    if not broken:
-        return ()
-    more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
-    names = ", ".join(broken[:_NAMED])
-    return (f"weights that are not finite: {names}{more}; what they reach has no numbers",)
 
 
 def _kinds(model: Any) -> tuple[Kind, ...]:

@@ -18,8 +18,10 @@ from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_name
 if TYPE_CHECKING:  # the records bring NumPy, which counting parameters does without
     from attnviz.models.download import Progress
     from attnviz.models.model import Model
+    from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 
 _CONFIGS = "configs/"
+_NEEDS_TORCH = "this command runs on torch"
 _PATH_STARTS = tuple(start for start in ("./", "../", "/", "~", os.sep) if start)
 
 
@@ -31,7 +33,7 @@ class LoadOptions:
         in ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
     device, dtype: where and in which numbers to compute; ``auto`` is the model's own dtype.
     backend: what is to run a checkpoint; ``auto`` takes NumPy where it gives the same sooner.
-    tokens: how many the command runs at most; None for a command that needs torch.
+    tokens: about how many the command runs; None for one that runs on torch whatever the model.
     seed: of random weights.
     d_model, heads, kv_heads, causal, score: the shape of ``mha``.
     """
@@ -121,10 +123,9 @@ def load(name: str, options: LoadOptions | None = None) -> Model:
         return name.model
     options = options or LoadOptions()
     source = resolve(name)
-    if source.kind == "bundled":
-        return _bundled(options)
-    if source.kind == "own":
-        return _own(options)
+    if source.kind in ("bundled", "own"):
+        _check_built_in(name, options)
+        return _bundled(options) if source.kind == "bundled" else _own(options)
     if (model := _in_numpy(source, options)) is not None:
         return model
     from attnviz.models.huggingface import load_shape, load_transformers
@@ -156,28 +157,50 @@ def _in_numpy(source: Source, options: LoadOptions) -> Model | None:
     if options.backend == "torch":
         return None
     from attnviz.attention.family import NotUnderstoodError
-    from attnviz.models.numpy_checkpoint import open_numpy
 
-    wanted = options.backend == "numpy"
     try:
-        if source.shape is not None:
-            raise NotUnderstoodError("random weights are drawn by torch")
-        if options.tokens is None:
-            raise NotUnderstoodError("this command changes the model, which needs torch")
-        if options.device != "cpu":
-            raise NotUnderstoodError(f"NumPy runs on the cpu, not on {options.device}")
-        if options.dtype not in ("auto", "float32"):
-            raise NotUnderstoodError(f"NumPy computes in float32, not in {options.dtype}")
-        return open_numpy(source.name, options.revision, None if wanted else options.tokens)
+        return in_numpy(source, options)
     except NotUnderstoodError as error:
-        if wanted:
-            raise UnsupportedError(
-                f"--backend numpy cannot run {source.name!r}: {error}; leave it out"
-            ) from error
+        if options.backend == "numpy":
+            raise not_by_numpy(source.name, str(error)) from error
     except (LoadError, UsageError):
-        if wanted:
+        if options.backend == "numpy":
             raise
     return None
+
+
+def in_numpy(source: Source, options: LoadOptions) -> NumpyCheckpoint:
+    """The checkpoint, run by NumPy; where the backend is ``auto`` only if that is sooner.
+
+    Raises NotUnderstoodError, in words, where NumPy cannot run it or torch is sooner; LoadError and
+    UsageError as ``open_numpy``.
+    """
+    from attnviz.attention.family import NotUnderstoodError
+    from attnviz.models.numpy_checkpoint import open_numpy
+
+    if source.shape is not None:
+        raise NotUnderstoodError("random weights are drawn by torch")
+    if options.tokens is None:
+        raise NotUnderstoodError(_NEEDS_TORCH)
+    if options.device != "cpu":
+        raise NotUnderstoodError(f"NumPy runs on the cpu, not on {options.device}")
+    if options.dtype not in ("auto", "float32"):
+        raise NotUnderstoodError(f"NumPy computes in float32, not in {options.dtype}")
+    most = None if options.backend == "numpy" else options.tokens
+    return open_numpy(source.name, options.revision, most)
+
+
+def not_by_numpy(name: str, reason: str) -> UnsupportedError:
+    """The error where NumPy alone was asked for."""
+    return UnsupportedError(f"--backend numpy cannot run {name!r}: {reason}; leave it out")
+
+
+def _check_built_in(name: str, options: LoadOptions) -> None:
+    """Raise where another backend than the one that runs a built-in model was asked for."""
+    if options.backend == "torch" and options.tokens is not None:
+        raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
+    if options.backend == "numpy" and options.tokens is None:
+        raise not_by_numpy(name, _NEEDS_TORCH)
 
 
 def _bundled(options: LoadOptions) -> Model:
@@ -240,7 +263,5 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
             f"{model!r} runs in NumPy on the cpu: --device {options.device} is for Hugging Face "
             "models"
         )
-    if options.backend == "torch":
-        raise UsageError(f"{model!r} runs in NumPy: --backend torch is for checkpoints")
     if model == "mha" and options.dtype not in ("auto", "float32"):
         raise UsageError(f"{model!r} computes in float32, got --dtype {options.dtype}")

@@ -42,11 +42,15 @@ class StackModel:
         start: int | None = None,
         trained: int | None = None,
     ) -> None:
-        self.info = info
+        self._info = info
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
         self._trained_tokens = trained
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -55,6 +59,10 @@ class StackModel:
     @property
     def causal(self) -> bool:
         return self.stack.shape.causal
+
+    @property
+    def scaled(self) -> bool:
+        return self.stack.shape.scaled
 
     @property
     def context(self) -> int:

@@ -39,9 +39,6 @@ attnviz patterns --without-first --control random-weights --save patterns.csv
 attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
 """
 
-_SEEDS = 3
-"""Draws of random tokens."""
-
 _LONG = 5.0
 """Seconds of a run that are worth a word."""
 
@@ -129,7 +126,7 @@ def patterns(
     from attnviz.measures.words import joined
     from attnviz.models.model import TwoStackModel
     from attnviz.models.resolve import load
-    from attnviz.patterns.probes import read_probe_file
+    from attnviz.patterns.probes import SEEDS, read_probe_file, reckoned_probe_tokens
     from attnviz.patterns.score import score_patterns
 
     given = text.text is not None or text.file is not None
@@ -142,24 +139,28 @@ def patterns(
     if shown.watch is not None:
         relations = [pair.relation for sentence in sentences for pair in sentence.pairs]
         shown = replace(shown, watch=find_label(shown.watch, [*LABELS, *relations]))
+    annotated = sentences if scoring.probe else None
+    tokens: int | None = reckoned_probe_tokens(own_text, annotated)
+    if scoring.control and model.model not in ("tiny", "mha"):
+        tokens = None  # torch draws the twin
     with progress.loading(model.model, outlet.notices) as advance:
-        opened = load(model.model, replace(options, progress=advance))
+        opened = load(model.model, replace(options, progress=advance, tokens=tokens))
     info = opened.info
     read = Choice(kind=kind.kind, target=kind.target, truncate=truncation.truncate)
     attention = attention_kind(opened, read)
-    tokens = None if own_text is None else encoded(opened, own_text, truncation.truncate)
+    encoded_text = None if own_text is None else encoded(opened, own_text, truncation.truncate)
     targets: tuple[Tokens, ...] = ()
-    if tokens and isinstance(opened, TwoStackModel) and attention in ("decoder", "cross"):
-        targets = (target_tokens(opened, tokens, read),)
+    if encoded_text and isinstance(opened, TwoStackModel) and attention in ("decoder", "cross"):
+        targets = (target_tokens(opened, encoded_text, read),)
     with scanning("scoring heads", outlet.notices) as scanned:
         report = score_patterns(
             opened,
-            None if tokens is None else (tokens,),
+            None if encoded_text is None else (encoded_text,),
             kind=kind.kind,
             view=scoring.view,
             targets=targets,
-            sentences=sentences if scoring.probe else None,
-            seeds=range(model.seed, model.seed + _SEEDS),
+            sentences=annotated,
+            seeds=range(model.seed, model.seed + SEEDS),
             control=_control_seed(scoring, model.seed, info.seed),
             heads=choose_heads(
                 choice.layer, choice.head, info.layers, info.heads, counted.index_base
@@ -202,7 +203,8 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
         )
         for entry in report.heads
     }
-    content = labels_json(place.stem.split("-")[0], report.kind, KnownLabels("patterns", labels))
+    known = KnownLabels("patterns", labels)
+    content = labels_json(place.stem.split("-")[0], report.kind, known, model.info)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(place) as stream:

@@ -16,6 +16,7 @@ from attnviz.cli.inputs import natural_texts
 from attnviz.engine.probing import Probing
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
+from attnviz.models.resolve import reckoned_tokens
 from attnviz.patterns.records import AnnotatedSentence, Probe, WordPair
 from attnviz.patterns.relations import WordView
 from attnviz.reading import read_bytes
@@ -26,6 +27,9 @@ COPIES = "random repeats"
 PREFIX = "random copies"
 SENTENCES = "annotated sentences"
 OWN = "text"
+
+SEEDS = 3
+"""Draws of random tokens."""
 
 _LENGTHS = (20, 40, 60)
 _SHORTER = (10, 5)
@@ -80,6 +84,19 @@ def probe_texts(
         _check_length(text.passage.queries(probing.kind))
     annotated, skipped = _annotated(probing, sentences)
     return (*found, *annotated), skipped
+
+
+def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
+    """About how many tokens are run, before there is a tokenizer.
+
+    text: a person's own. sentences: annotated ones, in place of those that ship.
+    """
+    texts = natural_texts() if text is None else (text, text)  # an own one is also named by itself
+    if sentences is None:
+        sentences = shipped_sentences() if text is None else ()
+    drawn = 2 * sum(_LENGTHS) + _PREFIX_LENGTH * _PREFIX_COPIES
+    read = map(reckoned_tokens, (*texts, *(sentence.text for sentence in sentences)))
+    return sum(read) + (SEEDS * drawn if text is None else 0)
 
 
 def _check_length(tokens: Tokens) -> None:

@@ -77,8 +77,9 @@ def _finding(report: PruneReport) -> str:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
     heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
-    found = f"{heads} removed: {loss} {_times(report, last)}"
-    stopped = "" if report.limit is None else " The limit held on this same loss."
+    lead = "1 text: an anecdote. " * (report.texts == 1)
+    found = f"{lead}{heads} removed: {loss} {_times(report, last)}"
+    stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
     chance = report.last_random
     if chance is None:
         return f"{found}.{stopped}"

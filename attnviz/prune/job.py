@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,7 +90,7 @@ def prune_model(
     pruned = store.make(removed)
     notes = dict.fromkeys(note for scan in scans for note in scan.notes)
     return PruneReport(
-        model=info,
+        model=replace(info, backend="torch"),
         layers=bounds.layers,
         text=texts.texts[0],
         source=texts.source,

@@ -160,14 +160,15 @@ def _of_model(
     from attnviz.engine.capture import encoded
     from attnviz.engine.selection import choose_heads
     from attnviz.models.memory import require_room
-    from attnviz.models.resolve import load
+    from attnviz.models.resolve import load, reckoned_tokens
     from attnviz.scaling.measure import model_scaling, needed_text_bytes
 
     given = text.text is not None or text.file is not None
     built_in = Texts((BUILT_IN_TEXT,), "a built-in text")
     texts = read_texts(text.text, text.file, None) if given else built_in
     with loading(name, outlet.notices) as progress:
-        model = load(name, replace(options, progress=progress))
+        read = reckoned_tokens(texts.texts[0])
+        model = load(name, replace(options, progress=progress, tokens=read))
         layers, heads, base = choice.layer, choice.head, counted.index_base
         chosen = choose_heads(layers, heads, model.info.layers, model.info.heads, base)
         tokens = encoded(model, texts.texts[0], truncation.truncate)

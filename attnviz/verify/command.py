@@ -242,7 +242,7 @@ def _verify_model(
     asked = text.text is not None or text.file is not None
     source = read_text(text.text, text.file, "verify") if asked else _SENTENCE
     with loading(name, outlet.notices) as progress:
-        model = load(name, replace(options, progress=progress))
+        model = load(name, replace(options, progress=progress, backend="torch"))
     tokens, target = _read(model, source, text.target, truncate or not asked)
     with _telling(outlet.notices) as tell:
         found = _test_model(model, name, options, (tokens, target), tell)
@@ -275,12 +275,19 @@ def _test_model(
     read: tuple[Tokens, Tokens | None],
     tell: Callable[[str], None],
 ) -> Verification:
+    from attnviz.models.transformers_model import TransformersModel
+    from attnviz.verify.backends import backend_check
     from attnviz.verify.model import count_check, open_examinee
     from attnviz.verify.properties import EPSILON, model_checks
     from attnviz.verify.records import Verification
 
     examinee = open_examinee(model, *read)
-    checks = tuple(model_checks(examinee, lambda check: tell(f"checking: {check}")))
+    checks = list(model_checks(examinee, lambda check: tell(f"checking: {check}")))
+    backends = None
+    if isinstance(model, TransformersModel):
+        tell("running it in NumPy")
+        check, backends = backend_check(examinee, model, name, options)
+        checks.append(check)
     return Verification(
         dtype=model.info.dtype,
         rounds_in=examinee.rounds_in,
@@ -288,6 +295,7 @@ def _test_model(
         checks=(*checks, count_check(examinee, model, name, options)),
         model=model.info,
         tokens=tuple(len(tokens) for tokens in read if tokens is not None),
+        backends=backends,
     )
 
 

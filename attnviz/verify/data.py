@@ -7,8 +7,10 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attnviz.draw.values import json_number, model_facts
-from attnviz.verify.records import Check, Matrix, Measure, Step, Verification
+from attnviz.verify.records import Backends, Check, Matrix, Measure, Step, Verification
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -58,6 +60,7 @@ def verification_data(found: Verification) -> dict[str, Any]:
         "versions": dict(found.versions),
         "cases": dict(found.cases),
         "checks": [_check(check) for check in found.checks],
+        **({} if found.model is None else {"backends": _backends(found.backends)}),
         "causal": found.causal if found.steps else None,
         "steps": [_step(step, found.numbers_shown) for step in found.steps],
     }
@@ -74,6 +77,18 @@ def _check(check: Check) -> dict[str, Any]:
         "measures": [_measure(measure) for measure in check.measures],
         "notes": list(check.notes),
     }
+
+
+def _backends(found: Backends | None) -> dict[str, Any] | None:
+    """Null where NumPy and torch were not compared; the check says why."""
+    if found is None:
+        return None
+    heads = [
+        {"layer": layer, "head": head, "difference": json_number(float(difference))}
+        for (layer, head), difference in np.ndenumerate(found.apart)
+    ]
+    counts = {"texts": found.texts, "tokens": found.tokens}
+    return {"dtypes": dict(found.dtypes), **counts, "heads": heads}
 
 
 def _measure(measure: Measure) -> dict[str, Any]:

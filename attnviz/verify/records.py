@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.records import ModelInfo
@@ -30,11 +31,13 @@ class Tolerance:
     epsilon: the machine epsilon of the type that rounds; 0 where both must be equal bit for bit.
     roundings: how many follow one another on the way to one number.
     largest: the largest absolute number that is rounded on the way.
+    most: what is allowed at most, however many round.
     """
 
     epsilon: float
     roundings: int
     largest: float
+    most: float = math.inf
 
     def __post_init__(self) -> None:
         if self.epsilon < 0 or self.roundings < 0 or not 0 <= self.largest < math.inf:
@@ -42,13 +45,15 @@ class Tolerance:
 
     @property
     def value(self) -> float:
-        return _WALK * self.epsilon * math.sqrt(self.roundings) * self.largest
+        return min(_WALK * self.epsilon * math.sqrt(self.roundings) * self.largest, self.most)
 
     @property
     def words(self) -> str:
         """How it comes about, such as ``4ε·√152·6.3``."""
         if not self.value:
             return "exactly 0"
+        if self.value == self.most:
+            return f"at most {self.most:g}"
         return f"4ε·√{self.roundings:,}·{self.largest:.3g}"
 
 
@@ -175,6 +180,24 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Backends:
+    """A checkpoint run by NumPy and by torch, over the same tokens.
+
+    dtypes: in which each of them computed. texts, tokens: what was run.
+    apart: (layer, head) largest absolute difference of the two's attention weights.
+    """
+
+    dtypes: Mapping[str, str]
+    texts: int
+    tokens: int
+    apart: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.apart.ndim != 2:
+            raise ValueError(f"expected differences (layer, head), got {self.apart.shape}")
+
+
+@dataclass(frozen=True)
 class Verification:
     """All that one run of ``attnviz verify`` found.
 
@@ -188,6 +211,7 @@ class Verification:
     causal: whether the steps hide later tokens.
     text, target: what a model read; None where there is none. tokens: their numbers.
     versions: of the libraries that took part.
+    backends: of a checkpoint that NumPy and torch have run.
     """
 
     dtype: str
@@ -203,6 +227,7 @@ class Verification:
     target: str | None = None
     tokens: tuple[int, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    backends: Backends | None = None
 
     def count(self, verdict: Verdict) -> int:
         """How many checks ended so."""

@@ -130,6 +130,11 @@ def _of_model(found: Verification) -> Iterator[str]:
         "(W_O^h), adds up to what the module puts out; so removing a head is well defined."
     )
     yield (
+        "NumPy backend: where NumPy can run the checkpoint without torch, as heads, patterns and "
+        "rollout do, both run it over the same texts; tokens must be the same, and no weight of "
+        "any head may differ by more than is allowed."
+    )
+    yield (
         "bit for bit: where the same operations run on the same numbers, not even the last digit "
         "may differ; there the tolerance is 0."
     )

@@ -62,7 +62,7 @@ def test_some_heads_of_a_loaded_model(model: Any, tokenizer: Any) -> None:
 def test_a_directory(model: Any, tokenizer: Any, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    by_path = attnviz.capture(tmp_path, TEXT)
+    by_path = attnviz.capture(tmp_path, TEXT, backend="torch")
     loaded = attnviz.capture(model, TEXT, tokenizer=tokenizer)
     assert np.array_equal(np.asarray(by_path), np.asarray(loaded))
     assert by_path.report.record.model.weights == "checkpoint"

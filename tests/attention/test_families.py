@@ -292,13 +292,14 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Pa
     ours.run_queries_keys(
         IDS, lambda layer: layer == 2, lambda layer, *both: pairs.update({layer: both})
     )
-    query, key = pairs[2]
+    query, key, told = pairs[2]
     scores = query @ key.swapaxes(-1, -2) / np.sqrt(read.shape.head_dim)
     seen = np.ones((len(IDS), len(IDS)), bool)
     if read.shape.causal:
         seen = np.tril(seen)
     if read.shape.windows:
         seen &= ~np.tril(seen, -read.shape.windows[2])
+    assert seen.all() if told is None else (told == seen).all()
     powers = np.where(seen, np.exp(scores), 0)
     np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), whole[2], atol=1e-5)
 

@@ -13,6 +13,7 @@ from attnviz.engine.known_labels import known_labels, label_file, labels_json
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import load
+from attnviz.models.stored_tensors import StoredTensors
 
 LABELS = KnownLabels(
     "patterns", {(0, 0): KnownLabel("previous", 0.75), (1, 2): KnownLabel(None, math.nan)}
@@ -58,6 +59,22 @@ def test_other_weights_of_the_same_shape_have_their_own(
         if "token" in file.name:
             (other / file.name).write_bytes(file.read_bytes())
     assert known_labels(load(str(other)), "self") is None
+
+
+@pytest.mark.parametrize(("other", "reads"), [("llama", False), ("gpt2", True)])
+def test_weights_are_read_for_labels_only_where_some_may_fit(
+    checkpoint: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, other: str, reads: bool
+) -> None:
+    model, kept = load(str(checkpoint("gpt2"))), load(str(checkpoint(other)))
+    place = keep(kept)
+    place.write_bytes(labels_json(place.stem.split("-")[0], "self", LABELS, kept.info))
+    digests: list[str] = []
+    right = StoredTensors.digest
+    monkeypatch.setattr(
+        StoredTensors, "digest", lambda self: digests.append(right(self)) or digests[-1]
+    )
+    assert (known_labels(model, "self") is not None) == reads
+    assert bool(digests) == reads
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_forward_pass_that_fails(
 ) -> None:
     monkeypatch.delattr("transformers.models.llama.modeling_llama.rotate_half")
     text = "the cat sat on the mat because the cat sat"
-    said = refused(3, command, text, "--model", str(llama()))
+    said = refused(3, command, text, "--model", str(llama()), "--backend", "torch")
     assert "LlamaForCausalLM cannot run over this text: " in said
 
 

@@ -72,9 +72,9 @@ def test_pyplot_still_gets_the_backend_that_was_asked_for(monkeypatch: pytest.Mo
     [
         (("params", "a/b"), "HF_HUB_ETAG_TIMEOUT", "x", "huggingface_hub"),
         (("params", "a/b"), "HF_HUB_DOWNLOAD_TIMEOUT", "1.5", "huggingface_hub"),
-        (("patterns", "--model", "DIRECTORY"), "TORCH_LOGS", "garbage", "torch"),
+        (("ablate", "--model", "DIRECTORY"), "TORCH_LOGS", "garbage", "torch"),
         pytest.param(
-            *(("patterns", "--model", "DIRECTORY"), "HF_HUB_ETAG_TIMEOUT", ""),
+            *(("ablate", "--model", "DIRECTORY"), "HF_HUB_ETAG_TIMEOUT", ""),
             "huggingface_hub",
             marks=pytest.mark.long,
         ),
@@ -105,7 +105,7 @@ def test_a_python_without_docstrings(
     process: Callable[..., tuple[int, str]], llama: Callable[..., Path]
 ) -> None:
     optimised = {"PYTHONOPTIMIZE": "2"}
-    code, said = process("patterns", "--model", str(llama()), env=optimised)
+    code, said = process("ablate", "--model", str(llama()), env=optimised)
     assert code == 3
     assert said.startswith("attnviz: transformers cannot be imported: ")
     assert "unset PYTHONOPTIMIZE" in said
@@ -118,7 +118,7 @@ def test_a_python_without_docstrings(
 def test_too_little_address_space_for_torch(
     process: Callable[..., tuple[int, str]], llama: Callable[..., Path], megabytes: int
 ) -> None:
-    code, said = process("patterns", "--model", str(llama()), megabytes=megabytes)
+    code, said = process("ablate", "--model", str(llama()), megabytes=megabytes)
     assert code == 3
     assert said == (
         "attnviz: torch needs 1 GB of address space, and this shell allows "

@@ -245,7 +245,8 @@ def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:
     for backend in ("auto", "torch"):
         try:
             model = load(str(tmp_path), LoadOptions(tokens=9, backend=backend))
-            said.append((model.info, ""))
+            weights(model, "the cat")  # NumPy meets what it reads
+            said.append((replace(model.info, backend="torch"), ""))
         except AttnvizError as error:
             said.append((type(error), str(error)))
     assert said[0] == said[1]

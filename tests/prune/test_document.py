@@ -163,26 +163,33 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     assert "(max difference 2e-07 in float32)" in text
 
 
+_ONE = "1 text: an anecdote. 4 of 15 heads "
+
+
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
         (
             {},
-            "4 of 15 heads removed: held-out loss ×1.20, random ×1.40 (1.20–1.45, 5 draws). "
+            _ONE + "removed: held-out loss ×1.20, random ×1.40 (1.20–1.45, 5 draws). "
             "1 of 5 random orders does as well.",
         ),
         (
             {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
-            "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
+            _ONE + "removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
         ),
         (
             {"random": (RandomLoss(11, (3.0,)),), "measure": Measure(draws=1)},
-            "4 of 15 heads removed: held-out loss ×1.20, random ×1.50 (1 draw).",
+            _ONE + "removed: held-out loss ×1.20, random ×1.50 (1 draw).",
         ),
-        ({"random": ()}, "4 of 15 heads removed: held-out loss ×1.20."),
+        ({"random": ()}, _ONE + "removed: held-out loss ×1.20."),
         (
             {"random": (), "loss_name": "pseudo-loss"},
-            "4 of 15 heads removed: held-out pseudo-loss ×1.20.",
+            _ONE + "removed: held-out pseudo-loss ×1.20.",
+        ),
+        (
+            {"random": (), "texts": 3},
+            "4 of 15 heads removed: held-out loss ×1.20.",
         ),
         ({"steps": (), "random": (), "notes": ("why",)}, "No head removed: why."),
     ],
@@ -206,6 +213,7 @@ def test_a_first_screen_fits_with_the_finding_in_line_2(
     columns: int, height: int, shape: tuple[int, int, int]
 ) -> None:
     document = prune_document(_report(*shape, limit=2.5), ("--out DIR: write it",))
+    assert ("Stopped on this same loss" in document.finding) == bool(document.groups[2:-1])
     for theme in (_PLAIN, _ASCII, _COLOUR):
         lines = fitting(document, theme, columns, height)
         assert ("Removed heads" in "".join(lines)) == (columns >= 60)

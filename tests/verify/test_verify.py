@@ -12,11 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+import attnviz
 from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attention_calls import AttentionCall
 from attnviz.verify.command import EXAMPLES
 from attnviz.verify.native import OwnExaminee
+
+from ..models.test_numpy_checkpoint import made
 
 CASES = ["self", "cross", "causal", "padding", "grouped"]
 
@@ -215,7 +221,11 @@ def test_first_screens_fit_the_terminal(
 def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
     found = document("the cat sat on the mat", "--model", str(checkpoint(name)))
     assert found["passed"] is True
-    assert [check["verdict"] for check in found["checks"]] == ["pass"] * 9
+    assert [check["verdict"] for check in found["checks"]] == [
+        *["pass"] * 8,
+        "skipped" if name == "t5" else "pass",
+        "pass",
+    ]
     assert found["model"]["kv_heads"] == {"gpt2": 3, "llama": 2, "t5": 3}[name]
     assert found["text"] == "the cat sat on the mat"
     assert (found["target"] is not None) == (name == "t5")
@@ -256,7 +266,9 @@ def test_a_named_shape(document: Any, tmp_path: Path) -> None:
     found = document("--model", str(tmp_path / "small.toml"))
     assert found["passed"] is True
     assert found["model"]["weights"] == "random"
-    assert len(found["checks"]) == 9
+    assert len(found["checks"]) == 10
+    (check,) = [check for check in found["checks"] if check["name"] == "NumPy backend"]
+    assert check["reason"] == "random weights are drawn by torch"
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -275,7 +287,8 @@ def test_a_damaged_model_fails_with_exit_1(
     assert "FAIL  rows sum to one" in result.out
     assert "PASS  causality" in result.out
     assert re.fullmatch(
-        r"attnviz: 2 of 9 checks failed: rows sum to one \(max row-sum error .*", result.err.strip()
+        r"attnviz: 3 of 10 checks failed: rows sum to one \(max row-sum error .*",
+        result.err.strip(),
     )
 
 
@@ -343,3 +356,82 @@ def test_keras_that_is_missing(run: Any, refused: Any, monkeypatch: pytest.Monke
     assert result.code == 0
     assert "SKIP  keras    not installed, skipped" in result.out
     assert "Keras is not installed: pip install keras" in refused(2, "verify", "--keras")
+
+
+# The two backends -----------------------------------------------------------------------------
+
+
+def _backend(document: Any) -> Any:
+    (check,) = [check for check in document["checks"] if check["name"] == "NumPy backend"]
+    return check
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_backends_are_compared(document: Any, tmp_path: Path) -> None:
+    """The difference that is told, head by head, is that of the maps that each of them shows."""
+    directory = str(made(tmp_path, "mistral"))
+    found = document("the cat sat", "--model", directory)
+    compared, measures = found["backends"], _backend(found)["measures"]
+    assert compared["dtypes"] == {"numpy": "float32", "torch": "float32"}
+    assert [(one["layer"], one["head"]) for one in compared["heads"]] == [
+        (layer, head) for layer in range(2) for head in range(3)
+    ]
+    worst = max(compared["heads"], key=lambda one: one["difference"])
+    assert 0 < worst["difference"] == measures[1]["difference"] <= measures[1]["tolerance"] <= 1e-5
+    assert measures[1]["where"] == f"L{worst['layer']}H{worst['head']}"
+    assert measures[0]["difference"] == 0
+    shown = [attnviz.capture(directory, "the cat sat", backend=one) for one in ("numpy", "torch")]
+    for head in compared["heads"]:
+        place = (head["layer"], head["head"])
+        mine, theirs = (np.asarray(one[place]) for one in shown)
+        assert abs(mine.astype(float) - theirs).max() <= head["difference"]
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_narrow_dtype_is_allowed_its_own_rounding(
+    document: Any, tmp_path: Path, dtype: str
+) -> None:
+    directory = made(tmp_path, "bert")
+    file = directory / "model.safetensors"
+    tensors = {name: held.to(getattr(torch, dtype)) for name, held in load_file(file).items()}
+    save_file(tensors, file, {"format": "pt"})
+    config = directory / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": dtype}))
+    found = document("--model", str(directory))
+    weights = _backend(found)["measures"][1]
+    assert found["backends"]["dtypes"] == {"numpy": "float32", "torch": dtype}
+    assert 1e-5 < weights["difference"] < weights["tolerance"] < 40 * weights["epsilon"]
+    wide = _backend(document("--model", str(directory), "--dtype", "float32"))["measures"][1]
+    assert wide["difference"] <= wide["tolerance"] <= 1e-5
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_backend_that_differs_fails(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = NumpyStack._embed
+    monkeypatch.setattr(NumpyStack, "_embed", lambda self, ids: right(self, ids) * 1.01 + 0.01)
+    result = run("verify", "--model", str(made(tmp_path, "gpt2")))
+    assert result.code == 1
+    assert "FAIL  NumPy backend" in result.out
+    assert "1 of 10 checks failed: NumPy backend (weights " in result.err
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_why_the_backends_are_not_compared(run: Any, tmp_path: Path) -> None:
+    directory = made(tmp_path, "gpt2")
+    left_out = run("verify", "--model", str(directory), "--backend", "torch", "--json").document
+    assert (left_out["passed"], left_out["backends"]) == (True, None)
+    assert _backend(left_out)["reason"] == "left out by --backend torch"
+    config = directory / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"surprise": 1}))
+    found = run("verify", "--model", str(directory), "--json").document
+    assert _backend(found)["verdict"] == "skipped"
+    assert _backend(found)["reason"] == "no description of surprise = 1"
+    result = run("verify", "--model", str(directory), "--backend", "numpy")
+    assert (result.code, result.err) == (
+        5,
+        f"attnviz: --backend numpy cannot run '{directory}': no description of surprise = 1; "
+        "leave it out\n",
+    )

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from attnviz.engine.feed_forward import find_feed_forward
 from attnviz.engine.hook_points import HookPoint
 from attnviz.engine.patchable import ForwardOutput, run_pass
 from attnviz.engine.patches import Exchange, Held, Keep, PutIn
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
+from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.rounding import nearly_equal
 from attnviz.engine.scan.expansion import STRATEGIES, Inside, Strategy
 from attnviz.engine.scan.plan import ENDING, MISFITS, ScanPlan, ordered, run_expanded
@@ -45,7 +48,12 @@ def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
     """
     keep = Keep(plan.model.kind, what)
     inside = _inside(plan, what)
-    run_alone(plan, inside, plan.probe, keep)
+    try:
+        run_alone(plan, inside, plan.probe, keep)
+    except torch.OutOfMemoryError:
+        raise
+    except MISFITS as error:
+        raise not_its_own(plan.model.root, str(error)) from error
     heads = {
         each: {layer: held.shape[1] for (sort, layer), held in keep.held.items() if sort == each}
         for each in sorted(what)

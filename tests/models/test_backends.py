@@ -1,0 +1,201 @@
+"""Which of NumPy and torch runs a checkpoint, that both say the same, and what is read for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import attnviz
+from attnviz.attention.families import LLAMA
+from attnviz.attention.family import NotUnderstoodError
+from attnviz.engine.capture import Choice, capture_text
+from attnviz.models.model import Model
+from attnviz.models.numpy_checkpoint import open_numpy
+from attnviz.models.stored_tensors import StoredTensors
+
+from .test_numpy_checkpoint import made
+
+TEXT = "The cat sat on the mat and the cat sat on a dog."
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "heads": ("heads", TEXT),
+    "pair": ("heads", TEXT, "--pair", "cat", "mat"),
+    "token": ("heads", TEXT, "--token", "dog", "--layer", "0"),
+    "rollout": ("rollout", TEXT),
+    "patterns": ("patterns",),
+    "patterns of a text": ("patterns", TEXT, "--norm-weighted"),
+    "watch": ("patterns", "--watch", "induction", "--without-first"),
+    "scaling": ("scaling", TEXT, "--from-model"),
+}
+TORCH_ONLY: dict[str, tuple[str, ...]] = {
+    "cut": ("heads", TEXT, "--cut", "dog→cat", "--layer", "0"),
+    "control": ("patterns", "--control", "random-weights"),
+    "ablate": ("ablate", TEXT, "--layer", "0"),
+    "prune": ("prune", TEXT, "--heads", "1"),
+}
+
+
+@pytest.fixture(scope="module", params=["gpt2", "bert", "mistral"])
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(made(tmp_path_factory.mktemp("model"), request.param))
+
+
+def same(one: Any, other: Any, path: str = "") -> None:
+    """Two JSON documents but for what tells who ran it, and the last digits."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for name in one.keys() - {"backend", "seconds"}:
+            same(one[name], other[name], f"{path}.{name}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), path
+        for place, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+            same(mine, theirs, f"{path}[{place}]")
+    elif isinstance(one, float) and not isinstance(other, str | None):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-4), path
+    else:
+        assert one == other, path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_both_say_the_same(run: Any, directory: str, command: str, tmp_path: Path) -> None:
+    """The whole of ``--json``; and ``patterns`` keeps the labels under the same name."""
+    asked = (*COMMANDS[command], "--model", directory, "--json")
+    found, kept = {}, {}
+    for backend in ("auto", "numpy", "torch"):
+        cache = tmp_path / backend
+        result = run(*asked, "--backend", backend, env={"XDG_CACHE_HOME": str(cache)})
+        assert (result.code, result.err) == (0, ""), backend
+        found[backend] = json.loads(result.out)
+        kept[backend] = sorted(path.name for path in cache.rglob("*.json"))
+    backends = {name: document["model"]["backend"] for name, document in found.items()}
+    assert backends == {"auto": "numpy", "numpy": "numpy", "torch": "torch"}
+    same(found["numpy"], found["torch"])
+    assert kept["auto"] == kept["numpy"] == kept["torch"]
+    assert len(kept["numpy"]) == (command == "patterns")
+
+
+@pytest.mark.parametrize(
+    ("command", "model"),
+    [(command, "checkpoint") for command in TORCH_ONLY]
+    + [(command, "tiny") for command in TORCH_ONLY if command != "control"],
+)
+def test_what_runs_on_torch_refuses_numpy_and_says_torch(
+    run: Any, checkpoint: Any, command: str, model: str
+) -> None:
+    name = model if model == "tiny" else str(checkpoint("gpt2"))
+    asked = (*TORCH_ONLY[command], "--model", name)
+    result = run(*asked, "--backend", "numpy")
+    assert (result.code, result.out) == (5, "")
+    assert result.err == (
+        f"attnviz: --backend numpy cannot run {name!r}: this command runs on torch; leave it out\n"
+    )
+    if model == "tiny":
+        assert json.loads(run(*asked, "--json").out)["model"]["backend"] == "torch"
+
+
+def test_the_python_api_takes_the_backend(directory: str) -> None:
+    runs = [attnviz.capture(directory, TEXT, backend=name) for name in ("numpy", "torch")]
+    assert [one.report.record.model.backend for one in runs] == ["numpy", "torch"]
+    assert attnviz.capture(directory, TEXT).report.record.model.backend == "numpy"
+    for mine, theirs in zip(*(one.report.record.layers for one in runs), strict=True):
+        np.testing.assert_allclose(mine.weights, theirs.weights, atol=1e-5)
+    with pytest.raises(attnviz.errors.UsageError, match="runs in NumPy"):
+        attnviz.capture("tiny", TEXT, backend="torch")
+    found = attnviz.rollout(directory, text=TEXT, backend="torch").to_dict()
+    assert found["model"]["backend"] == "torch"
+
+
+# What is read -----------------------------------------------------------------------------------
+
+
+def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
+    """Of the layer that is wanted no more than makes its weights, of later ones nothing."""
+    model = open_numpy(str(made(tmp_path, "gpt2")), None, None)
+    assert model.stored.read == set()
+    capture_text(model, TEXT, Choice(layers="0"))
+    parts = {name.split("h.0.")[-1].rpartition(".")[0] for name in model.stored.read}
+    assert parts == {"transformer.wte", "transformer.wpe", "ln_1", "attn.c_attn", "attn.c_proj"}
+    capture_text(model, TEXT, Choice(layers="1"))
+    assert not {name for name in model.stored.read if "ln_f" in name or "h.1.mlp" in name}
+
+
+def test_numbers_that_nothing_reads_are_not_looked_at(tmp_path: Path) -> None:
+    file = made(tmp_path, "gpt2") / "model.safetensors"
+    tensors = load_file(file)
+    tensors["transformer.h.1.attn.c_attn.weight"][0, 0] = torch.nan
+    save_file(tensors, file, {"format": "pt"})
+    for layer, broken in (("0", ()), ("1", ("transformer.h.1.attn.c_attn.weight",))):
+        model: Model = open_numpy(str(tmp_path), None, None)
+        record, _ = capture_text(model, TEXT, Choice(layers=layer))
+        assert record.model.not_finite == model.info.not_finite == broken
+        assert any("not finite" in note for note in record.model.notes) == bool(broken)
+
+
+def llama_7b(directory: Path) -> Path:
+    """Llama 2 7B in float16, of which only the header is written: 13 GB that take no room."""
+    size = {"hidden_size": 4096, "intermediate_size": 11008, "vocab_size": 32000}
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        **size,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "hidden_act": "silu",
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float16",
+    }
+    wide, inner, words = size.values()
+    shapes = {"model.embed_tokens.weight": [words, wide], "lm_head.weight": [words, wide]}
+    shapes["model.norm.weight"] = [wide]
+    for layer in range(32):
+        for role, name in LLAMA.tensors.items():
+            if "N" in role.split("."):
+                rows, columns = {
+                    "gate": (inner, wide),
+                    "up": (inner, wide),
+                    "down": (wide, inner),
+                }.get(role.rpartition(".")[2], (wide, wide))
+                shape = [wide] if role.endswith("_norm") else [rows, columns]
+                shapes[f"model.{name.replace('N', str(layer))}.weight"] = shape
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + 2 * int(np.prod(shape))
+        header[name] = {"dtype": "F16", "shape": shape, "data_offsets": [start, end]}
+    raw = json.dumps(header).encode()
+    with (directory / "model.safetensors").open("wb") as file:
+        file.write(len(raw).to_bytes(8, "little") + raw)
+        file.truncate(8 + len(raw) + end)
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+def test_a_7b_model_is_left_to_torch_before_a_tensor_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no tokenizer either: what is too large is known before one is opened."""
+    opened: list[StoredTensors] = []
+    start = StoredTensors.__init__
+
+    def told(self: StoredTensors, *words: Any) -> None:
+        start(self, *words)
+        opened.append(self)
+
+    monkeypatch.setattr(StoredTensors, "__init__", told)
+    directory = llama_7b(tmp_path)
+    assert os.stat(directory / "model.safetensors").st_size > 13e9
+    with pytest.raises(NotUnderstoodError, match="10 tokens are sooner run by torch"):
+        open_numpy(str(directory), None, 10)
+    (stored,) = opened
+    assert stored.read == set()
+    assert sum(map(np.prod, stored.shapes.values())) == 6_738_415_616  # as Meta counts it
