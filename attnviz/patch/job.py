@@ -188,9 +188,9 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
             "change; choose a language model"
         )
     kind = attention_kind(model, Choice(kind=request.kind.kind))
-    target = _target(model, request)
+    target = decoder_text(model, request.kind.target)
     align, direction = request.prompts.align, request.patching.direction
-    encoded, left_out = _fitting(
+    encoded, left_out = fitting(
         given,
         range(len(given.prompts)),
         lambda place: encode_pair(model, given.prompts[place], align, target),
@@ -207,7 +207,7 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
 
     patching = opened("exact")
     index = {place: number for number, place in enumerate(kept)}
-    asked, unasked = _fitting(
+    asked, unasked = fitting(
         given,
         kept,
         lambda place: _asked(
@@ -242,7 +242,7 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
 _T = TypeVar("_T")
 
 
-def _fitting(
+def fitting(
     given: PromptPairs, places: Sequence[int], make: Callable[[int], _T]
 ) -> tuple[dict[int, _T], list[str]]:
     """What is made of each pair that fits, and a note on the others; UsageError for none."""
@@ -263,9 +263,8 @@ def _fitting(
     return found, [left]
 
 
-def _target(model: Model, request: Request) -> Tokens | None:
+def decoder_text(model: Model, text: str | None) -> Tokens | None:
     """What an encoder–decoder has written so far: its start token, or that and ``--target``."""
-    text = request.kind.target
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         if text is not None:
             raise UsageError(

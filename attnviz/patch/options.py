@@ -19,7 +19,7 @@ Asked = Literal["exact", "gradient", "both"]
 
 
 @dataclass(frozen=True)
-class PromptChoice(Options):
+class PromptPair(Options):
     """Two prompts, or many pairs."""
 
     clean: str | None = argument(
@@ -35,6 +35,12 @@ class PromptChoice(Options):
         "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer and foil; - "
         "reads standard input.",
     )
+
+
+@dataclass(frozen=True)
+class PromptChoice(PromptPair):
+    """Prompts that may differ in length."""
+
     align: Literal["start", "end"] | None = option(
         "END",
         "Take prompts of unequal length: align what they share, and what differs from its start "

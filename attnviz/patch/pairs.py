@@ -48,6 +48,11 @@ class PromptPairs(NamedTuple):
     source: str = ""
     lines: tuple[int, ...] = ()
 
+    @property
+    def built_in(self) -> bool:
+        """Whether nobody gave any."""
+        return self.source.endswith("built-in pairs")
+
     def place(self, index: int) -> str:
         """How a message names a pair: nothing, or ``pair 3 (line 4): ``."""
         return f"pair {index + 1} (line {self.lines[index]}): " if self.lines else ""
