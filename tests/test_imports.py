@@ -22,8 +22,8 @@ GROUND = {"records", "errors", "reading"}
 SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
-    *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
-    *("why", "docs"),
+    *("heads", "patterns", "ablate", "patch", "prune", "params", "scaling", "verify", "train"),
+    *("sweep", "why", "docs"),
 }
 
 MAY_IMPORT = {
@@ -39,7 +39,7 @@ MAY_IMPORT = {
     **dict.fromkeys(CAPABILITIES, SHARED),
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
-    "api": {"heads", "patterns", "ablate", "prune", "params", "why"} | SHARED,
+    "api": {"heads", "patterns", "ablate", "patch", "prune", "params", "why"} | SHARED,
 }
 """What each folder may import beside itself; a capability another one only as it stands here."""
 

@@ -21,10 +21,14 @@ from attnviz.models.model import Model
 from attnviz.records import Input, Kind
 
 
-def torch_path_effects(
+def path_effects(
     model: Model, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> tuple[PathEffects, ...]:
-    """See ``path_effects``."""
+    """Of each of the heads, from one pass over each of two texts of one length.
+
+    Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
+    where the model does not show its queries, or what it writes cannot be followed to them.
+    """
     if any(len(one) != len(other) for one, other in _texts(clean, corrupt)):
         raise UsageError(
             f"the two texts have {len(clean.predicted)} and {len(corrupt.predicted)} tokens: "

@@ -108,6 +108,33 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     return p
 
 
+def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
+    """Two-sided p of each mean over texts by itself: (text, ablation) to (ablation,).
+
+    The share of sign flips, as in ``adjusted_p``, in which the sum is at least as large.
+    """
+    known = np.asarray(values, dtype=np.float64)
+    found = np.abs(known.sum(axis=0))
+    reached, total = np.zeros(known.shape[1]), 0
+    for signs in _signs(len(known), seed):
+        reached += (np.abs(signs @ known) >= found * (1 - 1e-9)).sum(axis=0)
+        total += len(signs)
+    return np.where(np.isfinite(found), reached / total, np.nan)
+
+
+def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
+    """q of each p (test,), NaN for NaN: the least false discovery rate at which it is named.
+
+    Benjamini & Hochberg 1995: min over j ≥ i of p₍ⱼ₎·m / j, of m ordered p-values.
+    """
+    q = np.full(len(p), np.nan)
+    known = np.flatnonzero(np.isfinite(p))
+    order = known[np.argsort(p[known])]
+    scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
+    q[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return q
+
+
 def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
     """Flips (flip, text), the last text as it is: all of them, or drawn ones with none flipped."""
     if 2 ** (texts - 1) <= _FLIPS:
