@@ -97,10 +97,11 @@ def test_gpt2_small(tmp_path: Path, dtype: str) -> None:
         for name, tensor in load_file(tmp_path / "model.safetensors").items()
         if not name.startswith(("transformer.wte", "transformer.wpe", "transformer.h.11.mlp"))
     )  # of the tables a few rows, of the last layer what makes its weights
-    print(f"memory: {memory / read:.2f} of the tensors that are read")
+    _, bare = run(OURS, "heads", TEXT)  # of the program, with the bundled model's 4 MB
+    print(f"memory: {memory / read:.2f} of the tensors that are read, {bare / read:.2f} before any")
     assert theirs <= 0.15
     assert imported <= 0.5
-    assert memory <= 1.2 * read
+    assert memory - bare <= 1.2 * read
 
 
 DECISION = """
