@@ -156,10 +156,8 @@ _ELECTRA = replace(
     },
     head_activation="gelu",
     prefixes=("electra.", ""),
-    silent=(
-        *_BERT.silent,
-        *("summary_activation", "summary_last_dropout", "summary_type", "summary_use_proj"),
-    ),
+    settings={**_BERT.settings, "summary_activation": ("gelu",)},
+    silent=(*_BERT.silent, "summary_last_dropout", "summary_type", "summary_use_proj"),
     unused=r"(generator_\w+|discriminator_\w+|classifier|qa_outputs)\..*|.*\.position_ids",
 )
 

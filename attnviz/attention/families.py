@@ -32,8 +32,8 @@ LLAMA = Family(
     model_types=("llama",),
     sizes={
         **SIZES,
-        "kv_heads": "num_key_value_heads=heads",
-        "head_dim": "head_dim=d_model/heads",
+        "kv_heads": "num_key_value_heads?=heads",
+        "head_dim": "head_dim?=d_model/heads",
         "context": "max_position_embeddings=2048",
     },
     tensors={
@@ -66,12 +66,16 @@ LLAMA = Family(
     unused=r"(lm_head|score)\..*|.*rotary_emb\.inv_freq",
 )
 
-_STATED = {**LLAMA.sizes, **SIZES, "kv_heads": "num_key_value_heads"}
+_STATED = {
+    **SIZES,
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim=d_model/heads",
+}
 
 _MISTRAL = replace(
     LLAMA,
     model_types=("mistral",),
-    sizes=_STATED,
+    sizes={**_STATED, "head_dim": "head_dim?=d_model/heads"},
     heads=_heads("Mistral"),
     biases={},
     settings={},
@@ -119,6 +123,7 @@ _PHI3 = replace(
     settings={},
     rotary="part",
     stretches=("default", "longrope"),
+    required=("pad_token_id",),
     windows="every",
     silent=("resid_pdrop", "embd_pdrop"),
 )
@@ -126,8 +131,9 @@ _PHI3 = replace(
 _SMOLLM3 = replace(
     LLAMA,
     model_types=("smollm3",),
-    sizes={**_STATED, "head_dim": "head_dim=d_model/heads"},
+    sizes=_STATED,
     heads=_heads("SmolLM3"),
+    required=("pad_token_id",),
     tied=True,
     settings={},
     theta="rope_theta=2000000",
@@ -156,7 +162,7 @@ _GPT2 = Family(
         "layers": "n_layer",
         "heads": "n_head",
         "d_model": "n_embd",
-        "d_ff": "n_inner=4*d_model",
+        "d_ff": "n_inner?=4*d_model",
         "vocabulary": "vocab_size",
         "context": "n_positions",
     },
@@ -205,7 +211,7 @@ _GPT_NEO = replace(
         "layers": "num_layers",
         "heads": "num_heads",
         "d_model": "hidden_size",
-        "d_ff": "intermediate_size=4*d_model",
+        "d_ff": "intermediate_size?=4*d_model",
         "vocabulary": "vocab_size",
         "context": "max_position_embeddings",
     },

@@ -64,7 +64,7 @@ class Family:
 
     model_types: as ``config.json`` says them.
     sizes: our names, such as ``layers``, and the config's fields; behind ``=`` what holds where
-        the field is missing or null: a number, or other sizes as in ``d_model/heads``.
+        the field is missing, or null if it has a ``?``: a number, or sizes as ``d_model/heads``.
     tensors: role and stored name, with ``N`` for the layer. Roles that share a name are stacked in
         one tensor, one below the other, in the order in which they stand here.
     prefixes: what may stand before all of the names.

@@ -99,10 +99,11 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
     """The sizes by our names."""
     sizes: dict[str, int] = {}
     for ours, said in family.sizes.items():
-        name, _, otherwise = said.partition("=")
+        field, _, otherwise = said.partition("=")
+        name = field.removesuffix("?")
         used.add(name)
         value = fields.get(name)
-        if value is None and otherwise:
+        if otherwise and (name not in fields or (value is None and name != field)):
             value = _reckoned(otherwise, sizes)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise NotUnderstoodError(f"{name} is {value!r}")
@@ -135,9 +136,24 @@ def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -
             raise NotUnderstoodError(f"{name} is missing")
     for name, values in {**MUST_BE, **family.settings}.items():
         used.add(name)
-        if fields.get(name, values[0]) not in values:
-            raise NotUnderstoodError(f"{name} is {fields[name]!r}")
+        value = fields.get(name, values[0])
+        if not any(type(value) is type(one) and value == one for one in values):
+            raise NotUnderstoodError(f"{name} is {value!r}")
     used.update(said.partition("=")[0] for said in family.biases.values() if isinstance(said, str))
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    r"(eos|bos|pad|sep|cls|decoder_start)_token_id": (int, list, type(None)),
+    r"use_cache|use_sliding_window|tie_word_embeddings|\w+_bias|output_\w+|return_dict": (bool,),
+    r"reorder_and_upcast_attn|summary_use_proj|summary_proj_to_labels": (bool,),
+    r"summary_type": (str,),
+    r"pretraining_tp|max_window_layers|no_rope_layer_interval": (int,),
+    r"sliding_window": (int, type(None)),
+    r"id2label|label2id": (dict, type(None)),
+    r"classifier_dropout": (int, float, type(None)),
+    r"initializer_range|\w*dropout(_prob)?|\w+_pdrop": (int, float),
+}
+"""Of which type the fields are that transformers looks at, whatever they say."""
 
 
 def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
@@ -148,6 +164,11 @@ def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
     padding = fields.get("pad_token_id")
     if padding is not None and padding not in range(vocabulary):
         raise NotUnderstoodError(f"pad_token_id is {padding!r}")
+    for name, value in fields.items():
+        types = next((types for names, types in _TYPES.items() if re.fullmatch(names, name)), None)
+        share = "drop" in name and isinstance(value, int | float)
+        if (types and type(value) not in types) or (share and not 0 <= value <= 1):
+            raise NotUnderstoodError(f"{name} is {value!r}")
 
 
 def _activation(family: Family, fields: Mapping[str, Any], used: set[str]) -> Activation:
@@ -185,7 +206,7 @@ def _windows(
     if family.windows != "none":
         used.update((family.window, "use_sliding_window"))
         width = fields.get(family.window) if fields.get("use_sliding_window", True) else None
-    if width is not None and (not isinstance(width, int) or width < 1):
+    if width is not None and (type(width) is not int or width < 1):
         raise NotUnderstoodError(f"{family.window} is {width!r}")
     usual = _WHOLE[0] if width is None else _WINDOWED[0]
     kinds = _kinds(fields) or [usual] * layers
@@ -203,9 +224,12 @@ def _kinds(fields: Mapping[str, Any]) -> list[Any]:
     """The attention of each layer, empty where it is not said."""
     listed, folded = (fields.get(name) or [] for name in _LISTS)
     try:
-        return [*listed] + [kind for kinds, times in folded for _ in range(times) for kind in kinds]
+        kinds = [*listed] + [kind for some, times in folded for _ in range(times) for kind in some]
     except (TypeError, ValueError) as error:
         raise NotUnderstoodError(f"attention_types is {folded!r}") from error
+    if fields.get("attention_layers", kinds) != kinds:
+        raise NotUnderstoodError("attention_layers are not those of attention_types")
+    return kinds
 
 
 def _unturned(

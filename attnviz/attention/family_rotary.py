@@ -77,8 +77,8 @@ def _stretch(
         return Linear(factor)
     if kind == "llama3":
         low, high = (_number(rope[f"{end}_freq_factor"]) for end in ("low", "high"))
-        if low == high:
-            raise NotUnderstoodError(f"rotary positions with equal ends of {low}")
+        if low >= high:
+            raise NotUnderstoodError(f"rotary positions stretched from {high} to {low}")
         return Llama3(factor, low, high, context)
     if kind == "yarn":
         fast, slow = _number(rope.get("beta_fast", 32.0)), _number(rope.get("beta_slow", 1.0))
