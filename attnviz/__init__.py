@@ -1,7 +1,8 @@
 """attnviz: see where each attention head of a transformer looks, in the terminal.
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
-``patterns``, ``ablate``, ``rollout``, ``params`` and ``prune`` are the commands of these names;
+``patterns``, ``ablate``, ``rollout``, ``params`` and ``prune`` are the commands of these names,
+``attribute`` is ``attnviz why``;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
@@ -19,6 +20,7 @@ __all__ = [
     "MultiHeadAttention",
     "__version__",
     "ablate",
+    "attribute",
     "capture",
     "errors",
     "heatmap",
@@ -36,6 +38,7 @@ _PLACES = {
     "AttentionResult": "attnviz.api.attention",
     "HeadMaps": "attnviz.api.head_maps",
     "MultiHeadAttention": "attnviz.attention.module",
+    "attribute": _ANALYSES,
     "capture": "attnviz.api.capture",
     "heatmap": "attnviz.api.heatmap",
     "rollout": _ANALYSES,

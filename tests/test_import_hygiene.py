@@ -44,10 +44,11 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
         ["heads", SENTENCE, "--json"],
         ["heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--causal", "--explain"],
         ["heads", SENTENCE, "--token", "cat", "--sort", "entropy", "--values"],
+        ["why", SENTENCE, "--head", "L1H0"],
         ["scaling"],
         ["scaling", SENTENCE, "--from-model", "--json"],
     ],
-    ids=["tiny", "json", "mha", "views", "scaling", "scaling of tiny"],
+    ids=["tiny", "json", "mha", "views", "why", "scaling", "scaling of tiny"],
 )
 def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     packages, modules = imported(*arguments)

@@ -23,7 +23,7 @@ SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
     *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
-    "docs",
+    *("why", "docs"),
 }
 
 MAY_IMPORT = {
@@ -39,7 +39,7 @@ MAY_IMPORT = {
     **dict.fromkeys(CAPABILITIES, SHARED),
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
-    "api": {"heads", "patterns", "ablate", "prune", "params"} | SHARED,
+    "api": {"heads", "patterns", "ablate", "prune", "params", "why"} | SHARED,
 }
 """What each folder may import beside itself; a capability another one only as it stands here."""
 

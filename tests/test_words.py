@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -58,7 +59,7 @@ REPLACED = {
     "knows the letters": "a model that knows only the letter set",
     "reads it for you": "--explain: how to read this",
     "seen:": "Result:",
-    "solved:": "Reached 99 %:",
+    "solved:": "Reached 99%:",
     "shows the mechanism": "untrained random weights: patterns are arbitrary",
     "as some papers do": "Index base for layers and heads (0 or 1)",
     "no seed used": "",
@@ -102,3 +103,10 @@ def _is_command(node: ast.AST) -> bool:
 def test_nobody_reads_these_words(words: str) -> None:
     found = {place for place, text in texts() if words in text}
     assert not found, f"say {REPLACED[words]!r}" if REPLACED[words] else "it is noise"
+
+
+@pytest.mark.parametrize("written", [r"[0-9}] %(?![a-z0-9(])", r"(?<!\w)−[0-9{]"])
+def test_numbers_are_written_by_one_rule(written: str) -> None:
+    """``53%`` without a blank, and the minus of the keyboard: see ``attnviz.draw.numbers``."""
+    found = {place for place, text in texts() if re.search(written, text)}
+    assert not found

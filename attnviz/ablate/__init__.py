@@ -1,4 +1,4 @@
-"""What is lost when heads are ablated: the scan, its doubts and its views."""
+"""``attnviz ablate``: what is lost without a head, with its interval, by head and by token."""
 
 from attnviz import _callable
 

@@ -69,12 +69,12 @@ def ablate(
     """Ablate each head and measure how much the loss rises."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
     from attnviz.ablate.job import Job
-    from attnviz.ablate.resume import ResumeFile
     from attnviz.ablate.scan import measure as measure_job
     from attnviz.cli.inputs import read_texts, read_texts_file
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
     from attnviz.cli.progress import scanning
+    from attnviz.cli.resume import ResumeFile
     from attnviz.cli.terminal import messages
     from attnviz.models.resolve import load
 
@@ -87,7 +87,7 @@ def ablate(
     with opening(model.model, notices) as progress:
         loaded = load(model.model, replace(options, progress=progress))
         job = Job.prepare(loaded, read, reference, request)
-    file = ResumeFile(resume, job.identity()) if resume is not None else None
+    file = ResumeFile(resume, "ablate", job.identity()) if resume is not None else None
     with file or nullcontext(), scanning("ablating heads", messages(output.quiet)) as advance:
         measured = measure_job(job, file, advance)
     if not measured.empty:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.ablate.number_scale import NumberScale
 from attnviz.ablate.records import AblationReport, Effect, Head, scale_of
 from attnviz.ablate.words import (
     about,
@@ -21,9 +20,9 @@ from attnviz.ablate.words import (
     ranking_titles,
 )
 from attnviz.draw import document as doc
-from attnviz.draw.palette import DIVERGING
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import label_text, label_words, notes_group
-from attnviz.draw.scale import diverging_steps
+from attnviz.draw.signed import signed_grid, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
 
@@ -78,26 +77,23 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     metric, gradient = report.ranked_by, report.method == "gradient"
     limit = max(map(abs, values.values()))
     scale = NumberScale(limit, metric.signed and not gradient, metric.percent)
-    least = 4 if scale.power or limit >= 0.1 else 5  # two digits of the largest
-    room = next((room for room in range(least, 7) if scale.fitted(limit, room)), 6)
     layers = sorted({layer for layer, _ in {**values, **report.gradients}})
     heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
     columns = sorted({column for _, column in [*values, *heads]})
-    rows, names = [f"L{layer + report.index_base}" for layer in layers], map(report.column, columns)
-    grid = doc.HeadGrid(rows, list(names), {}, [])
-    cells = {}
-    for (layer, column), value in values.items():
-        row, place, grey = layers.index(layer), columns.index(column), (layer, column) in unclear
-        root = 0.0 if grey else math.copysign(math.sqrt(abs(value) / (limit or 1.0)), value)
-        tint = doc.Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
-        tip = f"{rows[row]}{grid.columns[place]}: {value:.6g}{', 95 % interval includes 0' * grey}"
-        text = scale.fitted(value, room) or ""
-        cells[row, place] = doc.Cell(root, None if grey else tint, text, tip=tip)
-    grey_words = "grey: 95 % interval includes 0" if scaled else "grey: CI includes 0"
+    places = {head: (layers.index(head[0]), columns.index(head[1])) for head in [*values, *unclear]}
+    grid = signed_grid(
+        [f"L{layer + report.index_base}" for layer in layers],
+        [report.column(column) for column in columns],
+        {places[head]: value for head, value in values.items()},
+        scale,
+        {places[head] for head in unclear},
+        "95% interval includes 0",
+    )
+    grey_words = "grey: 95% interval includes 0" if scaled else "grey: CI includes 0"
     title = map_title(report, brief=not scaled) + scale.times * (not scaled)
     words: doc.Words = [(title, True), *[(grey_words, False)] * bool(unclear)]
-    colours = _scale(scale, metric.unit or metric.label) if scaled else None
-    return grid._replace(cells=cells, title=words, scale=colours)
+    colours = signed_scale(scale, metric.unit or metric.label) if scaled else None
+    return grid._replace(title=words, scale=colours)
 
 
 def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[Head]]:
@@ -111,22 +107,6 @@ def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[He
             values[place] = value
             unclear |= {place} if effect.unclear(report.metric) else set()
     return values, unclear
-
-
-def _scale(scale: NumberScale, unit: str) -> doc.Scale:
-    """The colour bar: the same range both ways where there are two signs."""
-    first = -1.0 if scale.signed else 0.0
-    ticks = [
-        (
-            (root - first) / (1 - first),
-            scale.text(math.copysign(root**2, root) * scale.limit) if root else "0",
-        )
-        for root in (-1.0, -0.5, 0.0, 0.5, 1.0)
-        if root >= first
-    ]
-    start = 0 if scale.signed else 128
-    after = "symmetric scale; colour ∝ √|Δ|" if scale.signed else "colour ∝ √value"
-    return doc.Scale(ticks, f"{unit}{scale.times}", after, start, palette=DIVERGING)
 
 
 # The ranking ---------------------------------------------------------------------------------
@@ -219,7 +199,7 @@ def _doubt_columns(
         for effect in effects:
             ends = [scale.text(end * factor) for end in effect.intervals.get(name, ())]
             cells.append(f"[{', '.join(ends)}]" if ends else "")
-        columns.append((doc.Column("95 % interval"), cells))
+        columns.append((doc.Column("95% interval"), cells))
     elif any(name in effect.errors for effect in effects):
         plain = NumberScale(scale.limit, False, scale.percent)
         errors = [effect.errors.get(name) for effect in effects]
@@ -301,7 +281,7 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
         line = "Δ loss by token: not measured, this model or method has no loss for each token"
         return [doc.Facts([(line, True)])]
     title = "Δ loss by token" + ", first text" * (len(report.texts) > 1)
-    scale = _scale(NumberScale(maps[0].limit), "nats")
+    scale = signed_scale(NumberScale(maps[0].limit), "nats")
     return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]
 
 

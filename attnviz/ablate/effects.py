@@ -2,137 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.ablate.records import Effect
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
-from attnviz.measures.intervals import student_t
-
-LEAST_TEXTS = 5
-"""Below it there is no interval: four numbers tell too little of how they are spread."""
-
-_DRAWS = 2000
-_TAIL = 0.025
-_CHUNK = 100
-"""Draws at a time, so that ten thousand texts do not fill the memory."""
-
-_FLIPS = 4096
-"""Of the signs of the texts; all of them up to 13 texts."""
-
-_CONSTANT = 1e-6
-"""Of the spread of the texts: a draw of less spread holds one value only, but for rounding."""
-
-
-def mean_interval(
-    values: NDArray[np.floating], seed: int
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """The 95 % bootstrap-t interval of the mean over texts: (text, ablation) to two (ablation,).
-
-    Efron & Tibshirani 1993, section 12.5: of 2,000 draws of texts the quantiles of
-    (mean of the draw − mean) / standard error of the draw stand in for those of Student's t, so
-    that skewed effects get a skewed interval. An end that the draws leave open, as where nearly
-    all texts have one value, is that of Student's t. The values are paired: each text gives a
-    difference to its own clean run. All ablations share the draws, so that they can be compared.
-
-    It supersedes the percentile bootstrap, which covers too little: 84 and 73 % of normal and of
-    lognormal effects of 5 texts where this one covers 95 and 89, 94 and 90 % of those of 50 texts
-    against 95 and 94; Student's t covers 95 and 83, 95 and 90 (tests/benchmarks/bench_intervals.py
-    has the table). Where the values are not finite, no end is.
-    Raises ValueError for fewer than ``LEAST_TEXTS`` texts.
-    """
-    texts = len(values)
-    if texts < LEAST_TEXTS:
-        raise ValueError(f"an interval needs at least {LEAST_TEXTS} texts, got {texts}")
-    with np.errstate(all="ignore"):
-        mean = values.mean(axis=0)
-        apart = values - mean
-        error = apart.std(axis=0, ddof=1) / np.sqrt(texts)
-        drawn = np.sort(_studentised(apart, error, seed), axis=0)
-        at, far = round(_TAIL * _DRAWS), student_t(texts - 1)
-        below, above = (
-            np.where(np.isfinite(end), end, far) * error for end in (drawn[-at], -drawn[at - 1])
-        )
-        return mean - below, mean + above
-
-
-def _studentised(
-    apart: NDArray[np.floating], error: NDArray[np.floating], seed: int
-) -> NDArray[np.floating]:
-    """Mean over standard error of each draw: (text, ablation) around zero to (draw, ablation).
-
-    Infinite for a draw of one value other than zero.
-    """
-    texts = len(apart)
-    rng = np.random.default_rng(seed)
-    squares = apart**2
-    found = np.empty((_DRAWS, apart.shape[1]))
-    for start in range(0, _DRAWS, _CHUNK):
-        counts = rng.multinomial(texts, np.full(texts, 1 / texts), size=_CHUNK)
-        means = counts @ apart / texts
-        spread = np.sqrt(np.maximum(counts @ squares / texts - means**2, 0) / (texts - 1))
-        constant = spread <= _CONSTANT * error
-        endless = np.where(np.abs(means) <= _CONSTANT * error, 0, np.copysign(np.inf, means))
-        found[start : start + _CHUNK] = np.where(constant, endless, means / spread)
-    return found
-
-
-def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Two-sided p of each mean over texts, adjusted for all: (text, ablation) to (ablation,).
-
-    Westfall & Young 1993, single step, max |t|: were an ablation's effect as often above zero as
-    below, the sign of each text could be flipped. The p of an ablation is the share of flips, the
-    same for all ablations so that their correlation is kept, in which the largest |t| of any is at
-    least its own. The chance that any of them has p ≤ 5 % by chance alone is 5 %, however many are
-    tried, as long as effects are as skewed to one side as to the other: around means of zero, those
-    of the bundled model's 24 heads gave 9 % over 10 built-in sentences and 22 % over 10 sentences
-    of unlike kinds. Five texts have 16 flips and no p below 1/16. NaN where values are not finite.
-    """
-    texts, tried = values.shape
-    finite = np.isfinite(values).all(axis=0)
-    known = values[:, finite].astype(np.float64)
-    sizes = np.sqrt((known**2).sum(axis=0))
-    scaled = known / np.where(sizes > 0, sizes, 1)  # |t| grows with the size of a column's sum
-    found = np.abs(scaled.sum(axis=0))
-    reached = np.zeros(len(found))
-    total = 0
-    for signs in _signs(texts, seed):
-        largest = np.abs(signs @ scaled).max(axis=1, initial=0.0)
-        reached += (largest[:, None] >= found * (1 - 1e-9)).sum(axis=0)
-        total += len(signs)
-    p = np.full(tried, np.nan)
-    p[finite] = reached / total
-    return p
-
-
-def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
-    """Flips (flip, text), the last text as it is: all of them, or drawn ones with none flipped."""
-    if 2 ** (texts - 1) <= _FLIPS:
-        flips = np.arange(2 ** (texts - 1))
-        yield 1.0 - 2.0 * (flips[:, None] >> np.arange(texts) & 1)
-        return
-    rng = np.random.default_rng(seed)
-    yield np.ones((1, texts))
-    for _ in range(0, _FLIPS, _CHUNK):
-        yield rng.choice([-1.0, 1.0], (_CHUNK, texts))
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Rank correlation in [−1, 1], equal values sharing their rank; None where one is constant."""
-    ranks = [_ranks(np.asarray(values, dtype=float)) for values in (first, second)]
-    spread = [values - values.mean() for values in ranks]
-    size = float(np.sqrt((spread[0] ** 2).sum() * (spread[1] ** 2).sum()))
-    return float((spread[0] * spread[1]).sum()) / size if size else None
-
-
-def _ranks(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Places in ascending order from 0, the mean of them for equal values."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: NDArray[np.floating] = ((last - counts + last - 1) / 2)[inverse]
-    return ranks
+from attnviz.errors import LoadError
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
 
 
 def mean_baseline(pieces: Sequence[Scores]) -> dict[str, float]:
@@ -211,3 +89,52 @@ def _effect(
     adjusted = {name: chances[index, name] for name in values if (index, name) in chances}
     losses = tuple(piece.token_losses[at] for piece, at in parts if piece.token_losses is not None)
     return Effect(variant, len(parts), values, intervals, errors, losses, adjusted)
+
+
+# For a resume file ---------------------------------------------------------------------------
+
+
+def store_scores(scores: Scores) -> dict[str, Any]:
+    """A piece as JSON values; numbers that are none become None."""
+    return {
+        "variants": list(scores.variants),
+        "metrics": {name: _listed(values) for name, values in scores.metrics.items()},
+        "errors": {name: _listed(values) for name, values in scores.errors.items()},
+        "baseline": dict(scores.baseline),
+        "token_losses": None
+        if scores.token_losses is None
+        else [_listed(row) for row in scores.token_losses],
+    }
+
+
+def restore_scores(text: int, stored: Any, name: str) -> Scores:
+    """The piece of text ``text`` that ``store_scores`` wrote.
+
+    Raises LoadError, which names the file ``name``, where it is none.
+    """
+    try:
+        losses = stored["token_losses"]
+        if not all(isinstance(note, str) for note in stored.setdefault("notes", [])):
+            raise ValueError("a note is no text")
+        return Scores(
+            text,
+            tuple(stored["variants"]),
+            {metric: _array(values) for metric, values in stored["metrics"].items()},
+            {key: float(value) for key, value in stored["baseline"].items()},
+            {metric: _array(values) for metric, values in stored["errors"].items()},
+            None if losses is None else np.array([_array(row) for row in losses]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise LoadError(
+            f"{name}: the result of text {text + 1} is damaged; remove its line, and the text is "
+            "measured again"
+        ) from error
+
+
+def _listed(values: Iterable[Any]) -> list[float | None]:
+    numbers: list[float] = np.asarray(values, dtype=np.float64).tolist()
+    return [number if np.isfinite(number) else None for number in numbers]
+
+
+def _array(values: Sequence[float | None]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

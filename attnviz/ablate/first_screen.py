@@ -19,6 +19,9 @@ _GAP = 3
 _CELL = 6
 """Columns of a cell of the map: a number such as ``+.44``, a mark and a blank."""
 
+_SCALE_LINES = 3
+"""Of what colours mean, with the empty one before."""
+
 _ROWS, _LEAST_ROWS = 5, 3
 """Rows that the ranking has beside other things, and those that it keeps."""
 
@@ -41,8 +44,13 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
     grid, texts = head_grid(report, scaled=False), token_maps(report)
     half = (columns - _GAP) // 2
     tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
+    left = lines - 1 - sum(map(_least_lines, tables))
+    if grid is not None and tall > left:  # colours alone, and what they mean
+        scaled = head_grid(report) or grid
+        grid = scaled._replace(halved=True)
+        tall = 2 + math.ceil(len(grid.rows) / 2) + _SCALE_LINES
     top: list[doc.Group] = []
-    if grid is not None and tall + 1 + sum(map(_least_lines, tables)) <= lines:
+    if grid is not None and tall <= left:
         top.append(doc.Group([grid]))
         if texts and _grid_lines(grid, half) == tall - 1:
             beside: list[doc.Part] = [grid, _text(report, texts[:1], tall - 1)]

@@ -11,9 +11,9 @@ import numpy as np
 
 from attnviz.ablate.options import Request
 from attnviz.ablate.records import Head
-from attnviz.ablate.resume import digest, texts_digest
-from attnviz.cli.inputs import Texts, encode_texts, single_token
+from attnviz.cli.inputs import Texts, answer_and_foil, encode_texts
 from attnviz.cli.progress import Advance
+from attnviz.cli.resume import digest, texts_digest
 from attnviz.engine.capture import Choice, attention_kind, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
@@ -89,7 +89,8 @@ class Job:
             )
             kept = sorted(set(kept) & set(able))
             notes += left_out
-        pair = _pair(model, request)
+        answer, foil = answer_and_foil(model, measure.answer, measure.foil)
+        pair = None if answer is None or foil is None else (answer, foil)
         options = ScanOptions(
             mode=ablation.mode,
             positions=measure.positions,
@@ -214,20 +215,6 @@ def _references(
     place = f"the reference {reference.source}: "
     encoded = encode_texts(model, reference, request.truncation.truncate, 1, place)
     return encoded, f"{len(encoded)} text{'s' * (len(encoded) != 1)} of {reference.source}"
-
-
-def _pair(model: Model, request: Request) -> tuple[tuple[int, str], tuple[int, str]] | None:
-    """Answer and foil as (id, text); None where nobody asked."""
-    measure = request.measure
-    if measure.answer is None or measure.foil is None:
-        return None
-    answer = single_token(model, measure.answer, "--answer")
-    foil = single_token(model, measure.foil, "--foil")
-    if answer[0] == foil[0]:
-        raise UsageError(
-            f"--answer and --foil are the same token, {answer[1]!r}: name two that differ"
-        )
-    return answer, foil
 
 
 def _without_copies(tokens: Sequence[Tokens]) -> tuple[Sequence[int], tuple[str, ...]]:

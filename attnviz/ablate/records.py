@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.ablate.number_scale import NumberScale
+from attnviz.draw.numbers import NumberScale
 from attnviz.engine.effects import (
     METRICS,
     Method,
@@ -39,7 +39,7 @@ class Effect:
 
     texts: over how many texts.
     values: of each metric that the model and the texts have.
-    intervals: ends of the 95 % bootstrap-t interval of the mean, by metric; empty where there are
+    intervals: ends of the 95% bootstrap-t interval of the mean, by metric; empty where there are
         fewer than five texts.
     errors: standard error over the draws of other texts that stood in, by metric; mostly empty.
     token_losses: for each text (tokens,) as in ``Scores``; empty where it was not asked for.
@@ -65,7 +65,7 @@ class Effect:
         return self.values.get(name, math.nan) * METRICS[name].factor
 
     def unclear(self, name: Metric) -> bool:
-        """Whether its 95 % interval includes zero; not where there is no interval."""
+        """Whether its 95% interval includes zero; not where there is no interval."""
         low, high = self.intervals.get(name, (1.0, 1.0))
         return METRICS[name].signed and low <= 0 <= high
 

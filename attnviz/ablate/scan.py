@@ -10,14 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from attnviz.ablate.effects import LEAST_TEXTS, ablation_effects, mean_baseline, spearman
+from attnviz.ablate.effects import (
+    ablation_effects,
+    mean_baseline,
+    restore_scores,
+    store_scores,
+)
 from attnviz.ablate.job import Job
 from attnviz.ablate.records import AblationReport, Effect, Head
-from attnviz.ablate.resume import Piece, ResumeFile, restore_scores, store_scores
 from attnviz.cli.progress import Advance
+from attnviz.cli.resume import Piece, ResumeFile
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import LoadError, UsageError
+from attnviz.measures.bootstrap import LEAST_TEXTS, spearman
 
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 """The parts in a resume file."""

@@ -76,7 +76,7 @@ def _ranking_words(report: AblationReport) -> str:
         found = f"Without {report.name(effect.variant)}: {effect_words(report, effect)}"
         ends = _interval(report, effect)
         unclear = ", which includes 0" if effect.unclear(report.metric) else ""
-        return f"{found}, 95 % interval {ends}{unclear}."
+        return f"{found}, 95% interval {ends}{unclear}."
     order = report.ranking(tried)
     if not metric.signed:
         return f"{metric.title} is largest without {_largest(report, order.matter[:_NAMED])}."
@@ -263,7 +263,7 @@ def caveats(report: AblationReport) -> list[str]:
         )
     if report.effects and report.effects[0].intervals:
         found.append(
-            f"interval: 95 %, bootstrap-t over {counted(len(report.texts), 'text')}, 2,000 draws; "
+            f"interval: 95%, bootstrap-t over {counted(len(report.texts), 'text')}, 2,000 draws; "
             "paired differences to the model with every head."
         )
     if len(report.effects) > 1 and report.effects[0].adjusted:

@@ -1,4 +1,4 @@
-"""``attnviz.patterns``, ``ablate``, ``rollout``, ``params`` and ``prune``: the commands of Python.
+"""``attnviz.patterns``, ``ablate``, ``rollout``, ``attribute`` and more: the commands of Python.
 
 Each runs the command of its name over a model, by name or loaded, and takes that command's options
 as keywords: ``--index-base 1`` is ``index_base=1``.
@@ -89,6 +89,28 @@ def rollout(
     from attnviz.heads.rollout_command import rollout as command
 
     return analysis(command, model, tokenizer, options, text=_text(text))
+
+
+def attribute(
+    model: AnyModel = "tiny",
+    prompt: str | Iterable[str] | None = None,
+    tokenizer: Any = None,
+    **options: Any,
+) -> Analysis:
+    """What each head writes towards the predicted token, exactly (direct logit attribution).
+
+    model, tokenizer: see ``patterns``. prompt: one, or several for means with intervals.
+    options: those of ``attnviz why``, such as ``answer="Tom"``, ``foil="Mary"``, ``head="L1H0"``.
+
+    Raises as ``patterns`` does.
+    """
+    if prompt is None:
+        raise UsageError('expected a prompt: attnviz.attribute("tiny", "The cat sat on the")')
+    from attnviz.why.command import why as command
+
+    if isinstance(prompt, str):
+        return analysis(command, model, tokenizer, options, text=_text(prompt))
+    return analysis(command, model, tokenizer, options, texts=_texts(prompt))
 
 
 def params(model: AnyModel | None = None, **options: Any) -> Analysis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -15,7 +16,7 @@ from attnviz.draw.theme import Theme
 _LEAST_WIDTH = 20
 
 
-class Drawn:
+class Drawn(ABC):
     """A result with a ``document``: ``print`` draws it in plain characters, ``rich.print`` in
     colour, a notebook as the page that ``save("name.html")`` writes.
 
@@ -26,9 +27,9 @@ class Drawn:
     ascii: bool = False
 
     @property
+    @abstractmethod
     def document(self) -> Document:
         """All that there is to see, for any outlet."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         """The drawing in plain characters, as wide as the terminal."""

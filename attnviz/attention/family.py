@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from attnviz.attention.numpy_stack import Activation, Norm, Order
+from attnviz.attention.activations import Activation
+from attnviz.attention.numpy_stack import Norm, Order
 
 
 class NotUnderstoodError(Exception):

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from attnviz.attention.activations import Activation
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.encoder_families import ENCODERS
 from attnviz.attention.families import DECODERS, LLAMA
 from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
 from attnviz.attention.family_rotary import rotary_of
 from attnviz.attention.family_tensors import Part, Shapes, by_name, head_of, parts_of
-from attnviz.attention.numpy_stack import Activation, NumpyStack, StackShape
+from attnviz.attention.numpy_stack import NumpyStack, StackShape
 from attnviz.attention.rotary import Rotary
 
 FAMILIES = (*DECODERS, *ENCODERS)

@@ -251,14 +251,27 @@ class NumpyAttention:
         seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
         return seen
 
+    def parts(self, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Of self-attention over x the output, the weights and the values.
+
+        The values are (..., heads, token, value_dim), one a query head.
+        """
+        query, key, value = self._heads_of(x, x, x)
+        outputs, weights = self._attend(query, key, value, self.seen(x))
+        return self.joined(outputs), weights, value
+
+    @property
+    def output_by_head(self) -> Floats:
+        """The output projection as each head's own part of it: (output_width, heads, value_dim)."""
+        return np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
+
     def moved_norms(self, x: Floats) -> Floats:
         """‖v_j W_O^h‖₂ of each token j as each head h would move it: (..., heads, token).
 
         Times the weight on j it is what the query gets from j (Kobayashi et al. 2020).
         """
         value = self._heads_of(x, x, x)[2]
-        output = np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
-        moved = np.matmul(value, np.moveaxis(output, 0, -1))
+        moved = np.matmul(value, np.moveaxis(self.output_by_head, 0, -1))
         norms: Floats = np.sqrt(np.square(moved).sum(-1))
         return norms
 

@@ -15,24 +15,22 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from mmap import mmap
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from attnviz.attention.activations import ACTIVATE, Activation
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.rotary import Rotary
 from attnviz.errors import UsageError
 
 Floats = NDArray[np.floating]
-
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
-"""Of the feed-forward: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), its tanh form, max(x, 0)."""
 
 Norm = Literal["rms", "rms-from-one", "layer"]
 """Zhang & Sennrich 2019; the same with one plus the stored gain (Gemma); Ba et al. 2016."""
@@ -86,6 +84,29 @@ class StackShape:
     head_activation: Activation = "gelu"
 
 
+class LayerTrace(NamedTuple):
+    """What one layer adds to the residual over one text.
+
+    weights: what was kept of them. values: (head, key, value_dim), one a query head.
+    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
+    fed: what the feed-forward adds, (token, width).
+    """
+
+    weights: Floats
+    values: Floats
+    output: Floats
+    bias: Floats | None
+    fed: Floats
+
+
+class Trace(NamedTuple):
+    """One text on its way: the residual before the first layer and behind the last one."""
+
+    embedded: Floats
+    layers: Sequence[LayerTrace]
+    residual: Floats
+
+
 class NumpyStack:
     """A model of one stack over tensors named by their roles.
 
@@ -123,7 +144,7 @@ class NumpyStack:
         if "final_norm.weight" in self._names:
             residual = self._norm("final_norm", residual)
         if "prediction.weight" in self._names:
-            activate = _ACTIVATIONS[self.shape.head_activation]
+            activate = ACTIVATE[self.shape.head_activation]
             residual = self._norm(
                 "prediction_norm", activate(self._project("prediction", residual))
             )
@@ -132,6 +153,56 @@ class NumpyStack:
         weight = self._tensor("tokens.weight" if tied else "unembedding.weight")
         scores: Floats = project(residual, weight, self._optional("unembedding.bias"))
         return scores
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether logits are read from a sum of what the layers add, through one norm alone."""
+        return self.shape.order != "after" and "prediction.weight" not in self._names
+
+    def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
+        """One pass over one text, with what each layer adds to the residual.
+
+        keep: of a layer's weights (head, query, key) those that are wanted.
+        Raises UsageError as ``logits``, and ValueError where the residual is no sum of these.
+        """
+        if not self.is_sum:
+            raise ValueError("the residual is no sum where norms stand behind each part")
+        embedded = residual = self._embed(self._check(ids))
+        layers = []
+        for layer in range(self.shape.layers):
+            attention = self._attention(layer)
+            attended, weights, values = attention.parts(self._read(layer, residual))
+            fed = self._fed(layer, residual, attended)
+            residual = residual + attended + fed
+            output, bias = attention.output_by_head, attention.output_bias
+            layers.append(LayerTrace(keep(layer, weights), values, output, bias, fed))
+        return Trace(embedded, layers, residual)
+
+    def direction(self, residual: Floats, answer: int, foil: int | None) -> tuple[Floats, float]:
+        """How logit(answer) − logit(foil) is read from the final residual (token, width).
+
+        The direction (token, width) whose product with the residual, plus the number, is that of
+        each token's prediction, the final norm's scale held. foil: None for the answer alone.
+        """
+        row, bias = self._row(answer)
+        if foil is not None:
+            other, less = self._row(foil)
+            row, bias = row - other, bias - less
+        shift = self._optional("final_norm.bias")
+        bias += 0.0 if shift is None else float(row @ shift)
+        row = row * self._gain("final_norm")
+        if self.shape.norm == "layer":
+            row = row - row.mean()
+            residual = residual - np.mean(residual, axis=-1, keepdims=True)
+        square = np.mean(residual * residual, axis=-1, keepdims=True)
+        return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias
+
+    def _row(self, token: int) -> tuple[Floats, float]:
+        """The row of a token in the unembedding, and its bias."""
+        tied = "unembedding.weight" not in self._names
+        row = self._rows("tokens" if tied else "unembedding", slice(token, token + 1))[0]
+        bias = self._optional("unembedding.bias")
+        return row, 0.0 if bias is None else float(bias[token])
 
     def run(
         self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
@@ -297,13 +368,16 @@ class NumpyStack:
         if self.shape.order == "after":
             between = self._norm(f"{name}.attention_norm", residual + attended)
             return self._norm(f"{name}.feed_norm", between + self._feed_forward(layer, between))
-        between = residual + attended
-        read = residual if self.shape.order == "parallel" else between
-        return between + self._feed_forward(layer, self._norm(f"{name}.feed_norm", read))
+        return residual + attended + self._fed(layer, residual, attended)
+
+    def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
+        """What the feed-forward of a layer adds, where norms stand before it."""
+        read = residual if self.shape.order == "parallel" else residual + attended
+        return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
     def _feed_forward(self, layer: int, read: Floats) -> Floats:
         name = f"layers.{layer}"
-        activate = _ACTIVATIONS[self.shape.activation]
+        activate = ACTIVATE[self.shape.activation]
         if f"{name}.gate.weight" in self._names:
             inner = activate(self._project(f"{name}.gate", read))
             inner = inner * self._project(f"{name}.up", read)
@@ -320,9 +394,13 @@ class NumpyStack:
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
         normed: Floats = residual / np.sqrt(square + self.dtype.type(self.shape.norm_eps))
-        gain, bias = self._tensor(f"{name}.weight"), self._optional(f"{name}.bias")
-        normed = normed * (1 + gain if self.shape.norm == "rms-from-one" else gain)
+        normed, bias = normed * self._gain(name), self._optional(f"{name}.bias")
         return normed if bias is None else normed + bias
+
+    def _gain(self, name: str) -> Floats:
+        """What a norm multiplies each dimension with."""
+        gain = self._tensor(f"{name}.weight")
+        return 1 + gain if self.shape.norm == "rms-from-one" else gain
 
     def _project(self, name: str, x: Floats) -> Floats:
         weight, bias = self._tensor(f"{name}.weight"), self._optional(f"{name}.bias")
@@ -358,44 +436,3 @@ def _observe_block(
     weights: Floats,
 ) -> None:
     observe(layer, start, weights, norms)
-
-
-# Activations ---------------------------------------------------------------------------------
-
-
-def _silu(x: Floats) -> Floats:
-    """x / (1 + exp(−x)), written so that no exponent overflows."""
-    power = np.exp(-np.abs(x))
-    silu: Floats = x * np.where(x < 0, power, 1) / (1 + power)
-    return silu
-
-
-def _gelu_tanh(x: Floats) -> Floats:
-    """The form of GPT-2: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
-    inner = np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x**3))
-    gelu: Floats = x * (1 + inner) / 2
-    return gelu
-
-
-def _gelu(x: Floats) -> Floats:
-    """x · Φ(x), with the error function of Abramowitz & Stegun (1964), 7.1.26, to 1.5e-7.
-
-    NumPy has none, and SciPy takes longer to import than a text to run.
-    """
-    wide = x.astype(np.float64, copy=False)
-    size = np.abs(wide) / math.sqrt(2)
-    t = 1 / (1 + 0.3275911 * size)
-    series = t * (
-        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
-    )
-    error = np.copysign(1 - series * np.exp(-size * size), wide)
-    gelu: Floats = (wide * (1 + error) / 2).astype(x.dtype)
-    return gelu
-
-
-_ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = {
-    "silu": _silu,
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
-    "relu": lambda x: np.maximum(x, 0),
-}

@@ -1,4 +1,4 @@
-"""The command tree: ten names, of which only the one that runs is imported."""
+"""The command tree: eleven names, of which only the one that runs is imported."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ GROUPS = {
         "rollout": "Follow attention through all layers, back to the input.",
     },
     "Measure": {
+        "why": "Show what each head writes towards the predicted token.",
         "patterns": "Score every head and label what it does, against chance.",
         "ablate": "Ablate each head and measure how much the loss rises.",
         "prune": "Remove the least important heads, beside as many at random.",

@@ -129,12 +129,8 @@ def read_texts_file(path: Path, option: str) -> Texts:
     Raises LoadError for a file that cannot be read or a damaged line, which it names by its number,
     UsageError where there is no text; ``option`` names what the file was given for.
     """
-    from_input = str(path) == "-"
-    name = "standard input" if from_input else visible(str(path))
-    content = _standard_input() if from_input else read_bytes(path, name=name)
-    lines = [
-        (number, line) for number, line in enumerate(_lines(content, name), start=1) if line.strip()
-    ]
+    name, read = lines_of(path)
+    lines = [(number, line) for number, line in enumerate(read, start=1) if line.strip()]
     if not lines:
         raise UsageError(f"{option} {name} has no text: expected one text a line")
     ending = path.suffix.lower()
@@ -143,6 +139,17 @@ def read_texts_file(path: Path, option: str) -> Texts:
     )
     texts = [_field(line, number, name) if structured else line for number, line in lines]
     return Texts(tuple(texts), name, tuple(number for number, _ in lines))
+
+
+def lines_of(path: Path) -> tuple[str, Iterator[str]]:
+    """A file, or standard input for ``-``: its name, safe to print, and its decoded lines.
+
+    Raises LoadError for one that cannot be read or a line that is not UTF-8.
+    """
+    from_input = str(path) == "-"
+    name = "standard input" if from_input else visible(str(path))
+    content = _standard_input() if from_input else read_bytes(path, name=name)
+    return name, _lines(content, name)
 
 
 def encode_texts(
@@ -189,9 +196,25 @@ def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
             return found[-1][0]
     shown = " ".join(repr(text) for _, text in found[0][:_MOST_PIECES]) or "nothing"
     raise UsageError(
-        f"{option} {typed!r} is {len(found[0])} tokens here ({shown}): a logit difference needs "
-        "one, choose another word"
+        f"{option} {typed!r} is {len(found[0])} tokens here ({shown}): a logit is of one, choose "
+        "another word"
     )
+
+
+def answer_and_foil(
+    model: Model, answer: str | None, foil: str | None
+) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+    """The tokens of ``--answer`` and ``--foil`` as (id, text), None for what nobody asked.
+
+    Raises UsageError for what is not one token, and where both are the same.
+    """
+    asked = None if answer is None else single_token(model, answer, "--answer")
+    other = None if foil is None else single_token(model, foil, "--foil")
+    if asked is not None and other is not None and asked[0] == other[0]:
+        raise UsageError(
+            f"--answer and --foil are the same token, {asked[1]!r}: name two that differ"
+        )
+    return asked, other
 
 
 def _standard_input() -> bytes:

@@ -57,18 +57,31 @@ def printing() -> Iterator[None]:
 
 
 def open_console(width: int | None, colour: ColourChoice) -> Console:
-    """The console on standard output.
+    """The console on standard output, to draw on; see ``text_console``.
+
+    Raises UsageError where the width is below 20 or above 1,000 columns.
+    """
+    console = text_console(width, colour)
+    if not _LEAST_WIDTH <= console.width <= _MOST_WIDTH:
+        source = "--width is" if width is not None else "this terminal is"
+        raise UsageError(
+            f"{source} {console.width} columns: a map needs {_LEAST_WIDTH} to {_MOST_WIDTH} "
+            "(set another --width, or use --json)"
+        )
+    return console
+
+
+def text_console(width: int | None, colour: ColourChoice) -> Console:
+    """The console on standard output, of any width.
 
     width: columns, or None for the terminal's own (80 in a pipe).
     colour: ``auto`` obeys NO_COLOR, FORCE_COLOR and whether a terminal listens.
-
-    Raises UsageError where the width is below 20 or above 1,000 columns.
     """
     from rich.console import Console  # 20 ms that help and slips do not need
 
     forced = os.environ.get("FORCE_COLOR", "")
     force = colour == "always" or (colour == "auto" and forced not in ("", "0", "false"))
-    console = Console(
+    return Console(
         width=width,
         force_terminal=True if force else None if sys.stdout.isatty() else False,
         no_color=True if colour == "never" else False if colour == "always" else None,
@@ -78,13 +91,6 @@ def open_console(width: int | None, colour: ColourChoice) -> Console:
         highlight=False,
         soft_wrap=True,
     )
-    if not _LEAST_WIDTH <= console.width <= _MOST_WIDTH:
-        source = "--width is" if width is not None else "this terminal is"
-        raise UsageError(
-            f"{source} {console.width} columns: a map needs {_LEAST_WIDTH} to {_MOST_WIDTH} "
-            "(set another --width, or use --json)"
-        )
-    return console
 
 
 def messages(quiet: bool) -> Console:

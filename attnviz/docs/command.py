@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from attnviz.cli.groups import Options, argument, command, option
-from attnviz.cli.terminal import ColourChoice, open_console, printing
+from attnviz.cli.terminal import ColourChoice, printing, text_console
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def docs(page: Page) -> None:
         near = get_close_matches(page.topic, known, 1)
         meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
         raise UsageError(f"no page {page.topic!r} in the manual: {meant}")
-    console = open_console(None, page.colour)
+    console = text_console(None, page.colour)
     with printing():
         if page.topic is None:
             longest = max(map(len, known))

@@ -1,1 +1,1 @@
-"""Records in, rich renderables and files out."""
+"""A document of parts, and how each outlet draws them: terminal, text, pages, pictures."""

@@ -13,7 +13,6 @@ from attnviz.draw.labels import width
 LONGEST_LABEL = 16
 _WIDEST_CELL = 10
 _LEAST_WORD = 5  # four letters and a blank
-_VALUE_CELL = 4  # three characters and a blank
 
 Header = Literal["words", "cut words", "numbers"]
 
@@ -32,11 +31,13 @@ class Axes:
 
     queries, keys: one label a row, one a column.
     causal: cells with key > query stay blank.
+    value: the columns that a value takes in its cell, with the blank behind it.
     """
 
     queries: Sequence[str]
     keys: Sequence[str]
     causal: bool = False
+    value: int = 4
 
     @property
     def diagonal(self) -> bool:
@@ -57,13 +58,13 @@ class Axes:
         """How a map with a line a query stands in ``room`` columns; None where it cannot.
 
         Columns have their words in one line, cut to no less than four letters, else numbers that
-        the rows have as well. Values take four columns.
+        the rows have as well.
         """
-        count, least = max(len(self.keys), 1), _VALUE_CELL if values else 2
+        count, least = max(len(self.keys), 1), self.value if values else 2
         if self.diagonal:
             widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
             fits = [wide for wide in (least, 2) if wide * count + 1 + max(widths) <= room]
-            return Cells(fits[0], None, values and fits[0] >= _VALUE_CELL) if fits else None
+            return Cells(fits[0], None, values and fits[0] >= self.value) if fits else None
         whole = min(max([*map(width, self.keys), least - 1]) + 1, _WIDEST_CELL)
         cell = min((room - self.label_width) // count, whole)
         if cell >= min(whole, _LEAST_WORD):
@@ -71,16 +72,16 @@ class Axes:
         cell = (room - self.label_width - self.digits - 1) // count
         if cell < 2:
             return None
-        fit = values and cell >= _VALUE_CELL
-        return Cells(_VALUE_CELL if fit else min(cell, self.digits + 1), "numbers", fit)
+        fit = values and cell >= self.value
+        return Cells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
 
     def value_room(self) -> int:
         """The columns that a map with its values in the cells takes."""
         count = len(self.keys)
         if not self.diagonal:
-            return self.label_width + self.digits + 1 + _VALUE_CELL * count
+            return self.label_width + self.digits + 1 + self.value * count
         widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
-        return _VALUE_CELL * count + 1 + max(widths)
+        return self.value * count + 1 + max(widths)
 
 
 def tick_line(numbers: Sequence[int], indent: int, cell: int) -> Line:

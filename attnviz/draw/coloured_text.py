@@ -17,11 +17,11 @@ from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
 from attnviz.draw.document import Map, Scale
 from attnviz.draw.grid import scale_samples
 from attnviz.draw.labels import fit, token_labels, visible, whole_characters, width, word_label
-from attnviz.draw.palette import DIVERGING, STEPS, Tint
+from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
-from attnviz.draw.scale import diverging_steps, sign_glyph, strength, weight_steps
-from attnviz.draw.theme import Theme
+from attnviz.draw.scale import signed_tint, weight_steps
+from attnviz.draw.theme import Theme, sign_glyph, strength
 from attnviz.records import Tokens
 
 _INDENT = 2
@@ -104,13 +104,9 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
     """What colours, or the glyphs in their place, mean, and ``more``."""
-
-    def glyph(root: float) -> str:
-        if scale.palette == DIVERGING:
-            return sign_glyph(math.copysign(root**2, root), 1.0, theme.ascii)
-        return theme.glyph(round(root * (STEPS - 1)))
-
-    samples = scale_samples(scale, theme, room, glyph)
+    samples = scale_samples(
+        scale, theme, room, lambda share: theme.glyph(round(share * (STEPS - 1)))
+    )
     samples += [text_line((more, DIM))] if more else []
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, room, gap=2, between=0)
@@ -195,7 +191,7 @@ def tint_of(value: float, shown: Map) -> Tint | None:
     if math.isnan(value) or not strength(value, full):
         return None
     if shown.limit:
-        return Tint(int(diverging_steps(np.array(value), full)), DIVERGING)
+        return signed_tint(value, full)
     return Tint(int(weight_steps(np.array(value / full))))
 
 

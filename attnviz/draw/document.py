@@ -178,7 +178,8 @@ WEIGHTS = Scale(
 class Cell(NamedTuple):
     """One cell of a grid.
 
-    strength: from −1 to 1, how strongly it stands out where there is no colour; NaN is blank.
+    strength: how strongly it stands out where there is no colour, from 0 to 1, or from −1 with a
+        tint of either sign; NaN is blank.
     tint: its colour; without one it is faint. text: such as a number, where there is room.
     letter: a label of one to four letters, which is always written and cut where it must be.
     tip: all that is known of it.
@@ -196,7 +197,8 @@ class HeadGrid(NamedTuple):
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean.
-    hidden: how many rows more there are, for which a first screen had no lines.
+    halved: two rows share a line, in colour without texts, where a first screen is short of lines.
+    hidden: how many rows more there are, for which it had no lines even so.
     """
 
     rows: Sequence[str]
@@ -206,6 +208,7 @@ class HeadGrid(NamedTuple):
     key: Sequence[Key] = ()
     scale: Scale | None = None
     hidden: int = 0
+    halved: bool = False
 
 
 class Map(NamedTuple):
@@ -242,6 +245,7 @@ class Maps(NamedTuple):
         with the largest values stay, 0 for all of it.
     values: write weights into cells. scale: what the colours mean; None where another part says
         it, which may be one without maps.
+    hidden: how many maps more there are, for which a first screen had no lines.
     """
 
     maps: Sequence[Map]
@@ -254,6 +258,7 @@ class Maps(NamedTuple):
     index_base: int = 0
     texts: bool = False
     scale: Scale | None = WEIGHTS
+    hidden: int = 0
 
 
 class Curve(NamedTuple):
@@ -328,8 +333,8 @@ class Beside(NamedTuple):
 
     columns: what each needs; 0 for what its content takes in the whole room.
     gap: between two. most: of them in a row, 0 for any number.
-    yields: instead the last one is as wide as its content and the first takes the rest, if that
-        leaves it ``columns``, or its own full width.
+    yields: instead both are as wide as their contents, if what the last one leaves of the room is
+        ``columns``, or the first one's full width.
     """
 
     columns: int

@@ -27,23 +27,19 @@ from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.palette import DIVERGING, STEPS
 from attnviz.draw.prose import spelled_parts, wrapped
-from attnviz.draw.theme import Theme
+from attnviz.draw.theme import Theme, sign_glyph
 
 _LEAST = 2
 _LETTERS = 3  # tell most labels apart
-_GLYPHS, _HARMS = "░▒▓█", "-=≡"
-_ASCII_GLYPHS, _ASCII_HARMS = ".:*#", "-=%"  # no digits: a number may follow
+_GLYPHS, _ASCII_GLYPHS = "░▒▓█", ".:*#"  # no digits: a number may follow
 _STEPS = (0.0, 0.25, 0.5, 0.75)
 """The strengths from which the glyphs stand."""
 
 
 def strength_glyph(strength: float, theme: Theme) -> str:
-    """A strength from −1 to 1 as one glyph; of two families for the two signs."""
-    size = min(abs(strength), 1.0)
-    if strength < 0:
-        return (_ASCII_HARMS if theme.ascii else _HARMS)[min(int(size * 3), 2)]
+    """A strength from 0 to 1 as one glyph."""
     glyphs = _ASCII_GLYPHS if theme.ascii else _GLYPHS
-    return glyphs[max(sum(size >= step for step in _STEPS) - 1, 0)]
+    return glyphs[max(sum(strength >= step for step in _STEPS) - 1, 0)]
 
 
 class _Form(NamedTuple):
@@ -83,7 +79,7 @@ def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
     """As much of the cells' content as ``cell`` columns hold: text goes first, then letters."""
     letters, texts = _contents(grid)
     inner = cell - 1 if cell > _LEAST else cell
-    for mark in (1, 0) if theme.colour else (1,):
+    for mark in (1,) if letters and not theme.colour else (1, 0):
         if _whole(letters, texts) + mark <= inner:
             words = letters > 0 or any(" " in each.text.strip() for each in grid.cells.values())
             return _Form(cell, mark, letters, texts, words)
@@ -104,7 +100,11 @@ def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
     screen has so many, each after the name of its first cell. Cells that are not there stay blank.
     """
     title = Block(tuple(wrapped(spelled_parts(grid.title, theme), room, theme)), room)
-    cells = stack([title, _cells(grid, theme, room)], gap=0)
+    halved = (
+        grid.halved and theme.half_blocks and len(grid.columns) <= room - _indent(grid.rows) - 3
+    )
+    drawn = _two_a_line(grid, theme, room) if halved else _cells(grid, theme, room)
+    cells = stack([title, drawn], gap=0)
     return stack([cells, key_block(grid.key, grid.scale, theme, room)])
 
 
@@ -125,9 +125,29 @@ def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
         for column in range(start, min(start + per_row, count)):
             line += _drawn(grid.cells.get((row, column)), form, theme)
         lines.append(without_trailing_blanks(line))
+    return _ended(lines, grid)
+
+
+def _ended(lines: list[Line], grid: HeadGrid) -> Block:
     if grid.hidden:
         lines.append(text_line((f"{grid.hidden} more rows: --full", DIM)))
     return Block(tuple(lines), widest(lines))
+
+
+def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
+    """The colours alone, two rows in each line, named such as ``L4 L5``."""
+    count, rows = len(grid.columns), len(grid.rows)
+    names = [" ".join(grid.rows[row : row + 2]) for row in range(0, rows, 2)]
+    indent = _indent(names)
+    wide = min(max((room - indent) // count, 1), _LEAST)
+    lines: list[Line] = [[Segment(" " * indent), *_headings(grid.columns, _Form(wide, 0, 0, 0))]]
+    for name, row in zip(names, range(0, rows, 2), strict=True):
+        line = [Segment(name.ljust(indent), BOLD)]
+        for column in range(count):
+            above, below = (grid.cells.get((each, column)) for each in (row, row + 1))
+            line.append(theme.halves(above and above.tint, below and below.tint, wide))
+        lines.append(without_trailing_blanks(line))
+    return _ended(lines, grid)
 
 
 def _indent(names: Sequence[str]) -> int:
@@ -137,7 +157,7 @@ def _indent(names: Sequence[str]) -> int:
 def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
     """How many cells stand in a line: all, or lines of one length that leave cells their words."""
     count, (letters, texts) = len(grid.columns), _contents(grid)
-    least = max((min(letters, _LETTERS) or texts + (not theme.colour)) + 1, _LEAST)
+    least = max((min(letters, _LETTERS) or texts) + 1, _LEAST)
     if room // count >= least:
         return count
     most = max((room - max(map(width, grid.columns))) // least, 1)
@@ -160,8 +180,12 @@ def _headings(names: Sequence[str], form: _Form) -> Line:
             for name in names
         ]
         return text_line(("".join(shown).rstrip(), DIM))
-    numbers = [int("".join(filter(str.isdigit, name)) or 0) for name in names]
-    return tick_line(numbers, 0, form.cell)
+    numbered = [name for name in names if any(map(str.isdigit, name))]
+    line = tick_line([int("".join(filter(str.isdigit, name))) for name in numbered], 0, form.cell)
+    if len(numbered) == len(names) - 1:  # the last one has a name of its own
+        line.append(Segment(" " * (len(numbered) * form.cell - widest([line]))))
+        line.append(Segment(fit(names[-1], form.cell, ""), DIM))
+    return line
 
 
 def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
@@ -174,8 +198,10 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
     content = f"{letters} {text}" if letters and text else letters + text
     mark = " "
     if entry.tint is not None and not theme.colour:
-        signed = text.strip()[:1] in ("+", "-")  # beside a number with its sign, size is enough
-        mark = strength_glyph(abs(entry.strength) if signed else entry.strength, theme)
+        mark = strength_glyph(entry.strength, theme)
+        if entry.tint.palette == DIVERGING:  # beside a number with its sign, size is enough
+            root = abs(entry.strength) if text else entry.strength
+            mark = sign_glyph(root * abs(root), 1.0, theme.ascii)
     shown = mark * (form.mark if content.strip() else form.inner) + content
     style = DIM if entry.tint is None else theme.ground(entry.tint)
     return [
@@ -209,7 +235,7 @@ def scale_samples(
 ) -> list[Line]:
     """The scale's words, a sample for each of its ticks, and what it is proportional to.
 
-    glyph: what stands for a colour, from −1 or 0 at one end to 1 at the other.
+    glyph: what stands for a colour, from 0 to 1; where there are two signs it is known.
     """
     samples = [text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), room) if line]
     for place, text in scale.ticks:
@@ -218,9 +244,8 @@ def scale_samples(
             patch = Segment("  ", theme.ground(Tint(step, scale.palette)))
             samples.append([Segment(f"{text} ", DIM), patch])
             continue
-        share = step / (STEPS - 1)
-        root = 2 * share - 1 if scale.palette == DIVERGING else share
-        drawn = glyph(0.0 if abs(root) < 1 / STEPS else root)
+        signed = scale.palette == DIVERGING
+        drawn = theme.signed.glyph(step) if signed else glyph(step / (STEPS - 1))
         samples.append(text_line(f"{drawn * 2} ", (text, DIM)))
     after = theme.spell(scale.after if theme.colour else scale.after.replace("colour", "glyph"))
     return samples + [text_line((line, DIM)) for line in at_blanks(after, room) if line]

@@ -21,6 +21,7 @@ from attnviz.draw.blocks import (
 )
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.maps import MOST_LINES, Fit, cell_lines, cell_steps, fitted, pooling
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.theme import Theme
 
 _LEAST_NAME = 8  # columns for tokens behind a downsampled map
@@ -33,21 +34,24 @@ def heatmap(
     room: int,
     values: bool = False,
     lines: int = MOST_LINES,
+    limit: float = 0.0,
 ) -> Block:
     """A map of ``weights`` (query, key) in at most ``room`` columns and ``lines`` lines.
 
     NaN stays blank. A line a query where that fits, whatever ``lines`` says of maps that are not
     square; else two queries share a line, or cells are downsampled and a caption says so.
-    ``values`` writes each weight in its cell where four columns can be had.
+    ``values`` writes each weight in its cell where its columns can be had.
+    limit: of values of either sign, where colours are full; 0 for weights.
     """
+    theme = theme.signed if limit else theme
     cells = _plan(axes, room, values, lines)
     if cells is None:
-        return _dense(weights, axes, theme, room, values, lines)
-    steps = cell_steps(weights, (1, 1), axes.causal)
+        return _dense(weights, axes, theme, room, values, lines, limit)
+    steps = cell_steps(weights, (1, 1), axes.causal, limit)
     drawn: list[Line] = []
     for query, row in enumerate(steps):
         line = [
-            theme.cells(int(step), cells.wide, _value(weight, cells, theme))
+            theme.cells(int(step), cells.wide, _value(weight, cells, theme, limit))
             for step, weight in zip(row, weights[query].tolist(), strict=True)
         ]
         if axes.diagonal:
@@ -82,10 +86,16 @@ def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tu
     return (-1, int(cells.values), rank)
 
 
-def _value(weight: float, cells: Cells, theme: Theme) -> str:
-    """A weight in three characters: ``.07``, ``1.0``; a dot for what rounds to zero."""
+def _value(weight: float, cells: Cells, theme: Theme, limit: float) -> str:
+    """A weight in three characters: ``.07``, ``1.0``; a dot for what rounds to zero.
+
+    A value of either sign in as many as its cell has for it, such as ``+.07``.
+    """
     if not cells.values or np.isnan(weight):
         return ""
+    if limit:
+        scale = NumberScale(limit)
+        return (scale.fitted(weight, scale.room) or "").rjust(scale.room)
     if weight < 0.005:
         return theme.trace if weight > 0 else "0"
     return "1.0" if weight >= 0.995 else f"{weight:.2f}"[1:]
@@ -151,11 +161,17 @@ def _dense_fit(axes: Axes, theme: Theme, room: int, lines: int) -> Fit:
 
 
 def _dense(
-    weights: NDArray[np.floating], axes: Axes, theme: Theme, room: int, values: bool, lines: int
+    weights: NDArray[np.floating],
+    axes: Axes,
+    theme: Theme,
+    room: int,
+    values: bool,
+    lines: int,
+    limit: float,
 ) -> Block:
     """A map with small cells; a line has the index and the text of its first query."""
     plan = _dense_fit(axes, theme, room, lines)
-    steps = cell_steps(weights, plan.factors, axes.causal)
+    steps = cell_steps(weights, plan.factors, axes.causal, limit)
     queries = plan.factors[0] * (2 if plan.halves else 1)
     indent = 0 if axes.diagonal else _dense_labels(axes, room)
     drawn: list[Line] = []
@@ -174,7 +190,7 @@ def _dense(
         else:
             label = fit(name, indent - 1, theme.ellipsis)
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
-    caption = theme.spell(pooling(plan.factors))
+    caption = theme.spell(pooling(plan.factors, limit > 0))
     drawn += [
         text_line((line, DIM)) for line in at_blanks(caption, room, "", theme.ellipsis) if line
     ]

@@ -11,8 +11,8 @@ from rich.segment import Segment
 from attnviz.draw.blocks import DIM, Block, Line, beside, stack
 from attnviz.draw.document import Histogram
 from attnviz.draw.labels import at_blanks
+from attnviz.draw.numbers import percent
 from attnviz.draw.theme import Theme
-from attnviz.draw.ticks import percent
 
 _MOST_ROWS = 6
 _GAP = 3

@@ -12,9 +12,9 @@ from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
 from attnviz.draw.labels import cut, token_label, token_labels, width
 from attnviz.draw.maps import MOST_LINES, cell_steps, pooling
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.provenance import share
-from attnviz.draw.scale import diverging_steps
 from attnviz.records import Tokens
 
 _LETTER = 6.7  # the width of a terminal cell's character in the axis font of 11 pixels
@@ -25,9 +25,6 @@ _TITLE = 38
 _CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
 _LARGEST = 1200
 _MOST_WRITTEN = 16
-_LEAST_TOLD = 0.005
-"""Values that round to zero are a dot."""
-
 _TIPPED_CELLS = 40
 _STRONGEST = 5
 _LONGEST_TIP = 60
@@ -83,12 +80,13 @@ def _values(
     cell: float,
     limit: float,
 ) -> Iterator[Item]:
-    """Each visible weight, written in its cell."""
+    """Each visible weight, written in its cell; what rounds to zero is a dot."""
+    scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
         on = Tint(int(steps[row, column]), DIVERGING if limit else "")
-        told = f"{value:+.2f}" if limit else share(value)
-        text = told if abs(value) >= _LEAST_TOLD else "·" if value else ""
+        told = (scale.fitted(value, scale.room + 1) or "") if limit else share(value)
+        text = told if any(digit in "123456789" for digit in told) else "·" if value else ""
         place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
         yield Label(*place, text, "value", "middle", on=on)
 
@@ -100,7 +98,7 @@ def _tips(
     corner: tuple[float, float],
     cell: float,
 ) -> Iterator[Item]:
-    """A tip a cell where cells are few, else one a query with the keys it looks at most."""
+    """A tip a cell where cells are few, else one a query with the keys of its largest values."""
     (queries, keys), (x, y) = names, corner
     for row, query in enumerate(queries):
         seen = min(row + 1, len(keys)) if causal else len(keys)
@@ -110,7 +108,7 @@ def _tips(
                 text = f"{query} → {keys[column]}: {weights[row, column]:.4f}"
                 yield Tip(x + column * cell, top, cell, cell, text)
         else:
-            best = np.argsort(-weights[row, :seen], kind="stable")[:_STRONGEST]
+            best = np.argsort(-np.abs(weights[row, :seen]), kind="stable")[:_STRONGEST]
             text = "\n".join(f"→ {keys[place]}: {weights[row, place]:.4f}" for place in best)
             yield Tip(x, top, seen * cell, cell, f"{query}\n{text}")
 
@@ -140,9 +138,7 @@ def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
     queries, keys, weights, limit = shown.queries, shown.keys, shown.weights, shown.limit
     finite = np.nan_to_num(weights)
     rows, columns = weights.shape
-    steps = cell_steps(finite, (1, 1), shown.causal)
-    if limit:
-        steps = diverging_steps(weights, limit)
+    steps = cell_steps(finite, (1, 1), shown.causal, limit)
     steps[~np.isfinite(weights)] = -1
     cell = _cell(max(rows, columns))
     left = _longest(queries) + 10
@@ -174,14 +170,15 @@ _NAME_HEIGHT = _CAPTION_HEIGHT = 16
 
 def small_map_figure(shown: Map) -> Drawing:
     """One map without tokens between its name and its scores, pooled where the text is long."""
-    steps = cell_steps(np.nan_to_num(shown.weights), _factors(shown), shown.causal)
+    finite = np.nan_to_num(shown.weights)
+    steps = cell_steps(finite, _factors(shown), shown.causal, shown.limit)
     queries, keys = steps.shape
     cell = _SIDE / max(queries, keys, 1)
     across, down = keys * cell, queries * cell
     words = " · ".join(text for text, _ in shown.below)
     items: tuple[Item, ...] = (
         Label(0, 11, shown.name, "name"),
-        Cells(0, _NAME_HEIGHT, across, down, steps),
+        Cells(0, _NAME_HEIGHT, across, down, steps, DIVERGING if shown.limit else None),
         Label(0, _NAME_HEIGHT + down + 12, cut(words, _SMALL_GAP), "faint"),
         Tip(0, _NAME_HEIGHT, across, down, f"{shown.name} · {shown.tip or words}"),
     )
@@ -196,7 +193,7 @@ def _factors(shown: Map) -> tuple[int, int]:
 
 def pooling_words(shown: Map) -> str:
     """What a cell of a small map is where it is more than one token; else nothing."""
-    return pooling(_factors(shown))
+    return pooling(_factors(shown), shown.limit > 0)
 
 
 _BAR, _THICK = 256.0, 12.0

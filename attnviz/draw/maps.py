@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.blocks import Block, Line
-from attnviz.draw.scale import visible_cells, weight_steps
+from attnviz.draw.scale import diverging_steps, visible_cells, weight_steps
 from attnviz.draw.theme import Theme
 
 MOST_LINES = 40
@@ -31,21 +31,34 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
     return weights
 
 
-def pooling(factors: tuple[int, int]) -> str:
+def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
+    """The value of the largest size, with its sign; of two alike the one above zero."""
+    above, below = pool(values, factors), -pool(-values, factors)
+    return np.where(above >= -below, above, below)
+
+
+def pooling(factors: tuple[int, int], signed: bool = False) -> str:
     """What a cell is where it is more than one weight, in words; else nothing."""
     queries, keys = factors
+    kept = "largest |value|" if signed else "max"
     if queries == keys:
-        return f"downsampled {keys}× (max)" if keys > 1 else ""
+        return f"downsampled {keys}× ({kept})" if keys > 1 else ""
     axes = [(queries, "queries"), (keys, "keys")]
     parts = [f"{factor}× over {name}" for factor, name in axes if factor > 1]
-    return f"downsampled {', '.join(parts)} (max)"
+    return f"downsampled {', '.join(parts)} ({kept})"
 
 
 def cell_steps(
-    weights: NDArray[np.floating], factors: tuple[int, int], causal: bool
+    weights: NDArray[np.floating], factors: tuple[int, int], causal: bool, limit: float = 0.0
 ) -> NDArray[np.intp]:
-    """The steps of a downsampled map; −1 where only future lies, and for NaN."""
-    steps = weight_steps(pool(weights, factors))
+    """The steps of a downsampled map; −1 where only future lies, and for NaN.
+
+    limit: of values of either sign, where colours are full; 0 for weights.
+    """
+    if limit:
+        steps = diverging_steps(pool_signed(weights, factors), limit)
+    else:
+        steps = weight_steps(pool(weights, factors))
     queries, keys = steps.shape
     steps[~visible_cells(queries, keys, causal)] = -1
     return steps
@@ -93,12 +106,18 @@ def cell_lines(steps: NDArray[np.intp], fit: Fit, theme: Theme) -> list[Line]:
 
 
 def small_map(
-    weights: NDArray[np.floating], lines: int, columns: int, causal: bool, theme: Theme
+    weights: NDArray[np.floating],
+    lines: int,
+    columns: int,
+    causal: bool,
+    theme: Theme,
+    limit: float = 0.0,
 ) -> Block:
-    """A map of at most ``lines`` × ``columns``, see ``fitted``."""
+    """A map of at most ``lines`` × ``columns``, see ``fitted``; limit: see ``cell_steps``."""
     queries, keys = weights.shape
+    theme = theme.signed if limit else theme
     fit = fitted(queries, keys, lines, columns, theme)
-    steps = cell_steps(weights, fit.factors, causal)
+    steps = cell_steps(weights, fit.factors, causal, limit)
     return Block(tuple(cell_lines(steps, fit, theme)), fit.wide * steps.shape[1])
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import visible
+from attnviz.draw.numbers import NumberScale
 
 _ACTIVE = re.compile(r"([\\`*_\[\]<>|#~$])")
 _INDENT = "&nbsp;&nbsp;"
@@ -120,7 +122,9 @@ def _grid(grid: doc.HeadGrid) -> Iterator[str]:
 
 def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
     """The weights of a short text; of a longer one the scores alone."""
+    scale = NumberScale(shown.limit) if shown.limit else None
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
+    words += [(scale.times.strip(), False)] if scale is not None and scale.times else []
     yield f"**{_safe(shown.name)}** {_line(words)}".rstrip() + "\n"
     if part.texts:
         from attnviz.draw.coloured_text import extremes  # NumPy is for maps alone
@@ -135,8 +139,9 @@ def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
         zip(shown.queries.texts, shown.weights.tolist(), strict=True)
     ):
         seen = query + 1 if shown.causal else columns
-        told = [f"{weight:.2f}" if key < seen else "" for key, weight in enumerate(weights)]
-        yield _cells([_safe(text), *told])
+        write = "{:.2f}".format if scale is None else scale.text
+        written = ["" if math.isnan(weight) else write(weight) for weight in weights[:seen]]
+        yield _cells([_safe(text), *written, *[""] * (columns - seen)])
     yield ""
 
 

@@ -12,12 +12,16 @@ from attnviz.draw.document import Map, Maps, Words
 from attnviz.draw.heatmap import heatmap, quality, values_fit
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import MOST_LINES, fitted, pooling, small_map
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.provenance import counted
 from attnviz.draw.theme import Theme
 
 _GAP, _SMALL_GAP = 3, 2
 _LEAST_TITLE = 30
 _MOST_BESIDE = 4
+_TITLE_LINES = 3
+"""Of a map, with the empty one before the next."""
 
 
 def maps_block(part: Maps, theme: Theme, room: int) -> Block:
@@ -25,15 +29,18 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
     title = Block(tuple(_lines(part.title, theme, room)), room)
     key = Block((), 0)
     if part.scale is not None:
-        dots = part.values and any(values_fit(map_axes(each, theme), room) for each in part.maps)
+        weights = [each for each in part.maps if not each.limit]
+        dots = part.values and any(values_fit(map_axes(each, theme), room) for each in weights)
         key = scale_block(part.scale, theme, room, f"{theme.trace} below .005" if dots else "")
     if not part.maps:
         return key
+    more = f"{counted(part.hidden, 'more map')}: --full" if part.hidden else ""
+    left_out = Block(tuple(_lines([(more, "faint")], theme, room)) if more else (), room)
     if part.texts:
-        return stack([title, _texts(part, theme, room), key], gap=0)
+        return stack([title, _texts(part, theme, room), left_out, key], gap=0)
     if part.small is not None:
-        return stack([title, _small(part, part.small, theme, room), key], gap=0)
-    return stack([title, _full(part, theme, room), key])
+        return stack([title, _small(part, part.small, theme, room), left_out, key], gap=0)
+    return stack([title, stack([_full(part, theme, room), left_out], gap=0), key])
 
 
 def _texts(part: Maps, theme: Theme, room: int) -> Block:
@@ -49,7 +56,9 @@ def _texts(part: Maps, theme: Theme, room: int) -> Block:
 def map_axes(shown: Map, theme: Theme) -> Axes:
     """The labels of a map's rows and columns."""
     queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
-    return Axes(queries, keys, shown.causal)
+    if not shown.limit:
+        return Axes(queries, keys, shown.causal)
+    return Axes(queries, keys, shown.causal, NumberScale(shown.limit).room + 1)
 
 
 def _lines(words: Words, theme: Theme, room: int) -> list[Line]:
@@ -62,7 +71,7 @@ def _full(part: Maps, theme: Theme, room: int) -> Block:
     most = part.lines or MOST_LINES
     wide = _map_room(part, axes, theme, room)
     drawn = [
-        heatmap(shown.weights, labels, theme, wide, part.values, most)
+        heatmap(shown.weights, labels, theme, wide, part.values, most, shown.limit)
         for shown, labels in zip(part.maps, axes, strict=True)
     ]
     titles = []
@@ -91,11 +100,27 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
             return room
     if sum(len(each.queries) for each in axes) <= (part.lines or math.inf):
         return width
-    for across in range(2, len(axes) + 1):  # shorter headers before a map that is cut off
-        room = (width + _GAP) // across - _GAP
-        if [each[:2] for each in worth(room)] == [each[:2] for each in worth(width)]:
-            return room
-    return width
+    shown = [each[:2] for each in worth(width)]
+    rooms = [(width + _GAP) // across - _GAP for across in range(2, len(axes) + 1)]
+    rooms = [room for room in rooms if [each[:2] for each in worth(room)] == shown]
+    # Shorter headers, and two queries a line, before a map that is cut off.
+    fits = (
+        room
+        for room in rooms
+        if part.lines and _lines_of(part, axes, theme, room, width) <= part.lines
+    )
+    return next(fits, (rooms or [width])[0])
+
+
+def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: int) -> int:
+    """The lines that maps of ``room`` columns each take, with their titles."""
+    across = (width + _GAP) // (room + _GAP)
+    drawn = [
+        heatmap(shown.weights, labels, theme, room, part.values, part.lines, shown.limit)
+        for shown, labels in zip(part.maps, axes, strict=True)
+    ]
+    rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]
+    return sum(max(len(each.lines) for each in row) + _TITLE_LINES for row in rows)
 
 
 def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
@@ -107,12 +132,12 @@ def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
     shown = part.maps[: across * part.rows] if part.rows else part.maps
     blocks = []
     for each in shown:
-        drawn = small_map(each.weights, lines, columns, each.causal, theme)
+        drawn = small_map(each.weights, lines, columns, each.causal, theme, each.limit)
         name = _lines(each.words or [(each.name, True)], theme, columns)
         caption = _lines(each.below, theme, columns)
         blocks.append(Block((*name, *drawn.lines, *caption), max(drawn.width, columns)))
     rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
     queries, keys = shown[0].weights.shape
-    pooled = pooling(fitted(queries, keys, lines, columns, theme).factors)
+    pooled = pooling(fitted(queries, keys, lines, columns, theme).factors, shown[0].limit > 0)
     caption = _lines([(pooled, "faint")], theme, room) if pooled else []
     return stack([stack(beside(row, _SMALL_GAP) for row in rows), Block(tuple(caption), room)], 0)

@@ -11,13 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.palette import STEPS
+from attnviz.draw.palette import DIVERGING, STEPS, Tint
 
 _MIDDLE = (STEPS - 1) / 2
-_LEVELS = (0.125, 0.4, 0.7)
-"""The roots from which a value is weak, middling or strong without colour."""
-_HELPS, _HARMS = "░▒█", "-=≡"
-_ASCII_HELPS, _ASCII_HARMS = "+*#", "-=%"
 
 
 def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.intp]:
@@ -31,20 +27,9 @@ def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.in
     return steps
 
 
-def strength(value: float, limit: float) -> int:
-    """How strong a value is without colour: 0 (almost none) to 3, by its root's share of one."""
-    root = min(abs(value) / (limit or 1.0), 1.0) ** 0.5
-    return sum(root >= level for level in _LEVELS)
-
-
-def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
-    """One glyph for a value's sign and strength; a dot for almost none."""
-    level = strength(value, limit)
-    if not level:
-        return "." if ascii_only else "·"
-    if ascii_only:
-        return (_ASCII_HELPS if value > 0 else _ASCII_HARMS)[level - 1]
-    return (_HELPS if value > 0 else _HARMS)[level - 1]
+def signed_tint(value: float, limit: float) -> Tint:
+    """The colour of one value of either sign."""
+    return Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
 
 
 def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:

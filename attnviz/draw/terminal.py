@@ -94,7 +94,8 @@ def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
 
 def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) -> Block:
     """The groups in at most ``lines``: tables lose rows, then whole groups go, those that yield
-    most first, then grids lose rows, then the empty lines go; what is still too much is cut.
+    most first, then grids of colours have two rows a line, then grids lose rows and maps go, then
+    the empty lines; what is still too much is cut.
     """
     kept = list(groups)
     while True:
@@ -105,23 +106,29 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) ->
         places = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
         tables = (place for place in places if _spare(kept[place], doc.Table))
         grids = (place for place in places if _spare(kept[place], doc.HeadGrid))
+        maps = (place for place in places if _spare(kept[place], doc.Maps))
+        dense = (place for place in places if theme.half_blocks and _may_halve(kept[place]))
         if (place := next(tables, None)) is not None:
             kept[place] = _shortened(kept[place], doc.Table, over)
         elif kept and kept[places[0]].yields:
             del kept[places[0]]
+        elif (place := next(dense, None)) is not None:
+            kept[place] = _halved(kept[place])
         elif (place := next(grids, None)) is not None:
             kept[place] = _shortened(kept[place], doc.HeadGrid, over)
+        elif (place := next(maps, None)) is not None:
+            kept[place] = _shortened(kept[place], doc.Maps, over)
         else:
             break
     drawn = _stacked(kept, theme, room, gap=0)
     return Block(drawn.lines[: max(lines, 0)], drawn.width)
 
 
-_Kind = type[doc.Table] | type[doc.HeadGrid]
+_Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
 
 
 def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
-    """The group with fewer rows in its part of this kind that can lose most."""
+    """The group with fewer rows, or one map less, in its part of this kind that can lose most."""
     parts = list(group.parts)
     place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
     part = parts[place]
@@ -133,18 +140,43 @@ def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
     elif isinstance(part, doc.HeadGrid):
         lost = min(over + (not part.hidden), _spare(part, kind))
         parts[place] = part._replace(rows=part.rows[:-lost], hidden=part.hidden + lost)
+    elif isinstance(part, doc.Maps):
+        parts[place] = part._replace(maps=part.maps[:-1], hidden=part.hidden + 1)
     return group._replace(parts=parts)
 
 
 def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
-    """How many rows its part of this kind that can lose most has to lose."""
+    """How many rows or maps its part of this kind that can lose most has to lose."""
     if isinstance(part, doc.Group):
         return max((_spare(member, kind) for member in part.parts), default=0)
     if not isinstance(part, kind):
         return 0
     if isinstance(part, doc.Table):
         return max(len(part.rows) - part.least, 0) if part.least else 0
+    if isinstance(part, doc.Maps):
+        return max(len(part.maps) - 1, 0)
     return len(part.rows) - 1 if isinstance(part, doc.HeadGrid) else 0
+
+
+def _may_halve(part: doc.Part | doc.Group) -> bool:
+    """Whether it has a grid whose cells are colours and no letters, still with a line a row."""
+    if isinstance(part, doc.Group):
+        return any(map(_may_halve, part.parts))
+    if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
+        return False
+    return not any(cell.letter for cell in part.cells.values())
+
+
+def _halved(group: doc.Group) -> doc.Group:
+    """The group with two rows a line in each such grid."""
+    parts: list[doc.Part | doc.Group] = []
+    for part in group.parts:
+        if isinstance(part, doc.Group):
+            part = _halved(part)
+        elif isinstance(part, doc.HeadGrid) and _may_halve(part):
+            part = part._replace(halved=True)
+        parts.append(part)
+    return group._replace(parts=parts)
 
 
 # Groups and parts ----------------------------------------------------------------------------
@@ -179,7 +211,7 @@ def _yielding(
     if right.lines and left >= max(how.columns, _full_width(first)):
         drawn = _member(first, theme, left)
         if drawn.lines:
-            return beside([Block(drawn.lines, left), right], how.gap)
+            return beside([Block(drawn.lines, widest(drawn.lines)), right], how.gap)
     return stack(block for block in (_member(first, theme, room), right) if block.lines)
 
 

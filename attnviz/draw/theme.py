@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rich.color import Color
@@ -13,7 +13,7 @@ from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
-from attnviz.draw.palette import STEPS, Tint, colour_table, contrasting
+from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table, contrasting
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """How a text stands out; the last three are verdicts."""
@@ -24,6 +24,10 @@ Words = Sequence[tuple[str, bool | Tone]]
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"
 _DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”Δ"  # every character beyond ASCII that a view writes
+_LEVELS = (0.125, 0.4, 0.7)
+"""The roots from which a value is weak, middling or strong without colour."""
+_HELPS, _HARMS = "░▒█", "-=≡"
+_ASCII_HELPS, _ASCII_HARMS = ":*#", "-=%"  # no digits and no plus: a number may follow
 _SMOOTH = {"256", "truecolor"}
 VERDICTS = {"good": "#1fa37a", "bad": "#e8562a", "skipped": "#8a94a3"}
 """Green and vermilion that stay apart for common colour blindness (Okabe & Ito 2008)."""
@@ -36,6 +40,22 @@ _TONES: dict[Tone, Style | None] = {
     "bad": Style(color=Color.parse(VERDICTS["bad"]), bold=True),
     "skipped": Style(color=Color.parse(VERDICTS["skipped"])),
 }
+
+
+def strength(value: float, limit: float) -> int:
+    """How strong a value is without colour: 0 (almost none) to 3, by its root's share of one."""
+    root = min(abs(value) / (limit or 1.0), 1.0) ** 0.5
+    return sum(root >= level for level in _LEVELS)
+
+
+def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
+    """One glyph for a value's sign and strength; a dot for almost none."""
+    level = strength(value, limit)
+    if not level:
+        return "." if ascii_only else "·"
+    if ascii_only:
+        return (_ASCII_HELPS if value > 0 else _ASCII_HARMS)[level - 1]
+    return (_HELPS if value > 0 else _HARMS)[level - 1]
 
 
 @dataclass(frozen=True)
@@ -91,6 +111,11 @@ class Theme:
         return " - " if self.ascii else " · "
 
     @property
+    def signed(self) -> Theme:
+        """The same for values of either sign: steps are those of ``diverging_steps``."""
+        return replace(self, palette=DIVERGING)
+
+    @property
     def half_blocks(self) -> bool:
         """Whether one character can show two queries."""
         return self.colour and not self.ascii
@@ -120,7 +145,10 @@ class Theme:
         return Style(color=ink, bgcolor=Color.from_rgb(*shade))
 
     def glyph(self, step: int) -> str:
-        """The ramp's glyph for a step of the colour table."""
+        """The ramp's glyph for a step of the colour table, or the glyph of a sign and its size."""
+        if self.palette == DIVERGING:
+            root = 2 * step / (STEPS - 1) - 1
+            return sign_glyph(root * abs(root), 1.0, self.ascii)
         return self.ramp[min(step * len(self.ramp) // STEPS, len(self.ramp) - 1)]
 
     def _style(self, fore: int, back: int) -> Style:
@@ -144,6 +172,13 @@ class Theme:
             return Segment(" " * cells, self._style(-1, step))
         ink = Color.from_rgb(*contrasting(colour_table(self.palette)[step]))
         return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
+
+    def halves(self, upper: Tint | None, lower: Tint | None, cells: int) -> Segment:
+        """Two colours above each other across ``cells`` columns; None is blank."""
+        above, below = (each and self.ink(each) for each in (upper, lower))
+        if above is None:
+            return Segment("▄" * cells, below) if below else Segment(" " * cells)
+        return Segment("▀" * cells, above + Style(bgcolor=below.color) if below else above)
 
     def stacked(self, upper: Sequence[int], lower: Sequence[int]) -> list[Segment]:
         """Two rows of steps in one line of half blocks; −1 is blank. Equal neighbours merge."""

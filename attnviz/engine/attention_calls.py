@@ -7,6 +7,7 @@ contain.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ class IncompleteError(Exception):
     """Our function does not see one call per layer. Ends the pass; never leaves the engine."""
 
 
-class SoftmaxWatch(TorchFunctionMode):
+class SoftmaxWatch(TorchFunctionMode, ABC):
     """While active, every softmax over keys and every fused attention is handed to ``notice``.
 
     batch: how many texts run; a softmax over experts or classes has that many rows, or none.
@@ -140,12 +141,12 @@ class SoftmaxWatch(TorchFunctionMode):
         self._batch = batch
         self._lengths = lengths
 
+    @abstractmethod
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         """Answer one call in place of ``compute``, which would compute it.
 
         scores: the shape (..., query, key) of what goes into the softmax.
         """
-        raise NotImplementedError
 
     def __torch_function__(
         self,

@@ -43,11 +43,12 @@ def probe_of(given: Input) -> Input:
 
 
 def require_two(given: Input) -> None:
-    """UsageError for a text of which no token could be predicted."""
+    """UsageError for a text, or a target, of which no token could be predicted."""
     read = given.predicted
     if len(read) < 2:
+        name = "text" if given.target is None else "target"
         raise UsageError(
-            f"a text of {len(read)} token is too short for a loss: expected at least 2"
+            f"a {name} of {len(read)} token is too short for a loss: expected at least 2"
         )
 
 
@@ -189,8 +190,7 @@ def open_patchable(model: Model, kind: Kind, given: Input) -> PatchableModel:
     Raises UnsupportedError where its heads cannot be ablated.
     """
     if isinstance(model, Bundled):
-        checkpoint = model.checkpoint
-        decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors)
+        decoder = TorchDecoder.from_llama(model.checkpoint.config, model.tensors)
         dtype = torch.float64 if model.info.dtype == "float64" else torch.float32
         decoder = decoder.to(dtype).eval().requires_grad_(False)
         device = decoder.norm.weight.device

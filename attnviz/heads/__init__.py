@@ -1,1 +1,1 @@
-"""The screens of ``attnviz patterns``: records in, blocks of styled text out."""
+"""``attnviz heads`` and ``rollout``: where each head attends, and what a cut edge changes."""

@@ -12,6 +12,7 @@ from attnviz.draw.provenance import shape_words, share, size_words
 from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
 from attnviz.heads.pair import PairLinks
 from attnviz.heads.report import HeadsComparison, View
+from attnviz.heads.words import variant_names
 from attnviz.measures.labels import SINK
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsReport
@@ -226,7 +227,8 @@ def _of_runs(found: HeadsComparison) -> str:
         return f"{len(found.reports)} kinds of attention over different texts, head by head."
     mean = sum(value for value, _ in moved) / len(moved)
     most, place = max(moved)
+    first = " and ".join(variant_names([each.record for each in found.reports])[1][0])
     return (
-        f"Against the first, {share(mean)} of a head's attention moves to other keys on average, "
-        f"most in {found.first.name(*place)} ({share(most)})."
+        f"Compared with {first}, {share(mean)} of a head's attention moves to other keys on "
+        f"average, most in {found.first.name(*place)} ({share(most)})."
     )

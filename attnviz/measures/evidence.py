@@ -17,8 +17,8 @@ tokens have nearly equal rows and columns. The first token, separators and other
 neither queries nor keys of events: where they gather attention that is a sink.
 
 Measured by ``tests/benchmarks/bench_labels.py``: of heads with random weights (``mha``, GPT-2,
-BERT, Llama; initializer_range 0.02, 0.3 and 0.5) at most 0.5 % reach the threshold of a name and
-lie beyond three deviations, where 0.13 % are expected, and none lies beyond four.
+BERT, Llama; initializer_range 0.02, 0.3 and 0.5) at most 0.5% reach the threshold of a name and
+lie beyond three deviations, where 0.13% are expected, and none lies beyond four.
 """
 
 from __future__ import annotations

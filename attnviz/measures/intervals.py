@@ -1,4 +1,4 @@
-"""95 % intervals: of a mean over a few texts, and of a share of pairs."""
+"""95% intervals: of a mean over a few texts, and of a share of pairs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 _TAIL = 0.025
 _Z = 1.959963985
-"""The 97.5 % quantile of the normal distribution."""
+"""The 97.5% quantile of the normal distribution."""
 
 _FEW = (12.706, 4.303, 3.182)
 """Those of Student's t for 1 to 3 degrees of freedom."""
 
 
 def student_t(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t, within .001: Abramowitz & Stegun 1964, 26.7.5."""
+    """The 97.5% quantile of Student's t, within .001: Abramowitz & Stegun 1964, 26.7.5."""
     from statistics import NormalDist  # brings fractions and decimals
 
     if freedom <= len(_FEW):

@@ -209,7 +209,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure(
             "monotone",
             "alignment",
-            "correlation of the attended place with the query's, from −1 to 1",
+            "correlation of the attended place with the query's, from -1 to 1",
             needs=("two texts",),
             absent="every head attends to one place, whatever the query",
         ),

@@ -103,8 +103,8 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 
     ``WORD:2`` is the word's second occurrence. Raises UsageError where it is in neither.
     """
-    queries = _place(record.queries, wanted)
-    keys = queries if record.keys is record.queries else _place(record.keys, wanted)
+    queries = find_in(record.queries, wanted)
+    keys = queries if record.keys is record.queries else find_in(record.keys, wanted)
     if queries is None and keys is None:
         last = max(len(record.queries), len(record.keys)) - 1
         raise UsageError(
@@ -114,7 +114,7 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
     return queries, keys
 
 
-def _place(tokens: Tokens, wanted: str) -> Word | None:
+def find_in(tokens: Tokens, wanted: str) -> Word | None:
     """The token of an index, or the chosen or the first occurrence of a word."""
     if re.fullmatch(r"-?[0-9]{1,18}", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)

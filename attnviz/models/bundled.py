@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ class Bundled(StackModel):
 
     dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
     seed: of random weights in place of the trained ones, as training begins; None for these.
-    checkpoint: its opened files, for those that run it in another way.
+    checkpoint: its opened files. tensors: its weights, for those that run it in another way.
     """
 
     def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
@@ -35,6 +36,7 @@ class Bundled(StackModel):
         self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config
         tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
+        self.tensors: Mapping[str, NDArray[np.floating]] = tensors
         info = ModelInfo(
             name="tiny",
             revision=checkpoint.metadata.get("revision") if seed is None else None,

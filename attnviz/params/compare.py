@@ -114,13 +114,15 @@ def compared_table(
 ) -> Table:
     """A row for each case, a column for each compared option and each metric.
 
-    brief: columns are left out rather than broken into bands, and rows where lines are short.
+    brief: columns are left out rather than broken into bands, and rows where lines are short; all
+        metrics change, and none is marked.
     """
     columns = [Column(option, tone="strong") for option in options]
     for metric in metrics:
         if changed(metric, cases):
             keep = 8 - metrics.index(metric) % 8 if brief else 9
-            columns.append(Column(f"{metric.title} {MARK}", tone="strong", keep=keep))
+            title = metric.title if brief else f"{metric.title} {MARK}"
+            columns.append(Column(title, tone="strong", keep=keep))
         else:
             kept = metric.key in ("attention", "total")
             columns.append(Column(metric.title, tone="faint", keep=9 if kept else 4))

@@ -102,7 +102,7 @@ def _compute(cost: CostReport) -> list[_Line]:
     }
     largest = sorted((name for name in parts if parts[name]), key=lambda name: -parts[name])[:2]
     total = flops.total_visible
-    shares = [f"{name} {round(100 * parts[name] / total)} %" for name in largest if total]
+    shares = [f"{name} {round(100 * parts[name] / total)}%" for name in largest if total]
     label = "prefill" if causal else "forward pass"
     lines = [(label, operations(total), " · ".join(shares), 0)]
     if causal and flops.per_token:

@@ -40,11 +40,11 @@ def _rounded(part: int, whole: int, decimals: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A part of a whole as ``25.0 %``; a dash where the whole is nothing."""
+    """A part of a whole as ``25.0%``; a dash where the whole is nothing."""
     if not whole:
         return "–"
     shown = _rounded(100 * part, whole, 1)
-    return "<0.1 %" if part and shown == "0.0" else f"{shown} %"
+    return "<0.1%" if part and shown == "0.0" else f"{shown}%"
 
 
 def _scaled(number: int, names: tuple[str, ...]) -> str:

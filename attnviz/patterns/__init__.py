@@ -1,4 +1,4 @@
-"""Naming heads: what every head does, scored, held against a base rate, labelled."""
+"""``attnviz patterns``: every head scored, held against a base rate, labelled."""
 
 from attnviz import _callable
 

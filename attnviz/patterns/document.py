@@ -144,7 +144,7 @@ def _first(
 def _leaders(report: PatternReport) -> doc.Table:
     """A row a label: its best head, against what chance gives, over how much."""
     told = any(entry.intervals for entry in report.heads)
-    titles = ("score", "chance", *(["95 %"] if told else []), "n", "heads")
+    titles = ("score", "chance", *(["95%"] if told else []), "n", "heads")
     columns = [doc.Column("", right=False), doc.Column("best", right=False)]
     columns += map(doc.Column, titles)
     rows = []
@@ -182,7 +182,7 @@ def _ranking(
         doc.Column("chance"): [score(entry.base_rate.get(name)) for entry in heads],
     }
     if any(name in entry.intervals for entry in heads):
-        columns[doc.Column("95 %")] = [interval(entry, name) for entry in heads]
+        columns[doc.Column("95%")] = [interval(entry, name) for entry in heads]
     columns[doc.Column("n")] = [behind(entry, name) for entry in heads]
     if report.control is not None:
         columns[doc.Column("random")] = [score(entry.control.get(name)) for entry in heads]

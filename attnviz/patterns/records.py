@@ -99,7 +99,7 @@ class PatternScores:
     """What one head does.
 
     label: the name of the score that stands out most, or None where none reaches its threshold.
-    scores: by name, each in [0, 1] but ``rare`` and ``monotone``, which are in [−1, 1]; None where
+    scores: by name, each in [0, 1] but ``rare`` and ``monotone``, which are in [-1, 1]; None where
         it was not measured, for which ``PatternReport.not_measured`` has the reason.
     base_rate: of the same names, what the score would be without the pattern; None as in
         ``scores``, and for names that no base rate belongs to.
@@ -113,7 +113,7 @@ class PatternScores:
     statistics: the means of ``STATISTICS`` over the running texts, None where not measured.
     control: the scores of the same place in the randomly initialised twin; empty without one.
     example: a small map to look at; None for heads that are not among their label's best.
-    intervals: of the scores that have one, the ends of the 95 % interval: Student's over texts, and
+    intervals: of the scores that have one, the ends of the 95% interval: Student's over texts, and
         of a relation Wilson's over pairs.
     events: of a person's own text, how many of its places stand behind the label; else None.
     """

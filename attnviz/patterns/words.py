@@ -51,7 +51,7 @@ def percent(value: float | None) -> str:
 
 
 def interval(entry: PatternScores, name: str) -> str:
-    """The ends of the 95 % interval of a head's score, such as ``.79–.90``."""
+    """The ends of the 95% interval of a head's score, such as ``.79–.90``."""
     ends = entry.intervals.get(name)
     return "" if ends is None else "–".join(map(short, ends))
 
@@ -198,7 +198,7 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
     best, labelled = ranked[0], len(report.labelled(watch))
     ends = interval(best, watch)
     support = [f"chance {score(best.base_rate.get(watch))}"]
-    support += [f"95 % {ends}"] if ends else []
+    support += [f"95% {ends}"] if ends else []
     support += [behind(best, watch)]
     return (
         f"{labelled} of {counted(len(report.heads), 'head')} {'has' if labelled == 1 else 'have'} "
@@ -249,7 +249,7 @@ _HOW = (
     "(never) to 1 (always).",
     "chance: what the score would be without the pattern. Strength is the share of what could be "
     "gained over it; a head whose best strength stays below the threshold gets no label.",
-    "95 %: the interval of the mean over texts (Student's t), or of the share of annotated pairs "
+    "95%: the interval of the mean over texts (Student's t), or of the share of annotated pairs "
     "(Wilson). n: how many there are.",
     "in agreement: the share of the texts (of annotated ones of ten equal parts) that show this "
     "label on their own.",

@@ -1,4 +1,4 @@
-"""What the removal of heads for good looks like in a terminal."""
+"""``attnviz prune``: heads removed for good, ranked on half of the texts, judged on the rest."""
 
 from attnviz import _callable
 

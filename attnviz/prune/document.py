@@ -79,18 +79,19 @@ def _finding(report: PruneReport) -> str:
     heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
     lead = "1 text: an anecdote. " * (report.texts == 1)
     found = f"{lead}{heads} removed: {loss} {_times(report, last)}"
+    stopped = "" if report.limit is None else " The limit held on this same loss."
     chance = report.last_random
     if chance is None:
-        return f"{found}."
+        return f"{found}.{stopped}"
     found += f", random {_times(report, chance.mean)}"
     if report.measure.draws == 1:
-        return f"{found} (1 draw)."
+        return f"{found} (1 draw).{stopped}"
     low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
     found += f" ({low}–{high}, {report.measure.draws} draws)."
     as_well = sum(loss <= last for loss in chance.losses)
     does = f"do{'es' * (as_well == 1)}"
     told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
-    return found + told * bool(as_well)
+    return found + told * bool(as_well) + stopped
 
 
 def _times(report: PruneReport, loss: float) -> str:
@@ -116,6 +117,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
         f"ranked by {_METHODS[report.measure.method]}",
         *["again after each removal"] * report.measure.rerank,
         *["equally many from every layer"] * report.removal.uniform,
+        *["stopped by the held-out loss"] * (report.limit is not None),
         "a layer may lose all" if report.removal.empty_layers else "each layer keeps a head",
     ]
     return [*parts, doc.Facts([(rule, False) for rule in rules])]
@@ -301,7 +303,7 @@ def _result(report: PruneReport) -> list[str]:
         if whole.kv_heads != whole.heads:
             kept += f" and {model.kv_heads} of {whole.kv_heads} key/value heads"
         lines = [
-            f"Parameters: {before:,} to {model.parameters:,} (−{share:.1%}); every layer {verb} to "
+            f"Parameters: {before:,} to {model.parameters:,} (-{share:.1%}); every layer {verb} to "
             f"{kept}"
         ]
         if model.zeroed:

@@ -28,7 +28,8 @@ class Removal(Options, panel="What is removed"):
     )
     until_loss: float | None = option(
         "RATIO",
-        "Remove heads while held-out loss stays below RATIO × the full model's.",
+        "Remove heads while held-out loss stays below RATIO × the full model's; it stops on the "
+        "texts that it reports, so that RATIO is no estimate for others.",
     )
     uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
     empty_layers: bool = flag("Let a layer lose all its heads.", name="--allow-empty-layers")

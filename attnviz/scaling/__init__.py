@@ -1,1 +1,1 @@
-"""What the scale of attention does to scores and weights."""
+"""``attnviz scaling``: what dividing scores by √d_k does to the weights of attention."""

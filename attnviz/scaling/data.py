@@ -43,7 +43,7 @@ def scaling_data(report: ScalingReport) -> dict[str, Any]:
         "keys": report.keys,
         "samples": report.samples,
         "text": report.text if report.model is not None else None,
-        "text_source": report.source if report.model is not None else None,
+        "text_source": report.source or None,
         "high_weight": HIGH_WEIGHT,
         "vanished_norm": VANISHED,
         "bin_edges": list(BIN_EDGES),

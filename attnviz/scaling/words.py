@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from attnviz.draw.numbers import percent
 from attnviz.draw.provenance import counted
-from attnviz.draw.ticks import percent
 from attnviz.scaling.records import Estimate, ScalingCase, ScalingReport
 
 LABELS = {
@@ -81,12 +81,8 @@ def finding(report: ScalingReport) -> str:
         kind = "layer" if cases[0].head is None else "head"
         where = f"on average over {counted(len(cases), kind)}"
     before, after = (_mean(cases, side, "queries_above") for side in ("plain", "scaled"))
-    many = f"{_rounded(before)} of queries put > .9 on one key {where}"
-    return f"Without 1/√d_k, {many}; with it, {_rounded(after) if after else 'none'}."
-
-
-def _rounded(share: float) -> str:
-    return "under 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+    many = f"{percent(before, whole=True)} of queries put > .9 on one key {where}"
+    return f"Without 1/√d_k, {many}; with it, {percent(after, whole=True) if after else 'none'}."
 
 
 _CERTAIN = 2.0

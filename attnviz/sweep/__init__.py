@@ -1,1 +1,1 @@
-"""What one decoder trained with several numbers of heads looks like in a terminal."""
+"""``attnviz sweep``: one small decoder trained with several numbers of heads, side by side."""

@@ -1,1 +1,1 @@
-"""What a training run looks like in a terminal."""
+"""``attnviz train``: a small language model of the own attention, trained, scored and saved."""

@@ -1,1 +1,1 @@
-"""Checks of the own attention and of loaded models, each number beside its tolerance."""
+"""``attnviz verify``: checks of the own attention and of models, each beside its tolerance."""

@@ -168,7 +168,7 @@ def test_many_texts_have_a_control_and_three_no_intervals(run: Any, scan: Any, t
     assert controls == 8
     screen = run("ablate", "--texts", texts, "--width", "120").out
     assert "3 texts from" in screen
-    assert "95 % interval" not in screen
+    assert "95% interval" not in screen
     assert "no intervals: 3 texts are too few" in screen
     assert any("no intervals: 3 texts" in note for note in document["notes"])
     assert "random direction of equal norm" in screen
@@ -184,7 +184,7 @@ def test_five_texts_have_intervals(run: Any, tmp_path: Path) -> None:
         assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
         assert entry["intervals"]["loss_delta"] == [entry["ci_low"], entry["ci_high"]]
     screen = run(*arguments, "--width", "120").out
-    assert "95 % interval" in screen
+    assert "95% interval" in screen
     assert "bootstrap-t over 5 texts" in screen
 
 

@@ -1,23 +1,13 @@
-"""Means, intervals and ranks of removals, against values worked out by hand."""
+"""Means and intervals of removals, against values worked out by hand."""
 
 from __future__ import annotations
 
-import itertools
-import statistics
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from attnviz.ablate.effects import (
-    ablation_effects,
-    adjusted_p,
-    mean_baseline,
-    mean_interval,
-    spearman,
-)
+from attnviz.ablate.effects import ablation_effects, mean_baseline
 from attnviz.engine.effects import Scores, Variant
+from attnviz.measures.bootstrap import mean_interval
 
 VARIANTS = [Variant(((0, head),)) for head in range(3)]
 
@@ -84,142 +74,3 @@ def test_standard_errors_of_a_mean() -> None:
 def test_the_baseline_counts_a_text_once() -> None:
     pieces = [piece(0, (0,), [0.0], 1.0), piece(0, (1,), [0.0], 1.0), piece(1, (0,), [0.0], 4.0)]
     assert mean_baseline(pieces) == {"loss": 2.5}
-
-
-def test_equal_texts_have_no_doubt() -> None:
-    low, high = mean_interval(np.full((5, 2), 0.7), 3)
-    assert low == pytest.approx([0.7, 0.7])
-    assert high == pytest.approx([0.7, 0.7])
-
-
-def test_the_interval_has_the_width_that_theory_gives() -> None:
-    """Of 400 draws from N(0, 1) the mean has a standard error of 1/20: ±1.96/20."""
-    values = np.random.default_rng(5).standard_normal((400, 1))
-    low, high = mean_interval((values - values.mean()) / values.std(), 3)
-    assert high[0] - low[0] == pytest.approx(2 * 1.96 / 20, rel=0.07)
-    assert low[0] == pytest.approx(-high[0], abs=0.01)
-
-
-def test_the_interval_is_seeded() -> None:
-    values = np.random.default_rng(5).standard_normal((7, 2))
-    assert np.array_equal(mean_interval(values, 1), mean_interval(values, 1))
-
-
-@pytest.mark.parametrize("values", [(1.0, 2.0, 4.0, 8.0, 16.0), (0.3, -0.1, 0.2, 0.25, -7.0)])
-def test_the_ends_are_quantiles_of_every_draw_that_there_is(values: tuple[float, ...]) -> None:
-    """All 3,125 draws of five texts instead of 2,000 of them."""
-    mean, error = statistics.mean(values), statistics.stdev(values) / 5**0.5
-    drawn = []
-    for draw in itertools.product(values, repeat=5):
-        spread = statistics.stdev(draw) / 5**0.5
-        drawn.append((statistics.mean(draw) - mean) / (spread or 1e-12))
-    low, high = mean_interval(np.array(values)[:, None], 2)
-    for end, tail in ((high[0], 0.025), (low[0], 0.975)):
-        place = (mean - end) / error
-        assert sum(value < place - 1e-9 for value in drawn) / 3125 <= tail + 0.012
-        assert sum(value <= place + 1e-9 for value in drawn) / 3125 >= tail - 0.012
-
-
-def test_an_end_that_the_draws_leave_open_is_that_of_student_t() -> None:
-    """A third of the draws of 0 0 0 0 1 has no spread; 2.5 % or more have three 1 of five.
-
-    Mean .2, standard error .2; three of five: (.6 − .2) / √(.24 / 4) = 1.63299.
-    """
-    low, high = mean_interval(np.array([0.0, 0, 1, 0, 0])[:, None], 0)
-    assert high[0] == pytest.approx(0.2 + 0.2 * 2.7764, abs=2e-4)
-    assert low[0] == pytest.approx(0.2 - 0.2 * 1.63299, abs=1e-5)
-
-
-def test_what_is_not_finite_has_no_interval_and_leaves_the_others_theirs() -> None:
-    values = np.random.default_rng(5).standard_normal((7, 3))
-    whole = mean_interval(values, 1)
-    values[2, 1], values[3, 2] = np.inf, np.nan
-    for end, known in zip(mean_interval(values, 1), whole, strict=True):
-        assert end[0] == pytest.approx(known[0])
-        assert np.isnan(end[1:]).all()
-
-
-@pytest.mark.parametrize(
-    ("texts", "skewed", "least"),
-    [(5, False, 0.93), (10, False, 0.93), (5, True, 0.86), (20, True, 0.9)],
-)
-def test_the_interval_holds_the_mean_as_often_as_it_says(
-    texts: int, skewed: bool, least: float
-) -> None:
-    """Of 1,000 samples; the percentile bootstrap has .84, .90, .73 and .86."""
-    rng = np.random.default_rng(texts)
-    values = rng.lognormal(0, 1, (texts, 1000)) if skewed else rng.standard_normal((texts, 1000))
-    low, high = mean_interval(values, 0)
-    mean = np.exp(0.5) if skewed else 0.0
-    assert least <= ((low <= mean) & (mean <= high)).mean() <= 0.975
-
-
-def test_the_adjusted_p_is_the_share_of_all_flips_with_a_larger_t() -> None:
-    """Every flip of six texts by hand, each with its own t statistic."""
-    values = np.random.default_rng(7).normal([0.9, 0.1, -0.6, 0.0], 0.7, (6, 4))
-
-    def t(column: np.ndarray) -> float:
-        return abs(statistics.mean(column)) / (statistics.stdev(column) / 6**0.5)
-
-    largest = [
-        max(t(values[:, place] * signs) for place in range(4))
-        for signs in itertools.product((1.0, -1.0), repeat=6)
-    ]
-    found = adjusted_p(values, 0)
-    for place in range(4):
-        own = t(values[:, place])
-        assert found[place] == pytest.approx(np.mean([each >= own - 1e-9 for each in largest]))
-
-
-@pytest.mark.parametrize("texts", [10, 20])
-def test_chance_alone_finds_something_in_one_of_twenty_models(texts: int) -> None:
-    """24 heads that do nothing, alike by half, over 300 models: 5 % of these name any head."""
-    rng = np.random.default_rng(texts)
-    shared, own = rng.standard_normal((300, texts, 1)), rng.standard_normal((300, texts, 24))
-    named = [bool((adjusted_p(shared[m] + own[m], m) <= 0.05).any()) for m in range(300)]
-    assert np.mean(named) <= 0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5
-
-
-def test_a_clear_effect_is_found_among_many() -> None:
-    values = np.random.default_rng(3).standard_normal((10, 24))
-    values[:, 5] -= 3
-    found = adjusted_p(values, 0)
-    assert found[5] <= 0.05
-    assert np.delete(found, 5).min() > 0.05
-
-
-def test_five_texts_are_too_few_for_any_p() -> None:
-    assert adjusted_p(np.array([[1.0], [1.1], [0.9], [1.05], [1.0]]), 0)[0] == 1 / 16
-
-
-def test_what_is_zero_or_no_number_has_no_small_p() -> None:
-    values = np.random.default_rng(5).standard_normal((8, 3)) + 5
-    values[:, 1], values[3, 2] = 0, np.nan
-    found = adjusted_p(values, 0)
-    assert found[0] == 1 / 128
-    assert found[1] == 1
-    assert np.isnan(found[2])
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        ([1, 2, 3, 4], [10, 20, 30, 400], 1.0),
-        ([1, 2, 3, 4], [4, 3, 2, 1], -1.0),
-        ([1, 2, 3, 4, 5], [2, 1, 4, 3, 5], 0.8),  # 1 - 6·4 / (5·24)
-        ([1, 1, 2, 2], [1, 1, 2, 2], 1.0),
-        ([1, 2, 2, 3], [1, 2, 3, 4], np.sqrt(0.9)),
-        ([1, 1], [1, 2], None),
-    ],
-)
-def test_spearman(first: list[float], second: list[float], expected: float | None) -> None:
-    found = spearman(first, second)
-    assert found == (None if expected is None else pytest.approx(expected))
-
-
-@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=9))
-def test_spearman_is_symmetric_and_bounded(pairs: list[tuple[float, float]]) -> None:
-    first, second = zip(*pairs, strict=True)
-    found = spearman(first, second)
-    assert found == (None if found is None else pytest.approx(spearman(second, first)))
-    assert found is None or -1 - 1e-9 <= found <= 1 + 1e-9

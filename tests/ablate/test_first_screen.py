@@ -20,7 +20,8 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 
-SIZES = ((80, 24), (120, 40), (200, 60))
+from ..first_screens import SIZES
+
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
 LONG = " ".join(natural_texts())
 PLAIN = Theme("viridis", colour=False)
@@ -118,7 +119,7 @@ def test_what_is_not_clear_is_grey_and_no_harm(scans: Scans) -> None:
     for (row, column), cell in grid.cells.items():
         assert (cell.tint is None) == (column == 3), (row, column)
     assert "no head is clearly harmful" in document.finding
-    assert "grey: 95 % interval includes 0" in grid.title[1][0]
+    assert "grey: 95% interval includes 0" in grid.title[1][0]
 
 
 def test_random_directions_that_do_as_much_are_told(scans: Scans) -> None:

@@ -138,7 +138,7 @@ def test_a_real_terminal(program: Sequence[str], environment: dict[str, str], te
     assert "ablating heads" in output  # the bar
     assert "ablating heads" not in text  # gone at the end
     assert lines[0].startswith("tiny · 24 heads · zero ablation")
-    assert "95 % interval" in text
+    assert "95% interval" in text
     row = next(y for y, line in enumerate(lines) if line.startswith("L0 "))
     backgrounds = {screen.buffer[row][x].bg for x in range(120)} - {"default"}
     assert len(backgrounds) >= 3

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnviz.ablate.effects import LEAST_TEXTS, mean_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
 
 pytestmark = pytest.mark.benchmark
 

@@ -27,6 +27,7 @@ OBJECTS = {
     "kinds": ["heads", SENTENCE, "--model", "mha", "--compare-mask"],
     "cut": ["heads", SENTENCE, "--cut", "it→cat"],
     "rollout": ["rollout", SENTENCE],
+    "why": ["why", SENTENCE, "--head", "L1H0"],
     "patterns": ["patterns", SENTENCE],
     "ablate": ["ablate", SENTENCE, "--layer", "0", "--together"],
     "params": ["params", "llama-3-8b", "--memory", "24GB"],

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from attnviz.draw import document as doc
+from attnviz.draw.provenance import counted
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
+from attnviz.records import Tokens
 
 PLAIN = Theme(colour=False)
 
@@ -97,6 +100,30 @@ def test_a_grid_that_is_too_tall_says_how_many_rows_are_hidden(height: int) -> N
         rows = [line for line in found if line.startswith("L")]
         if len(rows) < 24:
             assert any(f"{24 - len(rows)} more rows: --full" in line for line in found)
+
+
+def maps(count: int, tokens: int, **more: int) -> doc.Maps:
+    texts = Tokens(tuple(range(tokens)), ("because",) * tokens, (False,) * tokens)
+    weights = np.full((tokens, tokens), 1 / tokens)
+    shown = [doc.Map(f"run {place}", weights, texts, texts) for place in range(count)]
+    return doc.Maps(shown, scale=None)._replace(**more)
+
+
+@pytest.mark.parametrize("height", range(7, 60, 6))
+def test_maps_that_have_no_lines_are_counted(height: int) -> None:
+    found = lines(document(doc.Group([maps(5, 11)])), height, 40)
+    drawn = sum("run " in line for line in found)
+    assert len(found) <= height
+    assert drawn == 5 or height < 18 or f"{counted(5 - drawn, 'more map')}: --full" in found
+
+
+@pytest.mark.parametrize("theme", [PLAIN, Theme(), Theme(colour=False, ascii=True)])
+def test_maps_of_several_runs_stand_side_by_side_where_they_would_be_cut_off(theme: Theme) -> None:
+    shown = document(doc.Group([maps(3, 10, lines=19)]))
+    found = first_screen(shown, theme, 80, 23).plain.splitlines()
+    assert len(found) <= 23
+    assert found[3].split() == ["run", "0", "run", "1", "run", "2"]
+    assert not any("--full" in line or "downsampled" in line for line in found)
 
 
 @pytest.mark.parametrize(

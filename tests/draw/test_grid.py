@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from attnviz.draw.blocks import DIM
 from attnviz.draw.document import Cell, HeadGrid, Tint
 from attnviz.draw.grid import grid_block
+from attnviz.draw.scale import signed_tint
 from attnviz.draw.theme import Theme
 
 PLAIN = Theme(colour=False, lines=60)
@@ -94,7 +95,7 @@ def test_numbers_are_never_cut(theme: Theme) -> None:
 
 
 def test_the_glyph_beside_a_signed_number_is_its_size() -> None:
-    cells = {(0, 0): Cell(-0.9, Tint(9), "-.90"), (0, 1): Cell(-0.1, None, "-.10")}
+    cells = {(0, 0): Cell(-0.9, signed_tint(-0.9, 1), "-.90"), (0, 1): Cell(-0.1, None, "-.10")}
     (_, row) = lines_of(HeadGrid(["L0"], ["H0", "H1"], cells), PLAIN, 40)
     assert row == "L0 █-.90  -.10"
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.ticks import round_ticks, short_number
+from attnviz.draw.numbers import short_number
+from attnviz.draw.ticks import round_ticks
 
 
 @pytest.mark.parametrize(

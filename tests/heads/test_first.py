@@ -20,10 +20,11 @@ from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.records import HeadsReport
 
+from ..first_screens import SIZES
+
 Reports = Callable[..., HeadsReport]
 
 SENTENCE = "The cat sat on the mat because it was tired."
-SIZES = ((80, 24), (120, 40), (200, 60))
 LONG = " ".join(f"{SENTENCE[:-1]} again, and nobody knew why." for _ in range(22))
 THEMES = (Theme(), Theme(colour=False), Theme(colour=False, ascii=True, encoding="ascii"))
 

@@ -39,7 +39,7 @@ def total_of(case: Case) -> int:
 def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
     """Label, count and share of each line of the parameter table, up to the total."""
     for line in lines:
-        match = re.match(r"( *\S.*?)\s{2,}(?:.*\s)?([\d,]+)\s+<?([\d.]+) %", line)
+        match = re.match(r"( *\S.*?)\s{2,}(?:.*\s)?([\d,]+)\s+<?([\d.]+)%", line)
         if match:
             yield match[1], int(match[2].replace(",", "")), float(match[3])
             if match[1] == "total":

@@ -15,8 +15,9 @@ from rich.cells import cell_len
 from attnviz.models.shapes import shape_names
 from attnviz.params.stored import stored_weights
 
+from ..first_screens import SIZES
+
 Run = Callable[..., Any]
-SIZES = [(80, 24), (120, 40), (200, 60)]
 SHAPE = ("--d-model", "4096", "--heads", "32")
 ASKED = {
     "fits": ("llama-3-8b", "--tokens", "32768", "--memory", "24GB"),

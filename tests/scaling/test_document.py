@@ -20,6 +20,8 @@ from attnviz.scaling.document import scaling_document
 from attnviz.scaling.records import MEASURES, ScalingReport
 from attnviz.scaling.words import LABELS, PERCENTS
 
+from ..first_screens import SIZES, fitting
+
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 HINTS = ("--from-model", "--explain: how to read this")
@@ -180,18 +182,15 @@ def test_the_finding_is_the_share_of_queries(
     last = queries_above(random_report, "plain")[-1]
     assert queries_above(random_report, "scaled")[-1] == 0
     assert scaling_document(random_report).finding == (
-        f"Without 1/√d_k, {100 * last:.0f} % of queries put > .9 on one key at d_k = 512; with "
+        f"Without 1/√d_k, {100 * last:.0f}% of queries put > .9 on one key at d_k = 512; with "
         "it, none."
     )
     mean = {side: sum(queries_above(head_report, side)) / 8 for side in ("plain", "scaled")}
     assert scaling_document(head_report).finding == (
-        f"Without 1/√d_k, {100 * mean['plain']:.0f} % of queries put > .9 on one key on average "
+        f"Without 1/√d_k, {100 * mean['plain']:.0f}% of queries put > .9 on one key on average "
         "over 8 heads; with it, none."
     )
     assert mean["scaled"] == 0
-
-
-SIZES = [(80, 24), (120, 40), (200, 60)]
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
@@ -200,11 +199,7 @@ def test_the_first_screen_fits(
     name: str, columns: int, lines: int, request: pytest.FixtureRequest
 ) -> None:
     document = scaling_document(request.getfixturevalue(name), HINTS)
-    shown = first_screen(document, PLAIN, columns, lines - 1).plain.splitlines()
-    assert len(shown) < lines
-    assert max(map(cell_len, shown)) <= columns
-    assert all(line == line.rstrip() for line in shown)
-    assert document.finding.startswith(shown[1])
+    shown = fitting(document, PLAIN, columns, lines)
     assert not any("--full" in line for line in shown[:-1])
 
 

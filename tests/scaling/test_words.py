@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.draw.ticks import percent
+from attnviz.draw.numbers import percent
 from attnviz.scaling.records import Estimate, ScalingReport
 from attnviz.scaling.words import error_digits, measured, plain, seen, whole
 

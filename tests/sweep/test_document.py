@@ -19,6 +19,8 @@ from attnviz.sweep.document import sweep_document
 from attnviz.sweep.records import SweepReport
 from attnviz.train.records import CorpusFacts
 
+from ..first_screens import SIZES, fitting
+
 Sweeps = Callable[..., SweepReport]
 Golden = Callable[[str, str], None]
 
@@ -102,9 +104,6 @@ def test_a_cell_has_the_colour_of_its_score(
         assert step_of(score) in found
 
 
-SIZES = [(80, 24), (120, 40), (200, 60)]
-
-
 @pytest.mark.parametrize(("room", "lines"), SIZES)
 @pytest.mark.parametrize("colour", [False, True])
 @pytest.mark.parametrize("losses", [{1: (0.5,)}, dict.fromkeys(range(1, 17), (0.5, 0.25))])
@@ -113,10 +112,7 @@ def test_a_first_screen_fits(
 ) -> None:
     report = sweeps(losses, notes=("interrupted: one of many models",))
     document = sweep_document(report, ("--explain: how to read this",))
-    shown = first_screen(document, Theme(colour=colour), room, lines - 1).plain.splitlines()
-    assert len(shown) < lines
-    assert max(map(cell_len, shown)) <= room
-    assert " ".join(shown[1:3]).startswith(document.finding[:60])
+    shown = fitting(document, Theme(colour=colour), room, lines)
     assert any("Training loss" in line for line in shown)
     assert shown[-1].endswith("--full: everything")
 

@@ -22,6 +22,8 @@ from attnviz.train.data import train_data, train_rows, write_train_json
 from attnviz.train.document import train_document
 from attnviz.train.records import TrainedModel, bits_per_byte
 
+from ..first_screens import SIZES, fitting
+
 THEMES = {
     "plain": Theme(colour=False),
     "ascii": Theme(colour=False, ascii=True, encoding="ascii"),
@@ -141,9 +143,6 @@ def test_a_directory_is_named_as_it_is(made: TrainedModel) -> None:
     assert "a; b · weights and tokenizer" in text
 
 
-SIZES = [(80, 24), (120, 40), (200, 60)]
-
-
 @pytest.mark.parametrize(("room", "lines"), SIZES)
 @pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
 @pytest.mark.parametrize("steps", [1, 100])
@@ -151,10 +150,7 @@ def test_a_first_screen_fits(
     made: TrainedModel, theme: Theme, room: int, lines: int, steps: int
 ) -> None:
     document = train_document(replace(made, points=made.points[:steps]), HINTS)
-    shown = first_screen(document, theme, room, lines - 1).plain.splitlines()
-    assert len(shown) < lines
-    assert max(map(cell_len, shown)) <= room
-    assert " ".join(shown[1:3]).startswith(document.finding[:60])
+    shown = fitting(document, theme, room, lines)
     assert any("first token (sink)" in line for line in shown)
     assert shown[-1].endswith("--full: everything")
 
@@ -183,7 +179,7 @@ def test_golden_first_screens(
 def test_what_learnt_is_a_rule(
     made: TrainedModel, steps: int, loss: float, learnt: bool, words: str
 ) -> None:
-    """100 steps, and 5 % under a unigram loss of 6.5, which is 6.175."""
+    """100 steps, and 5% under a unigram loss of 6.5, which is 6.175."""
     result = replace(made, points=made.points[:steps], valid_loss=loss)
     assert result.learnt is learnt
     assert train_document(result).finding.startswith(words)

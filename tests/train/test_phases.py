@@ -72,7 +72,7 @@ def test_a_phase_has_its_own_beta2(
     squares = {at: one["exp_avg_sq"].clone() for at, one in before["optimiser"]["state"].items()}
     next(steps)
     after = run.trainer.state()["optimiser"]["state"]
-    # At 0.98, no mean of squares falls below 98 % of itself in a step, at 0.9 none below 90 %.
+    # At 0.98, no mean of squares falls below 98% of itself in a step, at 0.9 none below 90%.
     ratios = torch.cat([(after[at]["exp_avg_sq"] / one).flatten() for at, one in squares.items()])
     assert ratios.min().item() == pytest.approx(0.9, abs=1e-3)
 

@@ -25,6 +25,7 @@ from attnviz.train.directory import STATE_FILE
 from attnviz.train.recipe import Budget, Card, Optimiser, Recipe, Validation
 from attnviz.train.run import TrainingRun
 from attnviz.train.texts import BEGINNING, Corpus, encode
+from attnviz.train.trainer import Trainer
 
 from .conftest import PHASES, points_of
 
@@ -215,6 +216,29 @@ def test_a_state_of_another_version_is_said(texts: Texts, recipe: Recipe, tmp_pa
         run(texts, recipe, tmp_path, resume=True)
 
 
+def clocked(
+    trainer: Trainer,
+    monkeypatch: pytest.MonkeyPatch,
+    step: float,
+    reading: Callable[[int | None], float],
+) -> list[float]:
+    """A clock that only steps and validation move, by so many seconds each."""
+    now = [0.0]
+
+    def validate(tokens: int | None = None) -> float:
+        now[0] += reading(tokens)
+        return 5.0
+
+    def learn(*given: Any, **named: Any) -> torch.Tensor:
+        now[0] += step
+        return torch.tensor(5.0)
+
+    monkeypatch.setattr(trainer, "_clock", lambda: now[0])
+    monkeypatch.setattr(trainer, "validate", validate)
+    monkeypatch.setattr("attnviz.train.trainer.take_step", learn)
+    return now
+
+
 @pytest.mark.parametrize(("budget", "most"), [(Budget(minutes=2), 8), (Budget(tokens=7800), 25)])
 def test_of_minutes_only_a_share_goes_into_validation(
     texts: Texts,
@@ -227,19 +251,8 @@ def test_of_minutes_only_a_share_goes_into_validation(
     """A step takes a second here, and reading the validation text four."""
     often = replace(recipe, budget=budget, validation=Validation(every=0.04))
     trained = run(texts, often, tmp_path)
-    trainer, now = trained.trainer, [0.0]
-
-    def validate(tokens: int | None = None) -> float:
-        now[0] += 4
-        return 5.0
-
-    def learn(*given: Any, **named: Any) -> torch.Tensor:
-        now[0] += 1
-        return torch.tensor(5.0)
-
-    monkeypatch.setattr(trainer, "_clock", lambda: now[0])
-    monkeypatch.setattr(trainer, "validate", validate)
-    monkeypatch.setattr("attnviz.train.trainer.take_step", learn)
+    trainer = trained.trainer
+    clocked(trainer, monkeypatch, 1.0, lambda tokens: 4.0)
     points = [point for point in points_of(trained) if point.valid_loss is not None]
     assert most - 3 <= len(points) <= most + 1
     assert points[0].step == 1
@@ -254,23 +267,11 @@ def test_minutes_hold_with_what_is_measured_at_the_end(
     timed = replace(
         recipe, budget=Budget(minutes=0.5), validation=Validation(every=0.2, tokens=100)
     )
-    trained = run(texts, timed, tmp_path)
-    trainer, now = trained.trainer, [0.0]
+    trainer = run(texts, timed, tmp_path).trainer
     known = len(trainer._valid)
-
-    def validate(tokens: int | None = None) -> float:
-        now[0] += min(tokens or known, known) / speed
-        return 5.0
-
-    def learn(*given: Any, **named: Any) -> torch.Tensor:
-        now[0] += 0.5
-        return torch.tensor(5.0)
-
-    monkeypatch.setattr(trainer, "_clock", lambda: now[0])
-    monkeypatch.setattr(trainer, "validate", validate)
-    monkeypatch.setattr("attnviz.train.trainer.take_step", learn)
+    now = clocked(trainer, monkeypatch, 0.5, lambda tokens: min(tokens or known, known) / speed)
     steps = sum(1 for _ in trainer.steps())
-    validate(trainer.closing_tokens)
+    trainer.validate(trainer.closing_tokens)
     assert now[0] <= 31
     assert steps >= 20
     assert 100 <= trainer.closing_tokens <= known

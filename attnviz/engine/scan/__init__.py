@@ -1,1 +1,1 @@
-"""What ``--save`` and ``--json`` write: one module for each kind of file."""
+"""All ablations in one pass: the batch grows by a copy a head, in bands that fit the memory."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.ablate.number_scale import NumberScale
+from attnviz.draw.numbers import NumberScale
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, lock, whole_file
-from attnviz.engine.effects import Scores
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import CORPUS_BYTES, read_bytes
 from attnviz.records import Tokens
 
-SCHEMA = "attnviz.ablate-resume/1"
 _LONGEST_VALUE = 40
 _DIGITS = 12
 
@@ -45,13 +41,15 @@ class Piece:
 class ResumeFile:
     """The partial results of one run; a context manager that holds the file against other runs.
 
+    command: whose results it keeps.
     run: all that the results depend on, as JSON values by name; a file whose run differs in any
         of them is refused and left as it is.
     done: the pieces that the file had, in their order.
     """
 
-    def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, command: str, run: Mapping[str, Any]) -> None:
         self._path, self._shown = path, visible(str(path))
+        self._command, self._schema = command, f"attnviz.{command}-resume/1"
         self._run = json.loads(json.dumps(dict(run), allow_nan=False))
         self._stream: int | None = None
         self.done: list[Piece] = []
@@ -66,7 +64,7 @@ class ResumeFile:
         try:
             if not self._path.exists() or self._path.stat().st_size == 0:
                 with whole_file(self._path) as stream:
-                    stream.write(self._line({"schema": SCHEMA, "run": self._run}))
+                    stream.write(self._line({"schema": self._schema, "run": self._run}))
             self._stream = os.open(self._path, os.O_RDWR | os.O_APPEND)
             lock(self._stream, self._shown)
             self.done = self._read()
@@ -133,10 +131,10 @@ class ResumeFile:
 
     def _check_run(self, header: Mapping[str, Any]) -> None:
         known = header.get("run")
-        if header.get("schema") != SCHEMA or not isinstance(known, dict):
+        if header.get("schema") != self._schema or not isinstance(known, dict):
             raise UsageError(
-                f"{self._shown} is no resume file of attnviz ablate: it is left as it is; name "
-                "another file"
+                f"{self._shown} is no resume file of attnviz {self._command}: it is left as it is; "
+                "name another file"
             )
         for name in [*self._run, *(name for name in known if name not in self._run)]:
             there, here = known.get(name), self._run.get(name)
@@ -162,43 +160,6 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
 
 
-def store_scores(scores: Scores) -> dict[str, Any]:
-    """A piece as JSON values; numbers that are none become None."""
-    return {
-        "variants": list(scores.variants),
-        "metrics": {name: _listed(values) for name, values in scores.metrics.items()},
-        "errors": {name: _listed(values) for name, values in scores.errors.items()},
-        "baseline": dict(scores.baseline),
-        "token_losses": None
-        if scores.token_losses is None
-        else [_listed(row) for row in scores.token_losses],
-    }
-
-
-def restore_scores(text: int, stored: Any, name: str) -> Scores:
-    """The piece of text ``text`` that ``store_scores`` wrote.
-
-    Raises LoadError, which names the file ``name``, where it is none.
-    """
-    try:
-        losses = stored["token_losses"]
-        if not all(isinstance(note, str) for note in stored.setdefault("notes", [])):
-            raise ValueError("a note is no text")
-        return Scores(
-            text,
-            tuple(stored["variants"]),
-            {metric: _array(values) for metric, values in stored["metrics"].items()},
-            {key: float(value) for key, value in stored["baseline"].items()},
-            {metric: _array(values) for metric, values in stored["errors"].items()},
-            None if losses is None else np.array([_array(row) for row in losses]),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LoadError(
-            f"{name}: the result of text {text + 1} is damaged; remove its line, and the text is "
-            "measured again"
-        ) from error
-
-
 def digest(value: object) -> str:
     """A short name of any JSON value."""
     content = json.dumps(value, sort_keys=True).encode("ascii")
@@ -208,12 +169,3 @@ def digest(value: object) -> str:
 def texts_digest(texts: Sequence[Tokens]) -> str:
     """How many texts, and a name of their tokens."""
     return f"{len(texts)} ({digest([tokens.ids for tokens in texts])})"
-
-
-def _listed(values: Iterable[Any]) -> list[float | None]:
-    numbers: list[float] = np.asarray(values, dtype=np.float64).tolist()
-    return [number if np.isfinite(number) else None for number in numbers]
-
-
-def _array(values: Sequence[float | None]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

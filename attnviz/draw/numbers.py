@@ -1,4 +1,8 @@
-"""Values of one metric written alike: the same power of a thousand, the same decimals."""
+"""Numbers as people read them, in every outlet: ``53%``, ``-0.012``, ``4.20 ×1e-3``, ``1.25 M``.
+
+A percentage has no blank before its sign, a value below zero the minus of the keyboard, so that it
+can be copied into a program. Values of one metric share their power of a thousand and decimals.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 _LEAST_POWER = -15
+_SUFFIXES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 
 
 @dataclass(frozen=True)
@@ -30,8 +35,8 @@ class NumberScale:
 
     @property
     def times(self) -> str:
-        """The power behind a unit or a value, such as `` x 1e-3``; empty where there is none."""
-        return f" x 1e{self.power}" if self.power else ""
+        """The power behind a unit or a value, such as `` ×1e-3``; empty where there is none."""
+        return f" ×1e{self.power}" if self.power else ""
 
     @property
     def decimals(self) -> int:
@@ -47,6 +52,12 @@ class NumberScale:
         sign = "+" if self.signed else ""
         digits = self.decimals if decimals is None else decimals
         return f"{value / 10.0**self.power:{sign}.{digits}f}"
+
+    @property
+    def room(self) -> int:
+        """The characters in which the largest value has two digits or more, six at most."""
+        least = 4 if self.power or self.limit >= 0.1 else 5
+        return next((room for room in range(least, 6) if self.fitted(self.limit, room)), 6)
 
     def fitted(self, value: float, room: int) -> str | None:
         """A value in at most ``room`` columns with one decimal or more, ``+.53`` if need be.
@@ -68,3 +79,23 @@ class NumberScale:
 def _without_zero(text: str) -> str:
     """``+0.53`` as ``+.53``."""
     return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
+
+
+def short_number(number: float) -> str:
+    """Such as ``850``, ``40 k`` or ``1.25 M``: at most three digits that count."""
+    for size, suffix in _SUFFIXES:
+        if round(number) >= size:
+            return f"{number / size:.3g}{suffix}"
+    return f"{number:.0f}"
+
+
+def percent(share: float, whole: bool = False) -> str:
+    """Such as ``0%``, ``0.17%`` or ``56.0%``; ``56%`` where it is to be ``whole``."""
+    shown = 100 * share
+    if whole:
+        return "under 1%" if 0 < shown < 0.5 else f"{shown:.0f}%"
+    if shown in (0, 100):
+        return f"{shown:.0f}%"
+    if shown < 0.01:
+        return "under 0.01%"
+    return f"{shown:.2f}%" if shown < 1 else f"{shown:.1f}%"

@@ -1,0 +1,131 @@
+"""Direct logit attribution of models that NumPy runs: without torch, and without derivatives.
+
+A head's contribution is written out: Σ_j α_ij · v_j W_O^h through the final norm with its scale
+held, dotted with the difference of two rows of the unembedding (Elhage et al. 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.numpy_stack import LayerTrace, StackShape
+from attnviz.engine.attribution import (
+    Attribution,
+    HeadKey,
+    Part,
+    place_of,
+    require_words,
+)
+from attnviz.errors import UsageError
+from attnviz.models.model import Model
+from attnviz.models.stack_model import StackModel
+from attnviz.records import NO_PREDICTIONS, Input
+
+Floats = NDArray[np.floating]
+
+_ROUNDING = {"float32": 1e-4, "float64": 1e-10}
+"""Of the largest logit: how far the sum of the parts may be from it."""
+
+_TOP = 5
+
+
+@dataclass(frozen=True)
+class NumpyAttributor:
+    """A decoder that NumPy runs, ready to have its logits taken apart."""
+
+    model: StackModel
+
+    @classmethod
+    def of(cls, model: Model) -> NumpyAttributor | None:
+        """None for what is no such decoder: torch takes it apart."""
+        if not isinstance(model, StackModel) or not model.causal or not model.stack.is_sum:
+            return None
+        if any(note.endswith(NO_PREDICTIONS) for note in model.info.notes):
+            return None
+        return cls(model)
+
+    def attribute(
+        self,
+        given: Input,
+        *,
+        position: int | None = None,
+        answer: int | None = None,
+        foil: int | None = None,
+        maps: Collection[HeadKey] = (),
+    ) -> Attribution:
+        """See ``Attributor``."""
+        stack, ids = self.model.stack, given.ids
+        place = place_of(position, len(ids), len(ids) - 1)
+        whole = {layer for _, layer, _ in maps}
+        unknown = [key for key in maps if not _is_there(key, stack.shape)]
+        if unknown:
+            raise UsageError(f"the model has no head {unknown[0]}")
+        weights: dict[int, Floats] = {}
+
+        def keep(layer: int, found: Floats) -> Floats:
+            if layer in whole:
+                weights[layer] = found
+            return found[:, place]
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            trace = stack.traced(ids, keep)
+            logits = stack.unembed(trace.residual[place]).astype(np.float64)
+            top = _likeliest(logits)
+            answer = top[0][0] if answer is None else answer
+            require_words(answer, foil, len(logits))
+            directions, after = stack.direction(trace.residual, answer, foil)
+        direction = directions[place].astype(np.float64)
+        rows: dict[HeadKey, Floats] = {}
+        parts = [Part("embedding", float(trace.embedded[place] @ direction))]
+        for layer, traced in enumerate(trace.layers):
+            for head, row in enumerate(traced.weights * _moved(traced, direction)):
+                rows["self", layer, head] = row
+                parts.append(Part("head", float(row.sum()), layer, head, "self"))
+            parts.append(Part("mlp", float(traced.fed[place] @ direction), layer))
+            if traced.bias is not None:
+                parts.append(Part("bias", float(traced.bias @ direction), layer))
+        parts += [Part("bias", after)] if after else []
+        drawn = {
+            key: weights[key[1]][key[2]] * _written(trace.layers[key[1]], key[2], directions)
+            for key in maps
+        }
+        return Attribution(
+            position=place,
+            answer=answer,
+            foil=foil,
+            top=top,
+            logit=float(logits[answer] - (0.0 if foil is None else logits[foil])),
+            parts=tuple(parts),
+            rows=rows,
+            tolerance=_ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
+            maps=drawn,
+        )
+
+
+def _is_there(key: HeadKey, shape: StackShape) -> bool:
+    kind, layer, head = key
+    return kind == "self" and 0 <= layer < shape.layers and 0 <= head < shape.heads
+
+
+def _moved(traced: LayerTrace, direction: Floats) -> Floats:
+    """What each head would write along ``direction`` at a weight of one: (head, key)."""
+    read = np.einsum("ohd,o->hd", traced.output, direction)
+    moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
+    return moved
+
+
+def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
+    """The same of one head for the direction of every query: (query, key)."""
+    written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
+    return written
+
+
+def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
+    """The most likely tokens as (id, probability)."""
+    powers = np.exp(logits - logits.max())
+    order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
+    return tuple((number, float(powers[number] / powers.sum())) for number in order)

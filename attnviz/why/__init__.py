@@ -1,0 +1,1 @@
+"""What each head writes towards a prediction: direct logit attribution, and how it is shown."""

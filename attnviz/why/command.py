@@ -1,0 +1,133 @@
+"""``attnviz why``: what each head writes towards a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import UnsupportedError
+from attnviz.why.options import ExplainedModel, Kind, Prompts, Question, Request, View
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
+    from attnviz.why.records import WhyReport
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz why "Then Mary saw Tom. Then Mary saw"
+
+attnviz why "Then Mary saw Tom. Then Mary saw" --answer Tom --foil Mary --head L1H0
+
+attnviz why --texts prompts.jsonl --save parts.csv
+
+attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gpt2
+"""
+
+
+@dataclass(frozen=True)
+class WhyOutput(shared.Output):
+    """As everywhere, and files of arrays."""
+
+    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz")
+
+
+@command(EXAMPLES)
+def why(
+    prompts: Prompts,
+    question: Question,
+    heads: shared.HeadChoice,
+    kind: Kind,
+    truncation: shared.Truncation,
+    view: View,
+    counted: shared.IndexBase,
+    model: ExplainedModel,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: WhyOutput,
+) -> None:
+    """Show what each head writes towards the predicted token, exactly."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.progress import loading as opening
+    from attnviz.cli.progress import scanning
+    from attnviz.why.job import explain, load_explained
+    from attnviz.why.prompts import read_prompts
+
+    options = shared.load_options(model.model, loading, model.seed, own)
+    request = Request(question, kind, heads, counted, view, truncation, model.seed)
+    outlet = open_outlet(output)
+    read, source = read_prompts(prompts, question)
+    with opening(model.model, outlet.notices) as progress:
+        loaded = load_explained(model.model, replace(options, progress=progress), read, question)
+    with scanning("taking logits apart", outlet.notices) as advance:
+        report = explain(loaded, read, source, request, advance)
+    hints = () if output.quiet else _hints(report, output.explain)
+    outlet.show(_Explained(replace(report, hints=hints), output.explain))
+    if not report.tallies:
+        raise UnsupportedError(
+            f"the parts of {report.model.name!r} do not sum to its logit (apart by "
+            f"{report.apart:.2g}): its contributions are not known; attnviz ablate measures heads "
+            "in another way"
+        )
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """What was found, for every outlet. explain: add a reading for newcomers."""
+
+    report: WhyReport
+    explain: bool = False
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.why.data import write_why_json
+
+        write_why_json(self.report, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.why.data import why_rows
+
+        return why_rows(self.report)
+
+    def document(self) -> Document:
+        from attnviz.draw.provenance import advised
+        from attnviz.why.document import why_document
+        from attnviz.why.first_screen import first_groups
+
+        document = why_document(self.report, self.explain)
+        tokens = self.report.first.given.predicted
+        return document._replace(first=advised(partial(first_groups, self.report), tokens))
+
+    def arrays(self) -> Mapping[str, Writer]:
+        from attnviz.why.data import write_why_npz
+
+        return {".npz": partial(write_why_npz, self.report)}
+
+
+def _hints(report: WhyReport, explained: bool) -> tuple[str, ...]:
+    """What to try next."""
+    from shlex import quote
+
+    from attnviz.draw.labels import visible
+
+    if not report.tallies or not report.effects:
+        return ()
+    first, hints = report.first, []
+    best = max(report.effects, key=lambda effect: (effect.clear, abs(effect.value)))
+    if not report.shown:
+        hints.append(f"--head {report.name(best.head).split()[0]} its write map")
+    if first.foil is None and not report.many:
+        other = next(token for token, _ in first.found.top if token != first.found.answer)
+        hints.append(f"--foil {quote(visible(first.words[other].strip()))}")
+    if not report.many:
+        hints.append("--texts FILE")
+    if not explained:
+        hints.append("--explain")
+    return tuple(hints)

@@ -1,0 +1,75 @@
+"""The first screen of ``attnviz why``: prediction and sum, grid, text or maps, ranking."""
+
+from __future__ import annotations
+
+from attnviz.draw import document as doc
+from attnviz.why.document import (
+    head_grid,
+    prediction_line,
+    ranking_table,
+    text_parts,
+    write_maps,
+)
+from attnviz.why.records import WhyReport
+from attnviz.why.words import sum_words
+
+_GAP = 3
+_INDENT, _CELL = 3, 6
+"""Columns of the grid: of the layers' names, and of a number such as ``+3.6``."""
+
+_TABLE = 66
+"""Columns of the ranking beside other things."""
+
+_LEAST_ROWS, _DEEP = 3, 8
+"""Rows that the ranking keeps, one less beside a grid of more layers than these."""
+
+_WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
+"""Lines of prediction and sum in half of the columns, in all of them, and of the text at least."""
+
+
+def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
+    """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
+    if not report.tallies or not report.effects:
+        return [words]
+    grid = head_grid(report, scaled=False)
+    table = ranking_table(report, least=_LEAST_ROWS - (len(grid.rows) > _DEEP))
+    half, tall = (columns - _GAP) // 2, len(grid.rows) + 2
+    beside = doc.Beside(half, _GAP)
+    wide = _INDENT + _CELL * len(grid.columns)
+    if half >= max(wide, _TABLE):
+        example = _example(report, half, lines - tall - _WORDS)
+        left = doc.Group([words, grid, *example], spaced=True)
+        return [doc.Group([left, table], beside=beside)]
+    room = half if half >= wide else columns
+    if maps := _maps(report, room, lines - _WIDE_WORDS):
+        chosen = [grid, *maps] if half >= wide else maps
+        shown = doc.Group(chosen, beside=beside if half >= wide else None)
+        rest = [] if half >= wide else [doc.Group([grid], yields=1)]
+        return [words, shown, *rest, doc.Group([table], yields=2)]
+    if half >= wide:
+        right = doc.Group(
+            [words, *_example(report, half, max(tall - _WORDS, _LEAST_TEXT))], spaced=True
+        )
+        return [doc.Group([grid, right], beside=beside), doc.Group([table])]
+    text = _example(report, columns, lines - tall - _LEAST_ROWS - _WORDS - 3)
+    return [words, doc.Group([grid]), doc.Group([table]), doc.Group(text, yields=1)]
+
+
+def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
+    """Write maps that were asked for where they fit, else the text in colour."""
+    if maps := _maps(report, columns, lines):
+        return maps
+    return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
+
+
+def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
+    """As many of the chosen heads' maps as fit in full."""
+    for part in write_maps(report, scaled=False):
+        queries, keys = part.maps[0].weights.shape
+        causal = part.maps[0].causal
+        wide, tall = (2 if causal else 5) * keys + 12, queries + 1 + (not causal)
+        count = max((columns + _GAP) // (wide + _GAP), 0) * max((lines + 1) // (tall + 1), 0)
+        if count:
+            return [part._replace(maps=part.maps[:count], title=())]
+    return []

@@ -1,0 +1,275 @@
+"""From prompts to logits as sums: what is asked is encoded, taken apart, and held against controls.
+
+The base rate of a prompt whose answer stood in it before: the same contribution of each head to the
+same answer, where other tokens of the vocabulary stand in the answer's earlier places. Heads that
+repeat what they have read write less there; those that always write this token write as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.cli.inputs import answer_and_foil
+from attnviz.cli.progress import Advance
+from attnviz.engine.attribution import Attribution, Attributor, HeadKey, open_attributor
+from attnviz.engine.attribution_numpy import NumpyAttributor
+from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
+from attnviz.engine.known_labels import known_labels
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UsageError
+from attnviz.measures.labels import KnownLabel
+from attnviz.measures.words import find_in
+from attnviz.models.model import HasVocabulary, Model, Vocabulary
+from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.models.stack_model import StackModel
+from attnviz.records import Input, Tokens
+from attnviz.why.options import Question, Request
+from attnviz.why.prompts import Prompt
+from attnviz.why.records import Explained, WhyReport
+
+_CONTROLS, _FEW = 20, 5
+"""Of one prompt, and of each of many."""
+
+_TRIED = 8
+"""Tokens that are looked at for each that is wanted."""
+
+
+def explain(
+    model: Model, prompts: Sequence[Prompt], source: str, request: Request, advance: Advance
+) -> WhyReport:
+    """Take the logit of each prompt apart.
+
+    Raises UsageError for prompts, positions, tokens or heads that do not fit the model,
+    UnsupportedError where its logits cannot be taken apart.
+    """
+    pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
+    asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
+    wanted = _wanted(request.question, len(asked))
+    first = asked[0][1]
+    attributor = open_attributor(model, first)
+    found: list[Explained] = []
+    shown: tuple[HeadKey, ...] = ()
+    for number, (prompt, given) in enumerate(asked):
+        plain = _attributed(attributor, model, prompt, given, shown if not number else ())
+        if not number:
+            shown = _chosen(model, plain.found, request)
+            if shown:
+                require_maps(len(shown), *_sizes(given, shown), "choose fewer heads")
+                plain = _attributed(attributor, model, prompt, given, shown)
+        drawn = plain.found.tallies and wanted
+        inputs = _controls(model, plain, wanted, (request.seed, number)) if drawn else []
+        base = [_same_question(attributor, plain, each) for each in inputs]
+        values = np.array([list(each.heads.values()) for each in base])
+        found.append(replace(plain, base=values.reshape(len(base), len(plain.found.heads))))
+        advance((number + 1) / len(asked))
+    return WhyReport(
+        model=model.info,
+        prompts=tuple(found),
+        shown=shown,
+        kinds=_kinds(model, found[0].found, request),
+        labels=_labels(model, found[0].found),
+        seed=request.seed,
+        source=source,
+        top=request.view.top,
+        index_base=request.counted.index_base,
+        notes=(*model.notes_for(first.text), *found[0].found.notes, *_copies(pairs, asked)),
+    )
+
+
+def load_explained(
+    name: str, options: LoadOptions, prompts: Sequence[Prompt], question: Question
+) -> Model:
+    """The model; one that NumPy runs and cannot take apart is loaded by torch."""
+    runs = 1 + _wanted(question, len(prompts))
+    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    model = load(name, replace(options, tokens=tokens))
+    stack = isinstance(model, StackModel) and options.backend == "auto"
+    if stack and NumpyAttributor.of(model) is None:
+        return load(name, replace(options, tokens=None))
+    return model
+
+
+def _copies(pairs: Sequence[object], asked: Sequence[object]) -> list[str]:
+    """A note on prompts that are copies: they would make any interval as narrow as one likes."""
+    left = len(pairs) - len(asked)
+    verb = "is a copy" if left == 1 else "are copies"
+    said = f"{left} of {len(pairs)} prompts {verb} of another and left out: no new evidence"
+    return [said] * bool(left)
+
+
+def _wanted(question: Question, prompts: int) -> int:
+    """How many controls each of so many prompts gets."""
+    usual = _FEW if prompts > 1 else _CONTROLS
+    return usual if question.controls is None else question.controls
+
+
+# The question --------------------------------------------------------------------------------
+
+
+def _encoded(model: Model, prompt: Prompt, request: Request) -> Input:
+    choice = Choice(target=request.kind.target, truncate=request.truncation.truncate)
+    tokens = encoded(model, prompt.text, choice.truncate)
+    targets = written_targets(model, [tokens], choice)
+    if request.kind.target is not None and not targets:
+        raise UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
+    return Input(tokens, *targets[:1])
+
+
+def _attributed(
+    attributor: Attributor,
+    model: Model,
+    prompt: Prompt,
+    given: Input,
+    maps: Collection[HeadKey],
+) -> Explained:
+    """The prompt's logit as a sum; UsageError names the prompt."""
+    try:
+        answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
+        found = attributor.attribute(
+            given,
+            position=_position(given.predicted, prompt.position),
+            answer=None if answer is None else answer[0],
+            foil=None if foil is None else foil[0],
+            maps=maps,
+        )
+    except UsageError as error:
+        where = "" if prompt.place.startswith("the ") else f"{prompt.place}: "
+        raise UsageError(f"{where}{error}") from error
+    ids = [found.answer, *(one for one, _ in found.top)]
+    ids += [] if found.foil is None else [found.foil]
+    words = dict(zip(ids, _texts(model, ids), strict=True))
+    none = np.zeros((0, len(found.heads)))
+    return Explained(prompt.text, given, found, words, answer is not None, none)
+
+
+def _position(tokens: Tokens, typed: str | None) -> int | None:
+    """The place of a word's last token, or of an index."""
+    if typed is None:
+        return None
+    word = find_in(tokens, typed)
+    if word is None:
+        raise UsageError(
+            f"--position: no token {typed!r} in the prompt: give a word of it, WORD:2 for its "
+            f"second place, or an index from 0 to {len(tokens) - 1}"
+        )
+    return word.span.stop - 1
+
+
+def _texts(model: Model, ids: Sequence[int]) -> Sequence[str]:
+    if isinstance(model, HasVocabulary):
+        return model.vocabulary().texts(ids)
+    return [f"<{number}>" for number in ids]
+
+
+def _chosen(model: Model, found: Attribution, request: Request) -> tuple[HeadKey, ...]:
+    """The heads whose write maps are wanted; those of ``--layer`` and ``--head``."""
+    info, heads = model.info, request.heads
+    chosen = choose_heads(
+        heads.layer, heads.head, info.layers, info.heads, request.counted.index_base
+    )
+    if chosen is None:
+        return ()
+    kinds = _kinds(model, found, request)
+    keys = [key for key in found.heads if key[0] in kinds and key[2] in chosen.get(key[1], ())]
+    if not keys:
+        raise UsageError("none of the chosen layers has such a head: choose others with --head")
+    return tuple(keys)
+
+
+def _kinds(model: Model, found: Attribution, request: Request) -> tuple[str, ...]:
+    """The attention whose heads are shown."""
+    there = tuple(dict.fromkeys(kind for kind, _, _ in found.heads))
+    if request.kind.kind is None:
+        return there
+    if request.kind.kind not in there:
+        raise UsageError(
+            f"{model.info.name!r} has no {request.kind.kind} attention: leave out --kind"
+        )
+    return (request.kind.kind,)
+
+
+def _sizes(given: Input, shown: Collection[HeadKey]) -> tuple[int, int]:
+    kinds = {kind for kind, _, _ in shown}
+    return (
+        max(len(given.queries(kind)) for kind in kinds),
+        max(len(given.keys(kind)) for kind in kinds),
+    )
+
+
+def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, KnownLabel]:
+    """What the card or ``patterns`` calls the heads."""
+    labels: dict[HeadKey, KnownLabel] = {}
+    for kind in dict.fromkeys(kind for kind, _, _ in found.heads):
+        known = known_labels(model, kind)
+        for (layer, head), label in known.heads.items() if known is not None else ():
+            if label.name is not None and (kind, layer, head) in found.heads:
+                labels[kind, layer, head] = label
+    return labels
+
+
+# The base rate -------------------------------------------------------------------------------
+
+
+def _controls(
+    model: Model, plain: Explained, wanted: int, seed: tuple[int, int]
+) -> Iterator[Input]:
+    """The prompt with another token in the answer's earlier places, each time another one.
+
+    None where the answer did not stand there, or the vocabulary is not known.
+    """
+    given, found = plain.given, plain.found
+    places = _earlier(given.predicted, found)
+    text = [at for at, token in enumerate(given.ids) if token == found.answer]
+    if not isinstance(model, HasVocabulary) or not (places or (given.target and text)):
+        return
+    for other in _others(model.vocabulary(), plain, wanted, seed):
+        if given.target is None:
+            yield replace(given, text=_with(given.text, places, other))
+        else:
+            target = _with(given.target, places, other)
+            yield replace(given, text=_with(given.text, text, other), target=target)
+
+
+def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
+    """Where else the answer stands, as far as the model sees that."""
+    own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
+    both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all
+    seen = len(tokens) if both else found.position
+    places = [at for at, token in enumerate(tokens.ids[:seen]) if token == found.answer]
+    return [at for at in places if at != found.position]
+
+
+def _others(
+    vocabulary: Vocabulary, plain: Explained, wanted: int, seed: tuple[int, int]
+) -> list[int]:
+    """So many tokens that the prompt does not have, which begin a word where the answer does."""
+    generator = np.random.default_rng(seed)
+    there = {*plain.given.ids, *(plain.given.target_ids or ()), plain.found.answer}
+    there |= {plain.found.foil} if plain.found.foil is not None else set()
+    free: NDArray[np.int64] = vocabulary.plain[~np.isin(vocabulary.plain, list(there))]
+    tried = generator.permutation(free)[: _TRIED * wanted].tolist()
+    texts = vocabulary.texts(tried)
+    alike = [_begins(text) == _begins(plain.answer) for text in texts]
+    kept = [token for token, same in zip(tried, alike, strict=True) if same]
+    return [*kept, *(token for token in tried if token not in kept)][:wanted]
+
+
+def _begins(text: str) -> tuple[bool, bool]:
+    """Whether a token begins with a blank, and is made of letters."""
+    return text.startswith(" "), text.strip().isalpha()
+
+
+def _with(tokens: Tokens, places: Collection[int], other: int) -> Tokens:
+    ids = tuple(other if at in places else one for at, one in enumerate(tokens.ids))
+    return replace(tokens, ids=ids)
+
+
+def _same_question(attributor: Attributor, plain: Explained, given: Input) -> Attribution:
+    found = plain.found
+    return attributor.attribute(
+        given, position=found.position, answer=found.answer, foil=found.foil
+    )

@@ -1,0 +1,134 @@
+"""Direct logit attribution in NumPy is that of the running torch model, which has its own way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.engine.attribution import Attributor, open_attributor
+from attnviz.engine.attribution_numpy import NumpyAttributor
+from attnviz.models.model import Model
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.records import Input
+
+from ..small_models import WORDS, random_model, word_tokenizer
+
+TEXT = "the cat sat on the mat because the cat"
+SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2": (
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        {"n_embd": 21, "n_layer": 3, "n_head": 3, "n_positions": 37},
+    ),
+    "llama": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {
+            "hidden_size": 20,
+            "intermediate_size": 23,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 6,
+            "max_position_embeddings": 37,
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
+    ),
+    "gpt_neox": (
+        "GPTNeoXForCausalLM",
+        "GPTNeoXConfig",
+        {
+            "hidden_size": 24,
+            "intermediate_size": 29,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 3,
+            "max_position_embeddings": 37,
+        },
+    ),
+    "gemma": (
+        "GemmaForCausalLM",
+        "GemmaConfig",
+        {
+            "hidden_size": 20,
+            "intermediate_size": 23,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "head_dim": 6,
+            "max_position_embeddings": 37,
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    import torch
+
+    def made(kind: str) -> Path:
+        place: Path = tmp_path_factory.mktemp("numpy") / kind
+        torch.manual_seed(11)
+        fields = {"vocab_size": len(WORDS), "initializer_range": 0.3, "pad_token_id": 0}
+        model = random_model(SHAPES[kind], **fields, bos_token_id=1, eos_token_id=2)
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or parameter.ndim == 1:  # zeros and ones as they come
+                parameter.data += 0.3 * torch.randn_like(parameter)
+        model.save_pretrained(place)
+        word_tokenizer().save_pretrained(place)
+        return place
+
+    return made
+
+
+def both(name: str) -> tuple[tuple[Model, Attributor], tuple[Model, Attributor]]:
+    from attnviz.engine.attribution_torch import TorchAttributor
+
+    numpy = load(name, LoadOptions(tokens=64))
+    torch = numpy if name == "tiny" else load(name, LoadOptions(backend="torch"))
+    given = Input(numpy.encode(TEXT))
+    first = open_attributor(numpy, given)
+    assert isinstance(first, NumpyAttributor)
+    return (numpy, first), (torch, TorchAttributor.of(torch, given))
+
+
+@pytest.mark.parametrize("kind", ["tiny", *SHAPES])
+def test_equal_to_torch(directory: Any, kind: str) -> None:
+    name = kind if kind == "tiny" else str(directory(kind))
+    (numpy, first), (_, second) = both(name)
+    given = Input(numpy.encode(TEXT))
+    for question in ({}, {"position": 4, "answer": 5}, {"answer": 6, "foil": 4}):
+        maps = [("self", 1, 0), ("self", 2, 2)]
+        ours = first.attribute(given, **question, maps=maps)
+        theirs = second.attribute(given, **question, maps=maps)
+        near = 1e-5 * max(abs(theirs.logit), 1.0)
+        assert ours.tallies
+        assert ours.logit == pytest.approx(theirs.logit, abs=near)
+        assert (ours.position, ours.answer, ours.foil) == (
+            *(theirs.position, theirs.answer, theirs.foil),
+        )
+        assert [one for one, _ in ours.top] == [one for one, _ in theirs.top]
+        expected = {part[:1] + part[2:]: part.contribution for part in theirs.parts}
+        found = {part[:1] + part[2:]: part.contribution for part in ours.parts}
+        assert found.keys() == expected.keys()
+        assert [found[part] for part in expected] == pytest.approx([*expected.values()], abs=near)
+        for mine, others in ((ours.rows, theirs.rows), (ours.maps, theirs.maps)):
+            assert mine.keys() == others.keys()
+            for key, row in others.items():
+                assert np.abs(mine[key] - row).max() < near
+        for key, row in ours.maps.items():
+            assert row[ours.position] == pytest.approx(ours.rows[key], abs=near)
+
+
+def test_other_weights_do_not_tally(directory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum is held against the model's own logit, not against itself."""
+    model = load(str(directory("gpt2")), LoadOptions(tokens=64))
+    given = Input(model.encode(TEXT))
+    assert open_attributor(model, given).attribute(given).tallies
+    own = NumpyStack.unembed
+    monkeypatch.setattr(NumpyStack, "unembed", lambda stack, read: 1.01 * own(stack, read))
+    assert not open_attributor(model, given).attribute(given).tallies
