@@ -79,7 +79,7 @@ def _finding(report: PruneReport) -> str:
     heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
     lead = "1 text: an anecdote. " * (report.texts == 1)
     found = f"{lead}{heads} removed: {loss} {_times(report, last)}"
-    stopped = "" if report.limit is None else " The limit held on this same loss."
+    stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
     chance = report.last_random
     if chance is None:
         return f"{found}.{stopped}"

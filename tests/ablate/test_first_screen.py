@@ -64,6 +64,14 @@ def test_it_fits(scans: Scans, fields: dict[str, Any], size: tuple[int, int], co
     assert any(line.startswith(report.name(report.ranking(1).matter[0].variant)) for line in lines)
 
 
+def test_a_deep_model_has_the_colours_of_all_its_layers(scans: Scans) -> None:
+    lines = shown(scans(layers=24, heads=32), 120, 40, Theme())
+    for layer in range(0, 24, 2):
+        (row,) = (line for line in lines if line.startswith(f"L{layer} L{layer + 1} "))
+        assert row.count("▀") == 2 * 32
+    assert any(line.startswith("nats/token") for line in lines)
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_golden(scans: Scans, size: tuple[int, int], golden: Callable[[str, str], None]) -> None:
     for name, fields in (("many", {"texts": 6}), ("one", {}), ("by_token", {"by_token": True})):

@@ -213,6 +213,7 @@ def test_a_first_screen_fits_with_the_finding_in_line_2(
     columns: int, height: int, shape: tuple[int, int, int]
 ) -> None:
     document = prune_document(_report(*shape, limit=2.5), ("--out DIR: write it",))
+    assert ("Stopped on this same loss" in document.finding) == bool(document.groups[2:-1])
     for theme in (_PLAIN, _ASCII, _COLOUR):
         lines = fitting(document, theme, columns, height)
         assert ("Removed heads" in "".join(lines)) == (columns >= 60)
