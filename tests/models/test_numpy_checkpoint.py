@@ -108,6 +108,7 @@ def test_shards_are_one(tmp_path: Path) -> None:
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "a setting of another type": ("tokenizer_config.json", {"do_lower_case": "yes"}),
     "another class": ("tokenizer_config.json", {"tokenizer_class": "BartTokenizer"}),
     "an unknown setting": ("tokenizer_config.json", {"surprise": 1}),
     "a token that is not there": ("tokenizer_config.json", {"mask_token": "<nothing>"}),
