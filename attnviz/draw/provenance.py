@@ -17,7 +17,6 @@ from attnviz.records import (
     Tokens,
 )
 
-
 _BACKENDS = {"numpy": "NumPy", "torch": "torch"}
 
 
