@@ -18,8 +18,9 @@ from attnviz.attention.families import DECODERS, LLAMA
 from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
 from attnviz.attention.family_rotary import rotary_of
 from attnviz.attention.family_tensors import Part, Shapes, by_name, head_of, parts_of
-from attnviz.attention.numpy_stack import NumpyStack, StackShape
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.rotary import Rotary
+from attnviz.attention.stack_shape import StackShape
 
 FAMILIES = (*DECODERS, *ENCODERS)
 
