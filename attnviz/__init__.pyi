@@ -1,5 +1,6 @@
 from attnviz import errors as errors
 from attnviz.api.analyses import ablate as ablate
+from attnviz.api.analyses import attribute as attribute
 from attnviz.api.analyses import params as params
 from attnviz.api.analyses import patch as patch
 from attnviz.api.analyses import patterns as patterns
@@ -21,6 +22,7 @@ __all__ = [
     "MultiHeadAttention",
     "__version__",
     "ablate",
+    "attribute",
     "capture",
     "errors",
     "heatmap",
