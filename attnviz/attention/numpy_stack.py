@@ -15,10 +15,10 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from mmap import mmap
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -27,6 +27,7 @@ from attnviz.attention.activations import ACTIVATE
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.stack_shape import StackShape
+from attnviz.attention.stack_trace import LayerTrace, Trace
 from attnviz.errors import UsageError
 
 Floats = NDArray[np.floating]
@@ -35,29 +36,6 @@ _PROJECTIONS = ("query", "key", "value", "output")
 
 _MOST_COPIED = 2**26
 """Bytes of converted tensors that are kept: more are converted in each run, a layer at a time."""
-
-
-class LayerTrace(NamedTuple):
-    """What one layer adds to the residual over one text.
-
-    weights: what was kept of them. values: (head, key, value_dim), one a query head.
-    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
-    fed: what the feed-forward adds, (token, width).
-    """
-
-    weights: Floats
-    values: Floats
-    output: Floats
-    bias: Floats | None
-    fed: Floats
-
-
-class Trace(NamedTuple):
-    """One text on its way: the residual before the first layer and behind the last one."""
-
-    embedded: Floats
-    layers: Sequence[LayerTrace]
-    residual: Floats
 
 
 class NumpyStack:
