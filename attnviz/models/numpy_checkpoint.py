@@ -45,8 +45,8 @@ _TORCH_START = 2.5
 
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
-_TABLES = ("tokens.", "positions.", "types.")
-"""Roles of which a text uses a few rows."""
+_UNREAD = ("tokens.", "positions.", "types.", "prediction", "unembedding.")
+"""Roles of which a text uses a few rows, or maps none."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LONGEST_NAME = 200
@@ -125,7 +125,7 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
 
 def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:
     """Raise NotUnderstoodError where starting torch takes less time than NumPy's run."""
-    names = {part.name for role, part in read.parts.items() if not role.startswith(_TABLES)}
+    names = {part.name for role, part in read.parts.items() if not role.startswith(_UNREAD)}
     numbers = sum(int(np.prod(shapes[path])) for path in names)
     run = numbers * (2 * tokens / _SPEED + max(_READ[kind] for kind in types))
     if run > _TORCH_START:
