@@ -61,4 +61,7 @@ def path_effects(
     """
     from attnviz.engine.paths_torch import torch_path_effects  # torch only where needed
 
-    return torch_path_effects(model, clean, corrupt, senders)
+    found = torch_path_effects(model, clean, corrupt, senders)
+    return tuple(
+        PathEffects(sender, *effects) for sender, effects in zip(senders, found, strict=True)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,16 +15,23 @@ from attnviz.engine.attribution_torch import calls_of, lost
 from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, run_pass
 from attnviz.engine.patching import What
-from attnviz.engine.paths import PathEffects
 from attnviz.engine.residual_pass import Leaf, ResidualPass
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind
 
 
+class Effects(NamedTuple):
+    """As ``PathEffects`` has them, of one sender."""
+
+    shares: Mapping[What, Mapping[HeadKey, NDArray[np.floating]]]
+    explained: Mapping[What, Mapping[HeadKey, float]]
+    moved: Mapping[What, Mapping[HeadKey, float]]
+
+
 def torch_path_effects(
     model: Model, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
-) -> tuple[PathEffects, ...]:
+) -> list[Effects]:
     """See ``path_effects``."""
     if any(len(one) != len(other) for one, other in _texts(clean, corrupt)):
         raise UsageError(
@@ -35,7 +43,7 @@ def torch_path_effects(
     calls = calls_of(opened, senders)
     with opened.hook_points.borrowed():
         pair = _Pair(opened, _follow(opened, clean), _follow(opened, corrupt))
-    return tuple(pair.effects(sender, calls[sender]) for sender in senders)
+    return [pair.effects(sender, calls[sender]) for sender in senders]
 
 
 def _texts(clean: Input, corrupt: Input) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
@@ -105,7 +113,7 @@ class _Pair:
             found.append((inner / difference.square().sum((0, 1, 3))).cpu().numpy())
         return found
 
-    def effects(self, sender: HeadKey, call: int) -> PathEffects:
+    def effects(self, sender: HeadKey, call: int) -> Effects:
         """Of one head, whose outputs are those of this attention call."""
         at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
         alone = torch.zeros_like(self._change[at])
@@ -128,7 +136,7 @@ class _Pair:
                 shares.setdefault(what, {})[key] = share[:, head]
                 explained.setdefault(what, {})[key] = float(whole[:, head].sum())
                 moved.setdefault(what, {})[key] = float(norms[0][head] / norms[1][head])
-        return PathEffects(sender, shares, explained, moved)
+        return Effects(shares, explained, moved)
 
 
 def _kind_of(leaf: Leaf) -> tuple[object, ...]:
