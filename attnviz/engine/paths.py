@@ -13,7 +13,7 @@ Behavior with Path Patching", whose patches these are to first order, without a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,6 @@ from attnviz.engine.patching import What
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from attnviz.models.model import Model
-    from attnviz.records import Input
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,19 +46,3 @@ class PathEffects:
     def share(self, what: What, head: HeadKey) -> float:
         """The sender's share in the difference of one head's queries, keys or values."""
         return float(self.shares[what][head].sum())
-
-
-def path_effects(
-    model: Model, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
-) -> tuple[PathEffects, ...]:
-    """Of each of the heads, from one pass over each of two texts of one length.
-
-    Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
-    where the model does not show its queries, or what it writes cannot be followed to them.
-    """
-    from attnviz.engine.paths_torch import torch_path_effects  # torch only where needed
-
-    found = torch_path_effects(model, clean, corrupt, senders)
-    return tuple(
-        PathEffects(sender, *effects) for sender, effects in zip(senders, found, strict=True)
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,24 +14,21 @@ from attnviz.engine.attribution_torch import calls_of, lost
 from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, run_pass
 from attnviz.engine.patching import What
+from attnviz.engine.paths import PathEffects
 from attnviz.engine.residual_pass import Leaf, ResidualPass
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind
 
 
-class Effects(NamedTuple):
-    """As ``PathEffects`` has them, of one sender."""
-
-    shares: Mapping[What, Mapping[HeadKey, NDArray[np.floating]]]
-    explained: Mapping[What, Mapping[HeadKey, float]]
-    moved: Mapping[What, Mapping[HeadKey, float]]
-
-
-def torch_path_effects(
+def path_effects(
     model: Model, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
-) -> list[Effects]:
-    """See ``path_effects``."""
+) -> tuple[PathEffects, ...]:
+    """Of each of the heads, from one pass over each of two texts of one length.
+
+    Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
+    where the model does not show its queries, or what it writes cannot be followed to them.
+    """
     if any(len(one) != len(other) for one, other in _texts(clean, corrupt)):
         raise UsageError(
             f"the two texts have {len(clean.predicted)} and {len(corrupt.predicted)} tokens: "
@@ -43,7 +39,7 @@ def torch_path_effects(
     calls = calls_of(opened, senders)
     with opened.hook_points.borrowed():
         pair = _Pair(opened, _follow(opened, clean), _follow(opened, corrupt))
-    return [pair.effects(sender, calls[sender]) for sender in senders]
+    return tuple(pair.effects(sender, calls[sender]) for sender in senders)
 
 
 def _texts(clean: Input, corrupt: Input) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
@@ -113,7 +109,7 @@ class _Pair:
             found.append((inner / difference.square().sum((0, 1, 3))).cpu().numpy())
         return found
 
-    def effects(self, sender: HeadKey, call: int) -> Effects:
+    def effects(self, sender: HeadKey, call: int) -> PathEffects:
         """Of one head, whose outputs are those of this attention call."""
         at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
         alone = torch.zeros_like(self._change[at])
@@ -136,7 +132,7 @@ class _Pair:
                 shares.setdefault(what, {})[key] = share[:, head]
                 explained.setdefault(what, {})[key] = float(whole[:, head].sum())
                 moved.setdefault(what, {})[key] = float(norms[0][head] / norms[1][head])
-        return Effects(shares, explained, moved)
+        return PathEffects(sender, shares, explained, moved)
 
 
 def _kind_of(leaf: Leaf) -> tuple[object, ...]:

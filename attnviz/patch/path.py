@@ -14,7 +14,7 @@ import numpy as np
 
 from attnviz.engine.attribution import HeadKey
 from attnviz.engine.patching import What
-from attnviz.engine.paths import PathEffects, path_effects
+from attnviz.engine.paths import PathEffects
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
@@ -100,6 +100,8 @@ def path_report(
         raise UnsupportedError(
             f"{model.info.name!r} is attention alone, of one layer: no later head reads from it"
         )
+    from attnviz.engine.paths_torch import path_effects  # torch only once the words are known
+
     sender = _sender(model, head, index_base)
     target = decoder_text(model, None)
     some = range(0, len(given.prompts), _BUILT_IN_STEP if given.built_in else 1)
