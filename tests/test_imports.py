@@ -22,8 +22,8 @@ GROUND = {"records", "errors", "reading"}
 SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
-    *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
-    *("why", "diff", "docs"),
+    *("heads", "patterns", "ablate", "patch", "prune", "params", "scaling", "verify", "train"),
+    *("sweep", "why", "diff", "docs"),
 }
 
 MAY_IMPORT = {
@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "diff": {"patterns"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
-    "api": {"heads", "patterns", "ablate", "prune", "params", "why"} | SHARED,
+    "api": {"heads", "patterns", "ablate", "patch", "prune", "params", "why"} | SHARED,
 }
 """What each folder may import beside itself; a capability another one only as it stands here."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,15 +30,7 @@ class NarrowStack(NumpyStack):
     @classmethod
     def of(cls, stack: NumpyStack) -> NarrowStack:
         """The same stack, rounded."""
-        return cls(stack.shape, stack._stored, stack.dtype)
-
-    def _rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
-        return to_bfloat16(super()._rows(name, rows))
-
-    def _tensor(self, name: str) -> Floats:
-        if name not in self._converted:
-            self._converted[name] = to_bfloat16(self._stored[name].astype(self.dtype))
-        return self._converted[name]
+        return cls(stack.shape, _Rounded(stack.tensors.stored), stack.dtype)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
         return to_bfloat16(super()._norm(name, residual))
@@ -46,3 +40,19 @@ class NarrowStack(NumpyStack):
 
     def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         return to_bfloat16(super()._layer(layer, residual, to_bfloat16(attended)))
+
+
+class _Rounded(Mapping[str, Floats]):
+    """Tensors by their names, each rounded when it is taken."""
+
+    def __init__(self, stored: Mapping[str, Floats]) -> None:
+        self._stored = stored
+
+    def __getitem__(self, name: str) -> Floats:
+        return to_bfloat16(self._stored[name].astype(np.float32))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)

@@ -31,6 +31,8 @@ OBJECTS = {
     "patterns": ["patterns", SENTENCE],
     "diff": ["diff", "tiny", "--text", SENTENCE, "--noise-floor", "0"],
     "ablate": ["ablate", SENTENCE, "--layer", "0", "--together"],
+    "patch": ["patch", "the cat sat", "the dog sat", "--layer", "0", "--metric", "log_prob"],
+    "path": ["path", "L0H0", "the cat sat", "the dog sat"],
     "params": ["params", "llama-3-8b", "--memory", "24GB"],
     "several": ["params", "gpt2", "bert-base"],
     "compare": ["params", "--d-model", "64", "--heads", "8", "--compare", "kv-heads=8,1"],
