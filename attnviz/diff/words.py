@@ -224,8 +224,8 @@ def explanation(report: DiffReport) -> Iterator[str]:
         "equal, 1 bit where they share no key; the mean over queries, then over texts."
     )
     yield (
-        "noise floor: any change of any weight changes every head a little, so that being "
-        "different is no finding. A is also run against itself in other numbers; a head counts "
+        "noise floor: any change of any weight changes every head a little, so that "
+        "being different says nothing. A is also run against itself in other numbers; a head counts "
         "as changed only where the interval of its divergence lies above twice the largest that "
         "rounding gives any head."
     )
