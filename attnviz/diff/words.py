@@ -225,9 +225,9 @@ def explanation(report: DiffReport) -> Iterator[str]:
     )
     yield (
         "noise floor: any change of any weight changes every head a little, so that "
-        "being different says nothing. A is also run against itself in other numbers; a head counts "
-        "as changed only where the interval of its divergence lies above twice the largest that "
-        "rounding gives any head."
+        "being different says nothing. A is also run against itself in other numbers; a head "
+        "counts as changed only where the interval of its divergence lies above twice the "
+        "largest that rounding gives any head."
     )
     yield (
         "output: 1 - cosine between what the head puts out for each token, before the output "
