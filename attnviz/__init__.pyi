@@ -1,6 +1,8 @@
 from attnviz import errors as errors
 from attnviz.api.analyses import ablate as ablate
+from attnviz.api.analyses import attribute as attribute
 from attnviz.api.analyses import params as params
+from attnviz.api.analyses import patch as patch
 from attnviz.api.analyses import patterns as patterns
 from attnviz.api.analyses import prune as prune
 from attnviz.api.analyses import rollout as rollout
@@ -20,10 +22,12 @@ __all__ = [
     "MultiHeadAttention",
     "__version__",
     "ablate",
+    "attribute",
     "capture",
     "errors",
     "heatmap",
     "params",
+    "patch",
     "patterns",
     "prune",
     "rollout",

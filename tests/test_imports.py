@@ -22,8 +22,8 @@ GROUND = {"records", "errors", "reading"}
 SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
-    *("heads", "patterns", "ablate", "prune", "params", "scaling", "verify", "train", "sweep"),
-    *("why", "diff", "check", "docs"),
+    *("heads", "patterns", "ablate", "patch", "prune", "params", "scaling", "verify", "train"),
+    *("sweep", "why", "diff", "check", "docs"),
 }
 
 MAY_IMPORT = {
@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "check": {"diff", "patterns", "params"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
-    "api": {"heads", "patterns", "ablate", "prune", "params", "why"} | SHARED,
+    "api": {"heads", "patterns", "ablate", "patch", "prune", "params", "why"} | SHARED,
 }
 """What each folder may import beside itself; a capability another one only as it stands here."""
 

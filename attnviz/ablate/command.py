@@ -43,6 +43,9 @@ attnviz ablate --texts stories.txt --mode mean --resume scan.jsonl --save scan.c
 attnviz ablate --model openai-community/gpt2 --method budget --budget 30s
 """
 
+RESUME = "attnviz.ablate-resume/1"
+"""The schema of the file of ``--resume``."""
+
 _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
 """Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
@@ -87,7 +90,7 @@ def ablate(
     with opening(model.model, notices) as progress:
         loaded = load(model.model, replace(options, progress=progress))
         job = Job.prepare(loaded, read, reference, request)
-    file = ResumeFile(resume, "ablate", job.identity()) if resume is not None else None
+    file = ResumeFile(resume, RESUME, job.identity()) if resume is not None else None
     with file or nullcontext(), scanning("ablating heads", messages(output.quiet)) as advance:
         measured = measure_job(job, file, advance)
     if not measured.empty:

@@ -1,4 +1,4 @@
-"""``attnviz.patterns``, ``ablate``, ``rollout``, ``attribute`` and more: the commands of Python.
+"""``attnviz.patterns``, ``ablate``, ``patch``, ``attribute`` and more: the commands of Python.
 
 Each runs the command of its name over a model, by name or loaded, and takes that command's options
 as keywords: ``--index-base 1`` is ``index_base=1``.
@@ -7,7 +7,7 @@ as keywords: ``--index-base 1`` is ``index_base=1``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attnviz.api.analysis import Analysis, analysis, texts_of
@@ -72,6 +72,31 @@ def prune(
     from attnviz.prune.command import prune as command
 
     return analysis(command, model, tokenizer, options, texts=_texts(texts))
+
+
+def patch(
+    model: AnyModel = "tiny",
+    clean: str | None = None,
+    corrupt: str | None = None,
+    tokenizer: Any = None,
+    pairs: str | os.PathLike[str] | Iterable[Mapping[str, str]] | None = None,
+    **options: Any,
+) -> Analysis:
+    """Which heads carry the difference between two prompts, by patching their activations.
+
+    model, tokenizer: see ``patterns``. clean, corrupt: the prompts. pairs: many of them in their
+    place, a file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer`` and ``foil``;
+    the built-in ones by default.
+    options: those of ``attnviz patch``, such as ``what="value"``, ``direction="noise"``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.patch.command import patch as command
+    from attnviz.patch.pairs import given_pairs
+
+    several = pairs if pairs is None or isinstance(pairs, str | os.PathLike) else given_pairs(pairs)
+    prompts = {"clean": _text(clean), "corrupt": _text(corrupt), "pairs": several}
+    return analysis(command, model, tokenizer, options, **prompts)
 
 
 def rollout(

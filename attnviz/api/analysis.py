@@ -27,7 +27,7 @@ from attnviz.errors import UsageError
 from attnviz.models.resolve import Loaded
 
 _ELSEWHERE = {
-    *("model", "models", "names", "text", "file", "texts"),
+    *("model", "models", "names", "text", "file", "texts", "clean", "corrupt", "pairs"),
     *("json", "save", "palette", "colour", "ascii", "width", "full", "quiet"),
 }
 """What is said of a command otherwise than by an option: its model and texts, its outlets."""
@@ -103,7 +103,7 @@ def analysis(
     model: Any,
     tokenizer: Any,
     given: Mapping[str, Any],
-    **inputs: str | Texts | None,
+    **inputs: Any,
 ) -> Analysis:
     """Run a command over a model with the options ``given``.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from attnviz.attention.activations import Activation
-from attnviz.attention.numpy_stack import Norm, Order
+from attnviz.attention.stack_shape import Norm, Order
 
 
 class NotUnderstoodError(Exception):

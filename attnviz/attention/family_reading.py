@@ -18,8 +18,9 @@ from attnviz.attention.families import DECODERS, LLAMA
 from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
 from attnviz.attention.family_rotary import rotary_of
 from attnviz.attention.family_tensors import Part, Shapes, by_name, head_of, parts_of
-from attnviz.attention.numpy_stack import NumpyStack, StackShape
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.rotary import Rotary
+from attnviz.attention.stack_shape import StackShape
 
 FAMILIES = (*DECODERS, *ENCODERS)
 
@@ -143,7 +144,7 @@ def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -
     used.update(said.partition("=")[0] for said in family.biases.values() if isinstance(said, str))
 
 
-_KINDS: Mapping[str, tuple[type, ...]] = {
+_TYPES: Mapping[str, tuple[type, ...]] = {
     r"(eos|bos|pad|sep|cls|decoder_start)_token_id": (int, list, type(None)),
     r"use_cache|use_sliding_window|tie_word_embeddings|\w+_bias|output_\w+|return_dict": (bool,),
     r"reorder_and_upcast_attn|summary_use_proj|summary_proj_to_labels": (bool,),
@@ -166,9 +167,9 @@ def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
     if padding is not None and padding not in range(vocabulary):
         raise NotUnderstoodError(f"pad_token_id is {padding!r}")
     for name, value in fields.items():
-        kinds = next((kinds for names, kinds in _KINDS.items() if re.fullmatch(names, name)), None)
+        types = next((types for names, types in _TYPES.items() if re.fullmatch(names, name)), None)
         share = "drop" in name and isinstance(value, int | float)
-        if (kinds and type(value) not in kinds) or (share and not 0 <= value <= 1):
+        if (types and type(value) not in types) or (share and not 0 <= value <= 1):
             raise NotUnderstoodError(f"{name} is {value!r}")
 
 

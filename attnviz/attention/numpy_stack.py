@@ -15,96 +15,24 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
-from mmap import mmap
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from attnviz.attention.activations import ACTIVATE, Activation
+from attnviz.attention.activations import ACTIVATE
+from attnviz.attention.converted_tensors import ConvertedTensors
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.rotary import Rotary
+from attnviz.attention.stack_shape import StackShape
+from attnviz.attention.stack_trace import LayerTrace, Trace
 from attnviz.errors import UsageError
 
 Floats = NDArray[np.floating]
 
-Norm = Literal["rms", "rms-from-one", "layer"]
-"""Zhang & Sennrich 2019; the same with one plus the stored gain (Gemma); Ba et al. 2016."""
-
-Order = Literal["before", "after", "parallel"]
-"""Norms stand before attention and feed-forward (GPT-2, Llama), after each of them (BERT), or
-before both, which then read the same residual (GPT-NeoX)."""
-
-_MOST_COPIED = 2**26
-"""Bytes of converted tensors that are kept: more are converted in each run, a layer at a time."""
-
 _PROJECTIONS = ("query", "key", "value", "output")
-
-
-@dataclass(frozen=True)
-class StackShape:
-    """What decides, beside its tensors, what a stack of layers computes.
-
-    layers, heads, kv_heads: ``heads // kv_heads`` query heads share a key/value head.
-    head_dim: width of one head's query and key. vocabulary: tokens that it knows.
-    context: the longest sequence of tokens it takes.
-    norm, order, activation: the feed-forward is gated where there is a ``gate`` (Shazeer 2020).
-    norm_eps: under the norm's root.
-    causal: whether a query sees no later key. windows: of each layer, how many keys a query sees,
-        itself included, None for all of them; empty where that is so in every layer.
-    rotary: rotary positions of query and key, None for none; unturned: layers without them.
-    scaled: whether their products are divided by √head_dim.
-    embedding_scale: by which the embeddings of tokens are multiplied.
-    padding: the id of the padding token, where positions are counted from the row behind it, and
-        such a token has that row itself (RoBERTa); None where they are counted from the first.
-    head_activation: between ``prediction`` and ``prediction_norm``.
-    """
-
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    context: int
-    norm: Norm
-    norm_eps: float
-    order: Order
-    activation: Activation
-    causal: bool
-    rotary: Rotary | None = None
-    unturned: frozenset[int] = frozenset()
-    windows: tuple[int | None, ...] = ()
-    scaled: bool = True
-    embedding_scale: float = 1.0
-    padding: int | None = None
-    head_activation: Activation = "gelu"
-
-
-class LayerTrace(NamedTuple):
-    """What one layer adds to the residual over one text.
-
-    weights: what was kept of them. values: (head, key, value_dim), one a query head.
-    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
-    fed: what the feed-forward adds, (token, width).
-    """
-
-    weights: Floats
-    values: Floats
-    output: Floats
-    bias: Floats | None
-    fed: Floats
-
-
-class Trace(NamedTuple):
-    """One text on its way: the residual before the first layer and behind the last one."""
-
-    embedded: Floats
-    layers: Sequence[LayerTrace]
-    residual: Floats
 
 
 class NumpyStack:
@@ -121,11 +49,7 @@ class NumpyStack:
     ) -> None:
         self.shape = shape
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self._stored = tensors
-        self._names = frozenset(tensors)
-        self._tables: dict[str, Floats] = {}
-        self._converted: dict[str, Floats] = {}
-        self._copied = 0
+        self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
 
     def logits(self, ids: ArrayLike) -> Floats:
@@ -133,21 +57,12 @@ class NumpyStack:
 
         Raises UsageError for no token, an unknown one, or more of them than the context holds.
         """
-        found = self.run_outputs(ids, lambda layer, weights, outputs: None)
-        assert found is not None
-        return found
+        return self.unembed(self.run_outputs(ids, lambda layer, weights, outputs: None))
 
-    def run_outputs(
-        self,
-        ids: ArrayLike,
-        observe: Callable[[int, Floats, Floats], None],
-        *,
-        predict: bool = True,
-    ) -> Floats | None:
-        """The logits; on the way ``observe(layer, weights, outputs)`` gets those of each layer.
+    def run_outputs(self, ids: ArrayLike, observe: Callable[[int, Floats, Floats], None]) -> Floats:
+        """The residual after the last layer; ``observe(layer, weights, outputs)`` gets each one's.
 
-        Outputs are (..., head, token, dim), before the output projection joins them. predict: None
-        in place of the logits where it is not set, as for a model without an unembedding.
+        Outputs are (..., head, token, dim), before the output projection joins them.
         """
         residual = self._embed(self._check(ids))
         for layer in range(self.shape.layers):
@@ -155,27 +70,27 @@ class NumpyStack:
             outputs, weights = attention.head_outputs(self._read(layer, residual))
             observe(layer, weights, outputs)
             residual = self._layer(layer, residual, attention.joined(outputs))
-        return self.unembed(residual) if predict else None
+        return residual
 
     def unembed(self, residual: Floats) -> Floats:
         """Scores of tokens (..., vocabulary) by a residual (..., d_model) after the last layer."""
-        if "final_norm.weight" in self._names:
+        if "final_norm.weight" in self.tensors:
             residual = self._norm("final_norm", residual)
-        if "prediction.weight" in self._names:
+        if "prediction.weight" in self.tensors:
             activate = ACTIVATE[self.shape.head_activation]
             residual = self._norm(
                 "prediction_norm", activate(self._project("prediction", residual))
             )
         # a tied unembedding is the embedding
-        tied = "unembedding.weight" not in self._names
-        weight = self._tensor("tokens.weight" if tied else "unembedding.weight")
-        scores: Floats = project(residual, weight, self._optional("unembedding.bias"))
+        tied = "unembedding.weight" not in self.tensors
+        weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
+        scores: Floats = project(residual, weight, self.tensors.optional("unembedding.bias"))
         return scores
 
     @property
     def is_sum(self) -> bool:
         """Whether logits are read from a sum of what the layers add, through one norm alone."""
-        return self.shape.order != "after" and "prediction.weight" not in self._names
+        return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
         """One pass over one text, with what each layer adds to the residual.
@@ -206,7 +121,7 @@ class NumpyStack:
         if foil is not None:
             other, less = self._row(foil)
             row, bias = row - other, bias - less
-        shift = self._optional("final_norm.bias")
+        shift = self.tensors.optional("final_norm.bias")
         bias += 0.0 if shift is None else float(row @ shift)
         row = row * self._gain("final_norm")
         if self.shape.norm == "layer":
@@ -217,9 +132,10 @@ class NumpyStack:
 
     def _row(self, token: int) -> tuple[Floats, float]:
         """The row of a token in the unembedding, and its bias."""
-        tied = "unembedding.weight" not in self._names
-        row = self._rows("tokens" if tied else "unembedding", slice(token, token + 1))[0]
-        bias = self._optional("unembedding.bias")
+        tied = "unembedding.weight" not in self.tensors
+        table = "tokens.weight" if tied else "unembedding.weight"
+        row = self.tensors.rows(table, slice(token, token + 1))[0]
+        bias = self.tensors.optional("unembedding.bias")
         return row, 0.0 if bias is None else float(bias[token])
 
     def run(
@@ -320,16 +236,16 @@ class NumpyStack:
 
     def _embed(self, ids: NDArray[np.integer]) -> Floats:
         """The residual before the first layer."""
-        residual = self._rows("tokens", ids)
+        residual = self.tensors.rows("tokens.weight", ids)
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
-        if "positions.weight" in self._names:
-            residual = residual + self._rows("positions", self._places(ids))
-        if "types.weight" in self._names:
-            residual = residual + self._rows("types", slice(0, 1))
-        if "embedding_norm.weight" in self._names:
+        if "positions.weight" in self.tensors:
+            residual = residual + self.tensors.rows("positions.weight", self._places(ids))
+        if "types.weight" in self.tensors:
+            residual = residual + self.tensors.rows("types.weight", slice(0, 1))
+        if "embedding_norm.weight" in self.tensors:
             residual = self._norm("embedding_norm", residual)
-        if "embedding_projection.weight" in self._names:
+        if "embedding_projection.weight" in self.tensors:
             residual = self._project("embedding_projection", residual)
         return residual
 
@@ -342,13 +258,6 @@ class NumpyStack:
         places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
         return places
 
-    def _rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
-        """Rows of an embedding, gathered before they are converted: a text uses few of them."""
-        if name not in self._tables:
-            self._tables[name] = self._stored[f"{name}.weight"]
-        gathered: Floats = self._tables[name][rows].astype(self.dtype)
-        return gathered
-
     def _read(self, layer: int, residual: Floats) -> Floats:
         """What a layer's attention reads."""
         if self.shape.order == "after":
@@ -358,15 +267,15 @@ class NumpyStack:
     def _attention(self, layer: int) -> NumpyAttention:
         name, shape = f"layers.{layer}", self.shape
         parts: dict[str, Any] = {
-            f"{part}_{kind}": self._tensor(stored)
+            f"{part}_{kind}": self.tensors[stored]
             for part in _PROJECTIONS
             for kind in ("weight", "bias")
-            if (stored := f"{name}.{part}.{kind}") in self._names
+            if (stored := f"{name}.{part}.{kind}") in self.tensors
         }
         gains: dict[str, Any] = {
-            f"{part}_gain": self._tensor(stored)
+            f"{part}_gain": self.tensors[stored]
             for part in ("query", "key")
-            if (stored := f"{name}.{part}_norm.weight") in self._names
+            if (stored := f"{name}.{part}_norm.weight") in self.tensors
         }
         return NumpyAttention(
             **parts,
@@ -396,7 +305,7 @@ class NumpyStack:
     def _feed_forward(self, layer: int, read: Floats) -> Floats:
         name = f"layers.{layer}"
         activate = ACTIVATE[self.shape.activation]
-        if f"{name}.gate.weight" in self._names:
+        if f"{name}.gate.weight" in self.tensors:
             inner = activate(self._project(f"{name}.gate", read))
             inner = inner * self._project(f"{name}.up", read)
         else:
@@ -412,75 +321,18 @@ class NumpyStack:
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
         normed: Floats = residual / np.sqrt(square + self.dtype.type(self.shape.norm_eps))
-        normed, bias = normed * self._gain(name), self._optional(f"{name}.bias")
+        normed, bias = normed * self._gain(name), self.tensors.optional(f"{name}.bias")
         return normed if bias is None else normed + bias
 
     def _gain(self, name: str) -> Floats:
         """What a norm multiplies each dimension with."""
-        gain = self._tensor(f"{name}.weight")
+        gain = self.tensors[f"{name}.weight"]
         return 1 + gain if self.shape.norm == "rms-from-one" else gain
 
     def _project(self, name: str, x: Floats) -> Floats:
-        weight, bias = self._tensor(f"{name}.weight"), self._optional(f"{name}.bias")
+        weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
         projected: Floats = project(x, weight, bias)
         return projected
-
-    def _optional(self, name: str) -> Floats | None:
-        return self._tensor(name) if name in self._names else None
-
-    def _tensor(self, name: str) -> Floats:
-        if name in self._converted:
-            return self._converted[name]
-        tensor = self._stored[name].astype(self.dtype, copy=False)
-        copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
-        if copied <= _MOST_COPIED:
-            self._copied = copied
-            self._converted[name] = tensor
-        return tensor
-
-    def narrowed(self) -> NumpyStack:
-        """The same over rounded numbers, see ``_Narrow``."""
-        return _Narrow(self.shape, self._stored, self.dtype)
-
-
-def _is_mapped(array: object) -> bool:
-    """Whether an array's numbers are those of a file."""
-    while isinstance(array, np.ndarray):
-        array = array.base
-    return isinstance(array, mmap)
-
-
-def to_bfloat16(numbers: Floats) -> Floats:
-    """Each number rounded to the nearest of eight significant bits, of two the even one."""
-    bits = numbers.astype(np.float32).view(np.uint32)
-    halfway = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    rounded = ((bits + halfway) & np.uint32(0xFFFF0000)).view(np.float32)
-    return rounded.astype(numbers.dtype, copy=False)
-
-
-class _Narrow(NumpyStack):
-    """A stack whose weights are rounded to bfloat16, as is what passes between its parts.
-
-    Inside attention, and within a matrix product, numbers keep their width, as in hardware that
-    multiplies bfloat16: the error is of its size, not the same one.
-    """
-
-    def _rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
-        return to_bfloat16(super()._rows(name, rows))
-
-    def _tensor(self, name: str) -> Floats:
-        if name not in self._converted:
-            self._converted[name] = to_bfloat16(self._stored[name].astype(self.dtype))
-        return self._converted[name]
-
-    def _norm(self, name: str, residual: Floats) -> Floats:
-        return to_bfloat16(super()._norm(name, residual))
-
-    def _project(self, name: str, x: Floats) -> Floats:
-        return to_bfloat16(super()._project(name, x))
-
-    def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        return to_bfloat16(super()._layer(layer, residual, to_bfloat16(attended)))
 
 
 def _observe_block(

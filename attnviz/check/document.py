@@ -70,14 +70,7 @@ def rule_table(report: CheckReport, columns: int = 0, least: int = 0) -> doc.Tab
         name = min(name, max(room - words, _LEAST_NAME))
         for row in cells:
             row[1], row[4] = cut(row[1], name), cut(row[4], max(room - name, 1))
-    rows = [
-        doc.Row(
-            row,
-            below=[outcome.detail] if outcome.detail and not outcome.passed else [],
-            tones={0: _TONES[row[0]]},
-        )
-        for outcome, row in zip(ranked, cells, strict=True)
-    ]
+    rows = [doc.Row(row, tones={0: _TONES[row[0]]}) for row in cells]
     heads = [
         doc.Column("", right=False),
         doc.Column("rule", right=False),

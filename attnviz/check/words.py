@@ -59,8 +59,9 @@ def bound_text(bounds: Bounds) -> str:
 
 
 def measured_on(outcome: Outcome) -> str:
-    """Over what, with the unit of the value."""
-    return ", ".join(word for word in (outcome.unit, outcome.measured_on) if word)
+    """Over what, with the unit of the value; of what does not hold also which heads are beyond."""
+    detail = "" if outcome.passed else outcome.detail
+    return ", ".join(word for word in (outcome.unit, outcome.measured_on, detail) if word)
 
 
 def sign(outcome: Outcome) -> str:

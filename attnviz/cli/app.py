@@ -1,4 +1,4 @@
-"""The command tree: names, of which only the one that runs is imported."""
+"""The command tree: its names, of which only the one that runs is imported."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ GROUPS = {
     "Measure": {
         "why": "Show what each head writes towards the predicted token.",
         "patterns": "Score every head and label what it does, against chance.",
+        "patch": "Patch heads between two prompts: which carry the difference.",
+        "path": "Follow one head: which later heads read what it writes.",
         "ablate": "Ablate each head and measure how much the loss rises.",
         "prune": "Remove the least important heads, beside as many at random.",
-        "diff": "Compare two models head by head, beyond a measured noise floor.",
+        "diff": "Compare two models head by head, beyond a noise floor.",
         "check": "Hold a model against rules in a file: a gate for CI.",
     },
     "Count": {
@@ -39,7 +41,7 @@ GROUPS = {
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
-_ELSEWHERE = {"rollout": "attnviz.heads.rollout_command"}
+_ELSEWHERE = {"rollout": "attnviz.heads.rollout_command", "path": "attnviz.patch.path_command"}
 """Where a command does not stand in ``attnviz.NAME.command``."""
 
 
@@ -102,6 +104,6 @@ def _attnviz(
         ),
     ] = False,
 ) -> None:
-    """See where each attention head looks, test whether it matters, count what it costs."""
+    """See where each attention head looks, test whether it matters, count its cost."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -41,15 +41,15 @@ class Piece:
 class ResumeFile:
     """The partial results of one run; a context manager that holds the file against other runs.
 
-    command: whose results it keeps.
+    schema: of the command whose results it keeps, such as ``attnviz.ablate-resume/1``.
     run: all that the results depend on, as JSON values by name; a file whose run differs in any
         of them is refused and left as it is.
     done: the pieces that the file had, in their order.
     """
 
-    def __init__(self, path: Path, command: str, run: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, schema: str, run: Mapping[str, Any]) -> None:
         self._path, self._shown = path, visible(str(path))
-        self._command, self._schema = command, f"attnviz.{command}-resume/1"
+        self._schema = schema
         self._run = json.loads(json.dumps(dict(run), allow_nan=False))
         self._stream: int | None = None
         self.done: list[Piece] = []
@@ -133,8 +133,8 @@ class ResumeFile:
         known = header.get("run")
         if header.get("schema") != self._schema or not isinstance(known, dict):
             raise UsageError(
-                f"{self._shown} is no resume file of attnviz {self._command}: it is left as it is; "
-                "name another file"
+                f"{self._shown} is no resume file of {self._schema.partition('-')[0]}: it is left "
+                "as it is; name another file"
             )
         for name in [*self._run, *(name for name in known if name not in self._run)]:
             there, here = known.get(name), self._run.get(name)

@@ -43,7 +43,7 @@ def diff(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Compare two models head by head, beyond a measured noise floor."""
+    """Compare two models head by head, beyond a noise floor."""
     request = Request(sides, condition, compared, truncation, counted, loading, drawn.seed)
     from attnviz.cli import progress
     from attnviz.cli.outlet import open_outlet

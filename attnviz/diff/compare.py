@@ -2,7 +2,7 @@
 
 A head counts as changed where the 95 % bootstrap interval, over paired texts, of its divergence
 lies above the noise floor: what rounding does to the first model alone. That two models differ at
-all is no finding: any change of a weight changes every head.
+all says nothing: any change of a weight changes every head.
 """
 
 from __future__ import annotations

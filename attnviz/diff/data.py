@@ -37,8 +37,8 @@ def diff_data(report: DiffReport) -> dict[str, Any]:
         "causal": report.causal,
         "source": report.source or None,
         "text_count": report.texts,
-        "tokens": report.tokens,
-        "every": report.stride,
+        "token_count": report.tokens,
+        "stride": report.stride,
         "matched": report.matched,
         "noise_floor": None if floor is None else json_number(floor.js),
         "noise": None

@@ -19,12 +19,14 @@ from attnviz.diff.words import (
     finding,
     heading,
     move_words,
+    pair_words,
     prediction_words,
 )
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group
+from attnviz.draw.signed import signed_scale
 from attnviz.records import Tokens
 
 _GAP = 3
@@ -161,9 +163,11 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
     columns = [doc.Column("", right=False)]
     if maps:
         columns += [doc.Column("JS, bits")]
-    columns += [doc.Column("output")] if outputs else []
+    effects = report.importance and maps
+    columns += [doc.Column("loss increase")] if effects else []
+    columns += [doc.Column("output")] if outputs and not effects else []
     columns += [doc.Column("did → does", right=False)]
-    columns += [doc.Column("loss increase")] if report.importance and maps else []
+    columns += [doc.Column("output")] if outputs and effects else []
     if maps:
         columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]
     limit = max((change.size for change in report.changes), default=0.0)
@@ -171,10 +175,11 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
     for change in changes:
         cells = [report.pair_name(change), *[bits(change.js)] * maps]
         ends = "" if change.ends is None else f"[{', '.join(map(bits, change.ends))}]"
-        cells += [bits(change.output)] if outputs else []
+        cells += [effect_words(change)] if effects else []
+        cells += [bits(change.output)] if outputs and not effects else []
         moves = move_words(change) if change.a.label != change.b.label else ""
         cells += [did_and_does(change) + (f" ({moves})" if moves else "")]
-        cells += [effect_words(change)] if report.importance and maps else []
+        cells += [bits(change.output)] if outputs and effects else []
         cells += [ends, bits(change.no_sink)] if maps else []
         tone: doc.Tone = "plain" if change.differs else "faint"
         rows.append(doc.Row(cells, (change.size, limit), tone=tone))
@@ -201,7 +206,7 @@ def example_maps(example: Example, lines: int = 0, name: str = "") -> list[doc.P
     title: doc.Words = [(f"{named} over text {example.text + 1}, where it changed most", True)]
     return [
         doc.Maps(shown, title, lines=lines, across=2),
-        doc.Maps([turned], lines=lines, scale=None),
+        doc.Maps([turned], lines=lines, scale=signed_scale(NumberScale(limit), "B - A", "B - A")),
     ]
 
 
@@ -212,15 +217,16 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     """The models as a whole, the grids, the heads, and maps where there is room."""
     words = prediction_words(report)
     top: list[doc.Part] = [doc.Facts([(text, False) for text in words])] if words else []
-    told = earliest(report)
-    top += [doc.Note(told)] if 0 < len(told) <= columns else []
+    told = [*pair_words(report), *([earliest(report)] if earliest(report) else [])]
+    top += [doc.Note(note) for note in told if len(note) <= columns]
     grids = [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
     if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
         grids.pop()
     shown = [change for change in report.ranked if change.differs] or report.ranked[: report.top]
     hidden = len(report.changes) - len(shown)
     table = head_table(report, shown)._replace(least=_LEAST_ROWS, hidden=hidden)
-    groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table])]
+    tables = [table] if report.ranked[0].size > _EXACT else []
+    groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group(tables)]
     tall = len(grids[0].rows) + 2 if grids else 0
     maps = _maps(report, columns, lines - len(top) - tall - _LEAST_ROWS - _AROUND)
     return [*groups, *([maps] if maps is not None else [])]

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.diff.records import HeadChange, Move
-from attnviz.measures.bootstrap import LEAST_TEXTS, discoveries, sign_flip_p
+from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 
 Values = NDArray[np.float64]
+
+_RATE = 0.05
+"""Of false ones among the signs that are called significant."""
 
 
 def with_moves(
@@ -33,7 +36,7 @@ def with_moves(
     for texts in {len(values) for _, _, values in found}:
         same = [place for place, (_, _, values) in enumerate(found) if len(values) == texts]
         p[same] = sign_flip_p(np.stack([found[place][2] for place in same], axis=1), seed)
-    clear = discoveries(p)
+    clear = benjamini_hochberg(p) <= _RATE
     moves: dict[int, list[Move]] = {}
     for (place, name, values), chance, significant in zip(found, p, clear, strict=True):
         move = Move(name, float(values.mean()), float(chance), len(values), bool(significant))

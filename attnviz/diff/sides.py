@@ -24,6 +24,9 @@ from attnviz.models.resolve import LoadOptions
 from attnviz.records import Input, Kind
 
 _BUILT_IN = ("tiny", "mha")
+_TOKENS = 6_000
+"""About what the probes of ``patterns`` and the built-in texts have together."""
+
 _LEAST = 2
 """Tokens of a text: the first query of a causal one sees nothing but itself."""
 
@@ -76,7 +79,7 @@ def _texts(text: str | None, many: Path | None) -> Texts:
 
 
 def _options(request: Request, name: str, other: str) -> tuple[LoadOptions, LoadOptions]:
-    """How each side is loaded. What torch alone can do to one side, it does to both."""
+    """How each side is loaded."""
     condition = request.condition
     changed = replace(
         request.loading,
@@ -93,9 +96,17 @@ def _options(request: Request, name: str, other: str) -> tuple[LoadOptions, Load
             if is_saved(each)
             else load_options(each, loading, request.seed)
         )
-        # A few tokens of each text are sooner run by NumPy, but not by both sides alike.
-        found.append(replace(options, tokens=1 if loading.backend == "numpy" else None))
-    return found[0], found[1]
+        found.append(options)
+    # Both run by the same: what torch alone can do to one side, or effects, torch does to both.
+    torch = request.compared.importance or any(
+        each.backend == "torch" or each.dtype not in ("auto", "float32") or each.device != "cpu"
+        for each in found
+    )
+    a, b = (
+        replace(each, tokens=None if torch and each.backend != "numpy" else _TOKENS)
+        for each in found
+    )
+    return a, b
 
 
 # Token by token ------------------------------------------------------------------------------

@@ -195,14 +195,20 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
             f"{MARK} is significant among {counted(report.family, 'test')} "
             "(sign flips over texts, Benjamini-Hochberg, 5%)",
         )
+    yield from (("pairs", words) for words in pair_words(report))
+
+
+def pair_words(report: DiffReport) -> list[str]:
+    """How heads were paired, where that is not one to one by index."""
+    left = [
+        f"{len(heads)} of {side} without a partner"
+        for side, heads in (("A", report.unmatched_a), ("B", report.unmatched_b))
+        if heads
+    ]
     if report.matched:
-        yield "pairs", f"matched by least divergence; {report.crossed} at another place"
-    elif report.unmatched_a or report.unmatched_b:
-        yield (
-            "pairs",
-            f"by index; without a partner: {len(report.unmatched_a)} of A, "
-            f"{len(report.unmatched_b)} of B",
-        )
+        how = f"heads matched by least divergence: {report.crossed} at another place"
+        return ["; ".join([how, *left])]
+    return ["heads paired by index; " + "; ".join(left)] if left else []
 
 
 def _model(info: ModelInfo) -> str:
@@ -218,10 +224,10 @@ def explanation(report: DiffReport) -> Iterator[str]:
         "equal, 1 bit where they share no key; the mean over queries, then over texts."
     )
     yield (
-        "noise floor: any change of any weight changes every head a little, so that being "
-        "different is no finding. A is also run against itself in other numbers; a head counts "
-        "as changed only where the interval of its divergence lies above twice the largest that "
-        "rounding gives any head."
+        "noise floor: any change of any weight changes every head a little, so that "
+        "being different says nothing. A is also run against itself in other numbers; a head "
+        "counts as changed only where the interval of its divergence lies above twice the "
+        "largest that rounding gives any head."
     )
     yield (
         "output: 1 - cosine between what the head puts out for each token, before the output "

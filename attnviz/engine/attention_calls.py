@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from attnviz.errors import UsageError
+from attnviz.engine.rounding import nearly_equal
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering
 
 if TYPE_CHECKING:
@@ -64,6 +65,24 @@ class AttentionCall:
         seen = torch.where(hidden[None], -torch.inf, mask)
         _require_another(seen, hidden)
         return self._by(self.found.eager, seen)
+
+    def mixing(self, change: Callable[[Tensor], Tensor]) -> Attended:
+        """The same where other weights (batch, head, query, key) than its own mix the values.
+
+        Raises UnsupportedError where the output is not the values mixed by the weights.
+        """
+        output, weights = self.eager()
+        if weights is None or not nearly_equal(self._mixed(weights), output):
+            raise UnsupportedError(
+                f"{type(self.module).__name__} puts out something else than its values, mixed by "
+                f"its attention weights: another pattern cannot be put in their place"
+            )
+        changed = change(weights)
+        return self._mixed(changed), changed
+
+    def _mixed(self, weights: Tensor) -> Tensor:
+        value = self.value.repeat_interleave(weights.shape[1] // self.value.shape[1], 1)
+        return (weights.to(value.dtype) @ value).transpose(1, 2)
 
     def _by(self, function: Any, mask: Tensor | None) -> Attended:
         output: Attended = function(

@@ -14,15 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
-from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.own import OwnAttention
+from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from attnviz.models.model import Model
 
 PartKind = Literal["embedding", "head", "mlp", "bias"]
 """Embedding: what enters the first block. Mlp: all that a block adds beside its heads and biases,
@@ -135,30 +132,6 @@ class Attributor(Protocol):
         to the logit.
         """
         ...
-
-
-def open_attributor(model: Model, given: Input) -> Attributor:
-    """Ready ``model`` for texts like ``given``, on which it is tried.
-
-    Raises UsageError where it predicts no tokens, UnsupportedError where its heads cannot be found.
-    """
-    if isinstance(model, OwnAttention):
-        raise UsageError(
-            f"{model.info.name!r} predicts no tokens: there is no logit to take apart, choose a "
-            "model with a vocabulary"
-        )
-    from attnviz.engine.attribution_numpy import NumpyAttributor
-    from attnviz.models.stack_model import StackModel
-
-    if (numpy := NumpyAttributor.of(model)) is not None:
-        return numpy
-    if isinstance(model, StackModel):
-        raise UnsupportedError(
-            f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
-        )
-    from attnviz.engine.attribution_torch import TorchAttributor  # torch only where needed
-
-    return TorchAttributor.of(model, given)
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:

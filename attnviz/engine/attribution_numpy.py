@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.numpy_stack import LayerTrace, StackShape
+from attnviz.attention.stack_shape import StackShape
+from attnviz.attention.stack_trace import LayerTrace
 from attnviz.engine.attribution import (
     Attribution,
     HeadKey,

@@ -64,7 +64,7 @@ class TorchAttributor:
     ) -> Attribution:
         """See ``Attributor.attribute``."""
         model, place = self._model, self._place(given, position)
-        chosen = self._chosen(maps)
+        chosen = calls_of(model, maps)
         with model.hook_points.borrowed():
             with torch.no_grad():
                 own = _logits(model, given, place)[0].double()
@@ -115,15 +115,16 @@ class TorchAttributor:
             )
         return place
 
-    def _chosen(self, maps: Collection[HeadKey]) -> dict[HeadKey, int]:
-        """The number of each of these heads' attention call; UsageError where there is none."""
-        points = self._model.hook_points.found
-        numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
-        for kind, layer, head in maps:
-            at = numbers.get((kind, layer))
-            if at is None or kind == "encoder" or not 0 <= head < points[at].heads:
-                raise UsageError(f"no {kind} head {head} in layer {layer} that writes to a logit")
-        return {(kind, layer, head): numbers[kind, layer] for kind, layer, head in maps}
+
+def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
+    """The number of each head's attention call; UsageError for one that writes to no logit."""
+    points = model.hook_points.found
+    numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
+    for kind, layer, head in heads:
+        at = numbers.get((kind, layer))
+        if at is None or kind == "encoder" or not 0 <= head < points[at].heads:
+            raise UsageError(f"no {kind} head {head} in layer {layer} that writes to a logit")
+    return {key: numbers[key[:2]] for key in heads}
 
 
 @dataclass(frozen=True, eq=False)

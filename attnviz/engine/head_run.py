@@ -54,7 +54,7 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
             return _on_torch(model, kind, given, causal), ()
         except UnsupportedError as error:
             lacks = error
-    note = f"outputs of heads and predictions cannot be seen: {lacks}"
+    note = f"outputs of heads and predictions are not shown: {lacks}"
     return lambda given: HeadRun(_weights(model, kind, given), {}, None), (note,)
 
 

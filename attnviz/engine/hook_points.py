@@ -6,9 +6,9 @@ library's own attention is entered here; ``transformers_points`` has the ways in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.observer import Observer, hand_over
+from attnviz.engine.patching import What
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
 
@@ -32,6 +33,7 @@ class HookPoint:
     kind, layer: whose it is, as ``observe_transformers`` names them.
     module: the module in which the heads' outputs are met.
     heads, dim: how many heads it has, and how wide one's output is.
+    what: of the call is met; what a whole layer has once counts as one head.
     """
 
     kind: Kind
@@ -39,6 +41,11 @@ class HookPoint:
     module: nn.Module
     heads: int
     dim: int
+    what: What = "output"
+
+    def of(self, what: What, tensor: Tensor) -> HookPoint:
+        """The same call where it has a tensor (batch, token, head, dim) of another sort."""
+        return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
 
 
 class Intervention(Protocol):
@@ -47,9 +54,17 @@ class Intervention(Protocol):
     def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
         """The outputs (batch, token, head, dim) to go on with; they may be changed in place.
 
+        Where ``intervening`` was told of more than outputs, these come too, as the point says, and
+        are not changed in place: queries, keys and values (batch, token, head, dim); attention
+        patterns (batch, query, head, key).
+
         number: of the point among those of the pass, in the order in which they run.
         """
         ...
+
+
+ATTENDED: tuple[What, ...] = ("query", "key", "value")
+"""What goes into an attention call; where one of them is edited the others are handed over too."""
 
 
 Hide = Callable[[HookPoint, int, int], Tensor | None]
@@ -71,11 +86,16 @@ class HookPoints(Protocol):
         ...
 
     def intervening(
-        self, intervention: Intervention, order: Sequence[int] | None = None
+        self,
+        intervention: Intervention,
+        order: Sequence[int] | None = None,
+        inside: Collection[What] = (),
     ) -> AbstractContextManager[None]:
         """While this is open, each pass of the borrowed model has its outputs edited.
 
         order: the numbers of the points in the order in which they run, None for one after another.
+        inside: what else of the calls is edited: ``ATTENDED``, ``pattern``. UnsupportedError where
+            the model does not show it.
         """
         ...
 
@@ -116,6 +136,7 @@ class CallCounter:
         self._order = range(len(points)) if order is None else order
         self._intervention = intervention
         self._next = 0
+        self._taken: tuple[int, HookPoint]
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -127,16 +148,19 @@ class CallCounter:
         with hooked(self._root.register_forward_pre_hook(restart)):
             yield
 
-    def edit(self, module: nn.Module, outputs: Tensor) -> Tensor:
-        """Hand over the outputs (batch, token, head, dim) of the next call, made in ``module``.
-
-        Raises LostTrackError where another call was expected.
-        """
-        number, point = self.take(module)
+    def edit(self, outputs: Tensor) -> Tensor:
+        """Hand over the outputs (batch, token, head, dim) of the call that was taken last."""
+        number, point = self._taken
         if outputs.shape[2:] != (point.heads, point.dim):
             raise LostTrackError(f"attention call {number} has outputs of another shape")
         assert self._intervention is not None
         return self._intervention.edit(number, point, outputs)
+
+    def edit_inside(self, what: What, tensor: Tensor) -> Tensor:
+        """Hand over what else it has: (batch, token, head, dim)."""
+        number, point = self._taken
+        assert self._intervention is not None
+        return self._intervention.edit(number, point.of(what, tensor), tensor)
 
     def take(self, module: nn.Module | None) -> tuple[int, HookPoint]:
         """The next call's number and point; ``module`` is the one that makes it, where known.
@@ -150,6 +174,7 @@ class CallCounter:
                 f"attention call {self._next} is made by another module than in the first pass"
             )
         self._next += 1
+        self._taken = number, point
         return number, point
 
 
@@ -179,23 +204,46 @@ class OwnHookPoints:
 
     @contextmanager
     def intervening(
-        self, intervention: Intervention, order: Sequence[int] | None = None
+        self,
+        intervention: Intervention,
+        order: Sequence[int] | None = None,
+        inside: Collection[What] = (),
     ) -> Iterator[None]:
         counter = CallCounter(self._root, self.found, intervention, order)
+
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+            counter.take(module)
+
+        def leave(module: nn.Module, args: tuple[Any, ...], outputs: Tensor) -> Tensor:
+            return counter.edit(outputs.transpose(1, 2)).transpose(1, 2)  # (batch, head, token, …)
+
+        def leave_weights(module: nn.Module, args: tuple[Any, ...], weights: Tensor) -> Tensor:
+            return counter.edit_inside("pattern", weights.transpose(1, 2)).transpose(1, 2)
+
         with ExitStack() as hooks:
             hooks.enter_context(counter.counting())
-            for point in self.found:
-                # Outputs come as (batch, head, token, dim).
-                def edit(
-                    module: nn.Module,
-                    args: tuple[Any, ...],
-                    outputs: Tensor,
-                    attention: nn.Module = point.module,
-                ) -> Tensor:
-                    return counter.edit(attention, outputs.transpose(1, 2)).transpose(1, 2)
+            for attention in map(_own, self.found):
+                hooks.callback(attention.register_forward_pre_hook(enter).remove)
+                hooks.callback(attention.heads_point.register_forward_hook(leave).remove)
+                if "pattern" in inside:
+                    handle = attention.weights_point.register_forward_hook(leave_weights)
+                    hooks.callback(handle.remove)
+                for what in ATTENDED if not set(inside).isdisjoint(ATTENDED) else ():
+                    projection = attention.get_submodule(f"{what}_projection")
+                    dim = attention.shape.value_dim if what == "value" else attention.shape.head_dim
 
-                heads = point.module.get_submodule("heads_point")
-                hooks.callback(heads.register_forward_hook(edit).remove)
+                    def leave_projection(
+                        module: nn.Module,
+                        args: tuple[Any, ...],
+                        merged: Tensor,
+                        what: What = what,
+                        dim: int = dim,
+                    ) -> Tensor:
+                        return counter.edit_inside(
+                            what, merged.view(*merged.shape[:-1], -1, dim)
+                        ).flatten(-2)
+
+                    hooks.callback(projection.register_forward_hook(leave_projection).remove)
             yield
 
     @contextmanager
@@ -262,6 +310,11 @@ class _Watch:
             hand_over(self._observer, self._kind, self._layer, weights)
 
 
+def _own(point: HookPoint) -> MultiHeadAttention:
+    assert isinstance(point.module, MultiHeadAttention)
+    return point.module
+
+
 def _own_attention(root: nn.Module) -> list[MultiHeadAttention]:
     return [module for module in root.modules() if isinstance(module, MultiHeadAttention)]
 
@@ -278,6 +331,17 @@ def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
 
     walk(root, None)
     return blocks
+
+
+def first_of(output: Any) -> Tensor | None:
+    """The tensor that a module puts out, alone or before others."""
+    first = output[0] if isinstance(output, tuple | list) and output else output
+    return first if isinstance(first, Tensor) else None
+
+
+def with_first(output: Any, tensor: Tensor) -> Any:
+    """The same output with another tensor in its place."""
+    return (tensor, *output[1:]) if isinstance(output, tuple | list) else tensor
 
 
 @contextmanager

@@ -5,8 +5,8 @@ Nothing here knows an architecture; the stacks and the vocabulary projection are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from attnviz.engine.hook_points import (
     OwnHookPoints,
     hooked,
 )
+from attnviz.engine.patching import What
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
@@ -137,6 +138,16 @@ class ForwardOutput:
     projected: Tensor | None
     logits: Tensor | None
 
+    @classmethod
+    def of_rows(cls, each: Sequence[ForwardOutput]) -> ForwardOutput:
+        """Passes over one text each, as rows of one."""
+        projected = [answer.projected for answer in each if answer.projected is not None]
+        return cls(
+            torch.cat([answer.hidden for answer in each]),
+            torch.cat(projected) if projected else None,
+            None,
+        )
+
 
 def run_pass(
     model: PatchableModel,
@@ -145,6 +156,7 @@ def run_pass(
     *more: Input,
     project_all: bool = False,
     order: Sequence[int] | None = None,
+    inside: Collection[What] = (),
 ) -> ForwardOutput:
     """Run the borrowed ``model`` once.
 
@@ -154,7 +166,7 @@ def run_pass(
     intervention: None runs it plainly, watched by nobody.
     more: other texts of the same length, in rows of their own.
     project_all: let the projection see every position.
-    order: in which the points run, as ``HookPoints.intervening`` takes it.
+    order, inside: as ``HookPoints.intervening`` takes them.
     """
     seen: dict[str, Tensor] = {}
 
@@ -169,9 +181,9 @@ def run_pass(
         hooks.callback(model.stack.register_forward_hook(keep_hidden).remove)
         if model.head is not None:
             hooks.callback(model.head.register_forward_pre_hook(shorten).remove)
-        points = model.hook_points
-        with nullcontext() if intervention is None else points.intervening(intervention, order):
-            logits = model.run(given, *more)
+        if intervention is not None:
+            hooks.enter_context(model.hook_points.intervening(intervention, order, inside))
+        logits = model.run(given, *more)
     if "hidden" not in seen or seen["hidden"].ndim != 3:
         raise LostTrackError("the final hidden states were not found")
     return ForwardOutput(seen["hidden"], seen.get("projected"), logits)

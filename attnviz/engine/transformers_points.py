@@ -8,12 +8,15 @@ by emptying one head's weights and looking for the columns that become zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from attnviz.engine.attention_calls import (
     Attended,
@@ -26,16 +29,19 @@ from attnviz.engine.attention_calls import (
 )
 from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.hook_points import (
+    ATTENDED,
     CallCounter,
     Hide,
     HookPoint,
     HookPoints,
     Intervention,
+    LostTrackError,
     enclosing_block,
     is_linear,
     linear_maps,
 )
 from attnviz.engine.passes import WatchedCall, encoder_modules, watched
+from attnviz.engine.patching import What
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.records import Input, Kind
@@ -87,13 +93,32 @@ class _Registered(_Points):
 
     @contextmanager
     def intervening(
-        self, intervention: Intervention, order: Sequence[int] | None = None
+        self,
+        intervention: Intervention,
+        order: Sequence[int] | None = None,
+        inside: Collection[What] = (),
     ) -> Iterator[None]:
         counter = CallCounter(self._probe.module, self.found, intervention, order)
+        entered = not set(inside).isdisjoint(ATTENDED)
+
+        def edit(what: What, tensor: Tensor) -> Tensor:
+            """Of (batch, head, token, dim)."""
+            return counter.edit_inside(what, tensor.transpose(1, 2)).transpose(1, 2)
 
         def attend(call: AttentionCall) -> Attended:
-            output, weights = call.own()
-            return counter.edit(call.module, output), weights
+            counter.take(call.module)
+            if entered:
+                call = replace(
+                    call,
+                    query=edit("query", call.query),
+                    key=edit("key", call.key),
+                    value=edit("value", call.value),
+                )
+            if "pattern" in inside:
+                output, weights = call.mixing(partial(edit, "pattern"))
+            else:
+                output, weights = call.own()
+            return counter.edit(output), weights
 
         with counter.counting(), taking_calls(attend):
             yield
@@ -117,6 +142,44 @@ class _Registered(_Points):
 
         with counter.counting(), taking_calls(attend):
             yield
+
+
+class _Mix(SoftmaxWatch):
+    """Hands on the weights of every softmax, whose order is that of the points."""
+
+    def __init__(self, counter: CallCounter, name: str) -> None:
+        super().__init__(1, ())
+        self._counter = counter
+        self._name = name
+        self._taken: HookPoint | None = None
+
+    def begin(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """At the start of a pass, whose lengths are now known."""
+        texts = ("input_ids", "decoder_input_ids")
+        self._lengths = {kwargs[name].shape[1] for name in texts if name in kwargs}
+        self._taken = None
+
+    def has_taken(self, module: nn.Module) -> bool:
+        """Whether the call whose outputs ``module`` projects is the one that was seen last."""
+        taken, self._taken = self._taken, None
+        if taken is not None and taken.module is not module:
+            raise LostTrackError("another projection follows the softmax than in the first pass")
+        return taken is not None
+
+    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
+        weights = compute()
+        _, self._taken = self._counter.take(None)
+        by_head = weights.reshape(-1, self._taken.heads, *scores[-2:]).transpose(1, 2)
+        edited = self._counter.edit_inside("pattern", by_head).transpose(1, 2)
+        return edited if len(scores) == 4 else edited.reshape(-1, *scores[1:])
+
+    def __torch_function__(self, func: Any, *call: Any) -> Any:
+        if func is functional.scaled_dot_product_attention:
+            raise UnsupportedError(
+                f"{self._name} computes attention by a fused kernel of its own: its weights are "
+                f"not seen and cannot be replaced; patch outputs"
+            )
+        return super().__torch_function__(func, *call)
 
 
 def _find_projections(probe: ForwardPass) -> _Projections:
@@ -151,16 +214,28 @@ class _Projections(_Points):
 
     @contextmanager
     def intervening(
-        self, intervention: Intervention, order: Sequence[int] | None = None
+        self,
+        intervention: Intervention,
+        order: Sequence[int] | None = None,
+        inside: Collection[What] = (),
     ) -> Iterator[None]:
+        name, unseen = type(self._probe.model).__name__, sorted({*inside} - {"pattern"})
+        if unseen:
+            raise UnsupportedError(
+                f"{name} computes attention by itself: of its heads only output and pattern can be "
+                f"replaced, not the {' or the '.join(unseen)}"
+            )
         counter = CallCounter(self._probe.module, self.found, intervention, order)
+        mix = _Mix(counter, name) if inside else None
         shapes = {id(point.module): (point.heads, point.dim) for point in self.found}
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             outputs = args[0].unflatten(-1, shapes[id(module)])
             if self._token_axis == 0:
                 outputs = outputs.transpose(0, 1)
-            outputs = counter.edit(module, outputs)
+            if mix is None or not mix.has_taken(module):
+                counter.take(module)
+            outputs = counter.edit(outputs)
             if self._token_axis == 0:
                 outputs = outputs.transpose(0, 1)
             return (outputs.flatten(-2), *args[1:])
@@ -169,6 +244,10 @@ class _Projections(_Points):
             hooks.enter_context(counter.counting())
             for module in {id(point.module): point.module for point in self.found}.values():
                 hooks.callback(module.register_forward_pre_hook(enter).remove)
+            if mix is not None:
+                begin = self._probe.module.register_forward_pre_hook(mix.begin, with_kwargs=True)
+                hooks.callback(begin.remove)
+                hooks.enter_context(mix)
             yield
 
     @contextmanager

@@ -99,7 +99,7 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     found = np.abs(scaled.sum(axis=0))
     reached = np.zeros(len(found))
     total = 0
-    for signs in sign_flips(texts, seed):
+    for signs in _signs(texts, seed):
         largest = np.abs(signs @ scaled).max(axis=1, initial=0.0)
         reached += (largest[:, None] >= found * (1 - 1e-9)).sum(axis=0)
         total += len(signs)
@@ -108,7 +108,34 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     return p
 
 
-def sign_flips(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
+def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
+    """Two-sided p of each mean over texts by itself: (text, ablation) to (ablation,).
+
+    The share of sign flips, as in ``adjusted_p``, in which the sum is at least as large.
+    """
+    known = np.asarray(values, dtype=np.float64)
+    found = np.abs(known.sum(axis=0))
+    reached, total = np.zeros(known.shape[1]), 0
+    for signs in _signs(len(known), seed):
+        reached += (np.abs(signs @ known) >= found * (1 - 1e-9)).sum(axis=0)
+        total += len(signs)
+    return np.where(np.isfinite(found), reached / total, np.nan)
+
+
+def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
+    """q of each p (test,), NaN for NaN: the least false discovery rate at which it is named.
+
+    Benjamini & Hochberg 1995: min over j ≥ i of p₍ⱼ₎·m / j, of m ordered p-values.
+    """
+    q = np.full(len(p), np.nan)
+    known = np.flatnonzero(np.isfinite(p))
+    order = known[np.argsort(p[known])]
+    scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
+    q[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return q
+
+
+def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
     """Flips (flip, text), the last text as it is: all of them, or drawn ones with none flipped."""
     if 2 ** (texts - 1) <= _FLIPS:
         flips = np.arange(2 ** (texts - 1))
@@ -118,34 +145,6 @@ def sign_flips(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
     yield np.ones((1, texts))
     for _ in range(0, _FLIPS, _CHUNK):
         yield rng.choice([-1.0, 1.0], (_CHUNK, texts))
-
-
-def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Two-sided p of each mean over texts, for itself alone: (text, test) to (test,).
-
-    The share of flips of the texts' signs in which the mean is at least as far from zero: Fisher
-    1935. At least one over the number of flips, 2 to the power of texts − 1 or 4,097.
-    """
-    found = np.abs(values.sum(axis=0)) * (1 - 1e-9)
-    reached, total = np.zeros(values.shape[1]), 0
-    for signs in sign_flips(len(values), seed):
-        reached += (np.abs(signs @ values) >= found).sum(axis=0)
-        total += len(signs)
-    p: NDArray[np.floating] = reached / total
-    return p
-
-
-def discoveries(p: NDArray[np.floating], rate: float = 0.05) -> NDArray[np.bool_]:
-    """Which of these tests (test,) are significant if a share ``rate`` of them may be false.
-
-    Benjamini & Hochberg 1995: all up to the largest p(k) ≤ k / m · rate, of m tests in order of p.
-    """
-    order = np.argsort(p, kind="stable")
-    below = np.flatnonzero(p[order] <= rate * np.arange(1, len(p) + 1) / max(len(p), 1))
-    found = np.zeros(len(p), bool)
-    if len(below):
-        found[order[: below[-1] + 1]] = True
-    return found
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -42,7 +42,8 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
     norms = [np.sqrt((each * each).sum(-1)) for each in wide]
     size = norms[0] * norms[1]
     both_zero = (norms[0] == 0) & (norms[1] == 0)
-    found = np.divide(product, size, out=both_zero.astype(np.float64), where=size > 0)
+    found = np.array(both_zero, np.float64)
+    np.divide(product, size, out=found, where=size > 0)
     return np.asarray(np.clip(found, -1.0, 1.0))
 
 

@@ -69,7 +69,7 @@ def read_shape(config: Any, name: str) -> AttentionShape:
     if head_dim is None:
         if width is None:
             raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
-        head_dim = width // heads
+        head_dim = width // max(heads, 1)
     found = AttentionShape(layers, heads, _kv_heads(text) or heads, head_dim)
     if min(layers, heads, found.kv_heads, head_dim) < 1:
         raise LoadError(

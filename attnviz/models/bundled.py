@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,8 @@ class Bundled(StackModel):
 
     dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
     seed: of random weights in place of the trained ones, as training begins; None for these.
-    checkpoint: its opened files. tensors: its weights, for those that run it in another way.
+    checkpoint: its opened files, for those that run it in another way. tensors: its weights by
+        name, of a seed the random ones.
     """
 
     def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
@@ -35,8 +35,7 @@ class Bundled(StackModel):
             )
         self.checkpoint = checkpoint = open_checkpoint(_DIRECTORY)
         config = checkpoint.config
-        tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
-        self.tensors: Mapping[str, NDArray[np.floating]] = tensors
+        self.tensors = checkpoint.tensors if seed is None else _fresh(config, seed)
         info = ModelInfo(
             name="tiny",
             revision=checkpoint.metadata.get("revision") if seed is None else None,
@@ -52,7 +51,7 @@ class Bundled(StackModel):
         )
         super().__init__(
             info,
-            llama_stack(config, tensors, dtype),
+            llama_stack(config, self.tensors, dtype),
             _open_tokenizer,
             trained=trained_tokens(checkpoint.metadata),
         )

@@ -40,13 +40,19 @@ _SPEED = 3e10
 _READ = {"float32": 1e-9, "float16": 2.5e-9, "bfloat16": 2.5e-9}
 """Seconds that a number takes to be read and turned into a float32."""
 
-_TORCH_START = 2.5
-"""Seconds of one processor that importing torch and transformers and building a model take."""
+_TORCH_START = 4.0
+"""Seconds of one processor that importing torch and transformers and building a model take.
+
+With it a run is left to torch before NumPy is slower. Whole processes of ``heads`` in seconds of
+two busy processors, NumPy and torch: GPT-2 small .7 and 8.2 over 21 tokens, 1.9 and 10.6 over 280,
+5.0 and 13.5 over 840, of which NumPy ran 3.3e10 operations a second; MiniLM .4 and 5.0 over 17, .8
+and 6.7 over 500. On many processors torch's own run may cost next to nothing, its start does not.
+"""
 
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
-_TABLES = ("tokens.", "positions.", "types.")
-"""Roles of which a text uses a few rows."""
+_UNREAD = ("tokens.", "positions.", "types.", "prediction", "unembedding.")
+"""Roles of which a text uses a few rows, or maps none."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LONGEST_NAME = 200
@@ -57,7 +63,6 @@ class NumpyCheckpoint(StackModel):
     """A checkpoint that NumPy runs; see ``open_numpy``.
 
     stored: the tensors in its files.
-    predicts: whether it has a head that predicts the next token.
     """
 
     def __init__(
@@ -67,16 +72,8 @@ class NumpyCheckpoint(StackModel):
         opened: OpenedTokenizer,
         stored: StoredTensors,
         trained: int | None,
-        predicts: bool,
     ) -> None:
-        super().__init__(
-            info,
-            stack,
-            lambda: opened.tokenizer,
-            start=opened.start,
-            trained=trained,
-            predicts=predicts,
-        )
+        super().__init__(info, stack, lambda: opened.tokenizer, start=opened.start, trained=trained)
         self.stored = stored
         self._broken: tuple[str, ...] | None = None
 
@@ -129,13 +126,12 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
         ),
     )
     stack = NumpyStack(read.shape, Roles(stored, read.parts))
-    predicts = read.predicts and read.shape.causal
-    return NumpyCheckpoint(info, stack, opened, stored, trained_tokens(said), predicts)
+    return NumpyCheckpoint(info, stack, opened, stored, trained_tokens(said))
 
 
 def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:
     """Raise NotUnderstoodError where starting torch takes less time than NumPy's run."""
-    names = {part.name for role, part in read.parts.items() if not role.startswith(_TABLES)}
+    names = {part.name for role, part in read.parts.items() if not role.startswith(_UNREAD)}
     numbers = sum(int(np.prod(shapes[path])) for path in names)
     run = numbers * (2 * tokens / _SPEED + max(_READ[kind] for kind in types))
     if run > _TORCH_START:

@@ -344,7 +344,10 @@ def _flags(token: AddedToken) -> tuple[object, ...]:
 def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> None:
     """Make of the file's tokenizer what its class makes of the file's vocabulary and merges."""
     model: Any = tokenizer.model
-    parts = kind.parts(said, named)
+    try:
+        parts = kind.parts(said, named)
+    except TypeError as error:
+        raise NotUnderstoodError("a setting of the tokenizer is of another type") from error
     if type(model) is not kind.model:
         raise NotUnderstoodError(f"the tokenizer's model is a {type(model).__name__}")
     if isinstance(model, BPE) and (model.continuing_subword_prefix or model.end_of_word_suffix):

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Score
+from attnviz.attention.narrow_stack import to_bfloat16
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.numpy_stack import to_bfloat16
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.model import (
     ObserveBlock,
@@ -24,7 +24,7 @@ from attnviz.models.model import (
 )
 from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
 
 class StackModel:
@@ -35,7 +35,6 @@ class StackModel:
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the token that texts begin with by name, whether or not it is added.
     trained: tokens of the longest sequence of its training, where its files say so.
-    predicts: whether it predicts the next token.
     """
 
     def __init__(
@@ -46,14 +45,12 @@ class StackModel:
         *,
         start: int | None = None,
         trained: int | None = None,
-        predicts: bool = True,
     ) -> None:
         self._info = info
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
         self._trained_tokens = trained
-        self._predicts = predicts
 
     @property
     def info(self) -> ModelInfo:
@@ -126,17 +123,6 @@ class StackModel:
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run(tokens.ids, wants, observe)
 
-    def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
-        """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.stack.run_outputs(tokens.ids, observe, predict=self._predicts)
-
-    def narrowed(self) -> Self:
-        """The same in rounded numbers; see ``OutputModel``."""
-        changed = copy(self)
-        changed.stack = self.stack.narrowed()
-        return changed
-
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -154,3 +140,16 @@ class StackModel:
         """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_rows(ids, rows, wants, observe, norms=norms)
+
+    def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
+        """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            residual = self.stack.run_outputs(tokens.ids, observe)
+            lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
+            return None if lacks or not self.causal else self.stack.unembed(residual)
+
+    def narrowed(self) -> StackModel:
+        """The same in rounded numbers; see ``OutputModel``."""
+        changed = copy(self)
+        changed.stack = NarrowStack.of(self.stack)
+        return changed

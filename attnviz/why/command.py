@@ -66,7 +66,7 @@ def why(
     outlet = open_outlet(output)
     read, source = read_prompts(prompts, question)
     with opening(model.model, outlet.notices) as progress:
-        loaded = load_explained(model.model, replace(options, progress=progress), read, question)
+        loaded = load_explained(model.model, replace(options, progress=progress), read, request)
     with scanning("taking logits apart", outlet.notices) as advance:
         report = explain(loaded, read, source, request, advance)
     hints = () if output.quiet else _hints(report, output.explain)
@@ -113,19 +113,15 @@ class _Explained:
 
 def _hints(report: WhyReport, explained: bool) -> tuple[str, ...]:
     """What to try next."""
-    from shlex import quote
-
-    from attnviz.draw.labels import visible
-
     if not report.tallies or not report.effects:
         return ()
     first, hints = report.first, []
-    best = max(report.effects, key=lambda effect: (effect.clear, abs(effect.value)))
-    if not report.shown:
+    if not report.shown and (best := report.best) is not None:
         hints.append(f"--head {report.name(best.head).split()[0]} its write map")
     if first.foil is None and not report.many:
-        other = next(token for token, _ in first.found.top if token != first.found.answer)
-        hints.append(f"--foil {quote(visible(first.words[other].strip()))}")
+        others = [first.words[one] for one, _ in first.found.top if one != first.found.answer]
+        words = [word.strip() for word in others if word.strip().isalpha()]
+        hints += [f"--foil {word}" for word in words[:1]]
     if not report.many:
         hints.append("--texts FILE")
     if not explained:

@@ -38,6 +38,7 @@ def why_data(report: WhyReport) -> dict[str, Any]:
         "seed": report.seed,
         "notes": list(report.notes),
         "controls": len(first.base),
+        **_copying(report),
         "parts": [_part(report, part, effects) for part in first.found.parts]
         if report.tallies
         else [],
@@ -119,9 +120,21 @@ def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> d
         low, high = effect.interval or (None, None)
         entry |= {"ci_low": low, "ci_high": high} if report.many else {}
         entry |= {"base_rate": json_number(effect.base), "stands_out": effect.clear}
+    if report.copying is not None:
+        entry["copying"] = report.copying.copying.get(key)
+        entry["suppressing"] = report.copying.suppressing.get(key)
     if label is not None:
         entry["label"] = {"name": label.name, "score": json_number(label.score)}
     return entry
+
+
+def _copying(report: WhyReport) -> dict[str, Any]:
+    """How much the copy scores of the heads stand on."""
+    scores = report.copying
+    if scores is None:
+        return {}
+    names = ("tokens", "all_tokens", "chance", "control")
+    return {"copying": {name: getattr(scores, name) for name in names}}
 
 
 def _mean_of(report: WhyReport, part: Part) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -168,9 +169,9 @@ def ranking_table(report: WhyReport, least: int) -> doc.Table:
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """A row a head: bar, contribution, base rate, interval, source, label, share."""
+    """A row a head: bar, contribution, interval, base rate, copy score, label, source, share."""
     sizes = [abs(effect.value) for effect in report.effects]
-    scale = NumberScale(max(sizes, default=0.0))
+    scale, copying = NumberScale(max(sizes, default=0.0)), report.copying
 
     def cells(effect: HeadEffect) -> list[str]:
         source = None if report.many else report.first.source(effect.head)
@@ -180,31 +181,36 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
             scale.text(effect.value),
             f"[{ends}]" if ends else "",
             "" if effect.base is None else scale.text(effect.base),
+            "" if copying is None else share(copying.copying.get(effect.head, math.nan)),
             label_of(report, effect.head),
             "" if source is None else placed(report.first.keys(effect.head), source.place, False),
             "" if source is None else scale.text(source.contribution),
             _of_whole(report, effect.value),
         ]
 
-    rows = [
-        doc.Row(
-            cells(effect),
-            (effect.value, scale.limit),
-            tone="faint" if effect.unclear else "plain",
-        )
-        for effect in effects
-    ]
     columns = [
         doc.Column("", right=False),
         doc.Column(f"logits{scale.times}"),
         doc.Column("95% interval"),
         doc.Column("base rate"),
+        doc.Column("copies"),
         doc.Column("label", right=False),
         doc.Column("from", right=False),
         doc.Column(""),
         doc.Column("share"),
     ]
-    return doc.Table(columns, rows, [(title, True)] if title else (), ranked=True)
+    written = [cells(effect) for effect in effects]
+    filled = [place for place in range(len(columns)) if any(row[place] for row in written)]
+    rows = [
+        doc.Row(
+            [row[place] for place in filled],
+            (effect.value, scale.limit),
+            tone="faint" if effect.unclear else "plain",
+        )
+        for row, effect in zip(written, effects, strict=True)
+    ]
+    shown = [columns[place] for place in filled]
+    return doc.Table(shown, rows, [(title, True)] if title else (), ranked=True)
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
@@ -238,10 +244,7 @@ def mapped(report: WhyReport) -> list[HeadKey]:
     """The heads that were asked for, or the one that writes most for the answer."""
     if report.shown:
         return list(report.shown[:_MOST_MAPPED])
-    matter, against = report.ranking(1)
-    clear = [effect.head for effect in report.effects if effect.clear]
-    best = [effect.head for effect in (*matter, *against)]
-    return [next((head for head in best if head in clear), (clear or best)[0])]
+    return [] if report.best is None else [report.best.head]
 
 
 def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:

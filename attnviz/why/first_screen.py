@@ -48,9 +48,9 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
         rest = [] if half >= wide else [doc.Group([grid], yields=1)]
         return [words, shown, *rest, doc.Group([table], yields=2)]
     if half >= wide:
-        right = doc.Group(
-            [words, *_example(report, half, max(tall - _WORDS, _LEAST_TEXT))], spaced=True
-        )
+        below = lines - _LEAST_ROWS - 3 - _WORDS - 2  # the ranking has its lines there
+        example = _example(report, half, min(max(tall - _WORDS, _LEAST_TEXT), below))
+        right = doc.Group([words, *example], spaced=True)
         return [doc.Group([grid, right], beside=beside), doc.Group([table])]
     text = _example(report, columns, lines - tall - _LEAST_ROWS - _WORDS - 3)
     return [words, doc.Group([grid]), doc.Group([table]), doc.Group(text, yields=1)]

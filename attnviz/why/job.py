@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from attnviz.cli.inputs import answer_and_foil
 from attnviz.cli.progress import Advance
-from attnviz.engine.attribution import Attribution, Attributor, HeadKey, open_attributor
+from attnviz.engine.attribution import Attribution, Attributor, HeadKey
 from attnviz.engine.attribution_numpy import NumpyAttributor
+from attnviz.engine.attributor import open_attributor
 from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
+from attnviz.models.bundled import Bundled
 from attnviz.models.model import HasVocabulary, Model, Vocabulary
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
@@ -66,12 +68,20 @@ def explain(
         values = np.array([list(each.heads.values()) for each in base])
         found.append(replace(plain, base=values.reshape(len(base), len(plain.found.heads))))
         advance((number + 1) / len(asked))
+    copying = None
+    if request.view.copying:
+        from attnviz.engine.copying import copying_scores  # torch only where needed
+
+        copying = copying_scores(
+            model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
+        )
     return WhyReport(
         model=model.info,
         prompts=tuple(found),
         shown=shown,
         kinds=_kinds(model, found[0].found, request),
         labels=_labels(model, found[0].found),
+        copying=copying,
         seed=request.seed,
         source=source,
         top=request.view.top,
@@ -81,14 +91,15 @@ def explain(
 
 
 def load_explained(
-    name: str, options: LoadOptions, prompts: Sequence[Prompt], question: Question
+    name: str, options: LoadOptions, prompts: Sequence[Prompt], request: Request
 ) -> Model:
-    """The model; one that NumPy runs and cannot take apart is loaded by torch."""
-    runs = 1 + _wanted(question, len(prompts))
+    """The model; one that NumPy cannot take apart, or whose copying is asked, is torch's."""
+    runs = 1 + _wanted(request.question, len(prompts))
     tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
     model = load(name, replace(options, tokens=tokens))
+    alone = request.view.copying and not isinstance(model, Bundled)
     stack = isinstance(model, StackModel) and options.backend == "auto"
-    if stack and NumpyAttributor.of(model) is None:
+    if stack and (alone or NumpyAttributor.of(model) is None):
         return load(name, replace(options, tokens=None))
     return model
 

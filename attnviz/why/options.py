@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, option
+from attnviz.cli.groups import Options, argument, flag, option
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ class View(Options, panel="View"):
     """What is to be seen."""
 
     top: int = option("N", "List so many heads that write for the answer.", 8, min=1)
+    copying: bool = flag(
+        "Add each head's copy score: how often it writes back the token of a one-token text."
+    )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import fsum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from attnviz.engine.attribution import Attribution, HeadKey, PartKind
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
 from attnviz.measures.labels import KnownLabel
 from attnviz.records import Input, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.engine.copying import CopyingScores  # brings torch
 
 _SIGNIFICANT = 0.05
 
@@ -90,11 +93,11 @@ class Explained:
         return self.given.keys(head[0])
 
     def source(self, head: HeadKey) -> Source | None:
-        """The token that a head moves most from; None where it is not known."""
+        """The token that most of what a head writes comes from; None where it is not known."""
         row = self.found.rows.get(head)
         if row is None or not len(row):
             return None
-        place = int(np.abs(row).argmax())
+        place = int(np.argmax(row if self.found.heads[head] >= 0 else -row))
         return Source(place, float(row[place]))
 
 
@@ -104,7 +107,8 @@ class WhyReport:
 
     model: where the numbers come from. prompts: at least one; all of them tally, or it is the one.
     shown: the heads whose write maps were asked for. kinds: the attention whose heads are shown.
-    labels: of heads that have one. seed: of the base rate and the bootstrap.
+    labels: of heads that have one. copying: how often each copies; None where nobody asked.
+    seed: of the base rate and the bootstrap.
     source: where the prompts come from, in words; empty where the person typed it.
     top: heads in the ranking. index_base: 0, or 1 for names that start at one.
     notes: what a reader must know. hints: what to try next.
@@ -115,6 +119,7 @@ class WhyReport:
     shown: tuple[HeadKey, ...] = ()
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, KnownLabel] = field(default_factory=dict)
+    copying: CopyingScores | None = None
     seed: int = 0
     source: str = ""
     top: int = 8
@@ -182,6 +187,12 @@ class WhyReport:
         means = values.mean(0).tolist()
         found = zip(heads, means, ends, base, self._clear(), strict=True)
         return tuple(HeadEffect(*each) for each in found if each[0][0] in self.kinds)
+
+    @property
+    def best(self) -> HeadEffect | None:
+        """The head with the largest effect; of those that stand out where any does."""
+        found = [effect for effect in self.effects if effect.clear] or self.effects
+        return max(found, key=lambda effect: abs(effect.value), default=None)
 
     @property
     def controlled(self) -> list[Explained]:

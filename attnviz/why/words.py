@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.provenance import counted, model_words, named, share
@@ -83,27 +81,21 @@ def finding(report: WhyReport) -> str:
             f"The parts sum to {report.sum:.6g}, the model's own value is {report.logit:.6g}: they "
             "do not tally, so no head is ranked."
         )
-    order = sorted(report.effects, key=lambda effect: -abs(effect.value))
-    if not order:
+    best, prompts = report.best, counted(len(report.prompts), "prompt")
+    if best is None:
         return "The model has no attention head whose part could be ranked."
+    largest = f"the largest, {report.name(best.head)}, writes {logits(best.value)}"
     if report.model.weights == "random":
-        largest = f"{report.name(order[0].head)}, writes {logits(order[0].value)}"
         return (
-            "Random weights: no head stands out, contributions are arbitrary; the largest, "
+            "Random weights: no head stands out, contributions are arbitrary; "
             f"{largest} of {report.logit:.2f}."
         )
-    clear = [effect for effect in order if effect.clear]
-    best = (clear or order)[0]
-    if not clear and abs(best.value) < _LITTLE * report.logit:
-        return (
-            f"{counted(len(report.prompts), 'prompt')}: no head writes a tenth of "
-            f"{explained_logit(report)} ({report.logit:.2f}); the largest, "
-            f"{report.name(best.head)}, {logits(best.value)}."
-        )
+    if not best.clear and abs(best.value) < _LITTLE * report.logit:
+        whole = f"{explained_logit(report)} ({report.logit:.2f})"
+        return f"{prompts}: no head writes a tenth of {whole}; {largest}."
     if not report.many:
-        return f"1 prompt, an anecdote: {_writes(report, best)}{_one_base(report, best)}."
-    said = f"{counted(len(report.prompts), 'prompt')}: {_writes(report, best)}"
-    return f"{said}{_base(report, best, clear)}."
+        return f"{prompts}, an anecdote: {_writes(report, best)}{_one_base(report, best)}."
+    return f"{prompts}: {_writes(report, best)}{_base(report, best)}."
 
 
 def _writes(report: WhyReport, best: HeadEffect) -> str:
@@ -127,29 +119,34 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
     """How a head of one prompt stands against its base rate."""
-    controls = len(report.first.base)
+    first = report.first
     if best.base is None:
         return "; no base rate, the answer is not in the prompt"
-    said = f"; with other tokens there {logits(best.base)}"
+    said = f"; with {quoted(first.answer)} replaced {logits(best.base)}"
     if best.clear:
-        return f"{said}, in none of {controls} as much"
-    return said + ": no head stands out" * (controls >= LEAST_CONTROLS)
+        much = "much" if best.value > best.base else "little"
+        return f"{said}, in none of {len(first.base)} as {much}"
+    return said + ": no head stands out" * (len(first.base) >= LEAST_CONTROLS)
 
 
-def _base(report: WhyReport, best: HeadEffect, clear: Sequence[HeadEffect]) -> str:
+def _base(report: WhyReport, best: HeadEffect) -> str:
     """The same of many."""
     if len(report.prompts) < LEAST_TEXTS:
         return "; too few prompts for intervals"
     if best.base is None:
         return "; no base rate, the answers are not in the prompts"
     said = f", base rate {logits(best.base)}"
-    if not clear:
+    if not best.clear:
         return f"{said}; no head stands out from its base rate"
-    *others, last = [report.name(effect.head) for effect in clear[: _NAMED + 1]]
-    if not others:
+    clear = sorted(
+        (effect for effect in report.effects if effect.clear and effect is not best),
+        key=lambda effect: -abs(effect.value),
+    )
+    names = [report.name(effect.head) for effect in clear[:_NAMED]]
+    if not names:
         return f"{said}; no other head stands out from its base rate"
-    names = f"{', '.join(others[1:])} and {last}" if others[1:] else last
-    return f"{said}; {names} stand{'s' * (not others[1:])} out from theirs too"
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    return f"{said}; {listed} stand{'s' * (not names[1:])} out from theirs too"
 
 
 # Provenance ----------------------------------------------------------------------------------
@@ -206,8 +203,8 @@ def caveats(report: WhyReport) -> list[str]:
     softcap = report.first.found.softcap
     if softcap is not None:
         found.append(
-            f"softcap: the model squeezes its logits by {softcap:g}·tanh(x / {softcap:g}); what is "
-            "taken apart is the value before."
+            f"softcap: the model squeezes its logits by {softcap:g}·tanh(x / {softcap:g}), here to "
+            f"{report.first.found.logit:.4g}; what is taken apart is the value before."
         )
     controlled = report.controlled
     if controlled and report.tallies:
@@ -222,6 +219,14 @@ def caveats(report: WhyReport) -> list[str]:
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
             "draws; significant: sign flips of the difference to the base rate, largest |t| of all "
             "heads, p at most .05."
+        )
+    if report.copying is not None:
+        scores = report.copying
+        control = "" if scores.control is None else f", random weights {scores.control:.2g}"
+        found.append(
+            f"copies: share of {scores.tokens:,} one-token texts whose token is among the five "
+            f"that the head raises most (attention has nothing else to look at); chance "
+            f"{scores.chance:.2g}{control}."
         )
     if any(each.foil is None for each in report.prompts):
         found.append(

@@ -150,7 +150,7 @@ def test_ci_reads_it(run: Any, rules: Path, tmp_path: Path) -> None:
     assert len(failed) == 2
     summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
     assert summary.startswith("before\n## Rules about tiny\n\n**2 of 9 rules fail")
-    assert "| ✗ | heads labelled induction | 3 | ≥ 9 |" in summary
+    assert "| ✗ | heads labelled induction | 3 | ≥ 9 | 92 probe texts, L1H2" in summary
     here["GITHUB_STEP_SUMMARY"] = str(tmp_path)
     result = run("check", "checks.toml", env=here)
     assert (result.code, "no step summary" in result.err) == (6, True)

@@ -11,13 +11,14 @@ import pytest
 from attnviz.cli.resume import Piece, ResumeFile
 from attnviz.errors import LoadError, UsageError
 
+SCHEMA = "attnviz.ablate-resume/1"
 RUN = {"model": "tiny", "texts": "3 (abc)", "mode": "zero"}
 FIRST = Piece("removals", 0, {"loss": 0.1 + 0.2})
 LAST = Piece("removals", 2, [1, None])
 
 
 def filled(path: Path) -> bytes:
-    with ResumeFile(path, "ablate", RUN) as resume:
+    with ResumeFile(path, SCHEMA, RUN) as resume:
         assert resume.done == []
         resume.append(FIRST)
         resume.append(LAST)
@@ -27,19 +28,19 @@ def filled(path: Path) -> bytes:
 def test_what_was_appended_comes_back_to_the_bit(tmp_path: Path) -> None:
     path = tmp_path / "scan.jsonl"
     filled(path)
-    with ResumeFile(path, "ablate", RUN) as resume:
+    with ResumeFile(path, SCHEMA, RUN) as resume:
         assert resume.done == [FIRST, LAST]
 
 
 def test_every_line_is_an_object(tmp_path: Path) -> None:
     header, *rest = map(json.loads, filled(tmp_path / "scan.jsonl").splitlines())
-    assert header == {"schema": "attnviz.ablate-resume/1", "run": RUN}
+    assert header == {"schema": SCHEMA, "run": RUN}
     assert [entry["text"] for entry in rest] == [0, 2]
 
 
 def test_it_is_on_the_disk_at_once(tmp_path: Path) -> None:
     path = tmp_path / "scan.jsonl"
-    with ResumeFile(path, "ablate", RUN) as resume:
+    with ResumeFile(path, SCHEMA, RUN) as resume:
         resume.append(Piece("control", 1, "done"))
         assert path.read_bytes().endswith(b'{"part": "control", "text": 1, "result": "done"}\n')
 
@@ -49,7 +50,7 @@ def test_a_line_that_was_cut_short_is_written_anew(tmp_path: Path, cut: int) -> 
     path = tmp_path / "scan.jsonl"
     whole = filled(path)
     path.write_bytes(whole[:-cut])
-    with ResumeFile(path, "ablate", RUN) as resume:
+    with ResumeFile(path, SCHEMA, RUN) as resume:
         assert resume.done == [FIRST]
         resume.append(LAST)
     assert path.read_bytes() == whole
@@ -75,7 +76,7 @@ def test_another_run_is_refused_and_the_file_left(
 ) -> None:
     path = tmp_path / "scan.jsonl"
     whole = filled(path)
-    with pytest.raises(UsageError, match=said), ResumeFile(path, "ablate", RUN | changed):
+    with pytest.raises(UsageError, match=said), ResumeFile(path, SCHEMA, RUN | changed):
         pass
     assert path.read_bytes() == whole
 
@@ -86,7 +87,7 @@ def test_another_run_is_refused_and_the_file_left(
 def test_another_file_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "scan.jsonl"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="no resume file"), ResumeFile(path, "ablate", RUN):
+    with pytest.raises(UsageError, match="no resume file"), ResumeFile(path, SCHEMA, RUN):
         pass
     assert path.read_bytes() == content
 
@@ -95,7 +96,7 @@ def test_a_damaged_line_inside_is_named(tmp_path: Path) -> None:
     path = tmp_path / "scan.jsonl"
     header, first, last = filled(path).splitlines(keepends=True)
     path.write_bytes(header + first[:-9] + b"\n" + last)
-    with pytest.raises(LoadError, match="line 2 is damaged"), ResumeFile(path, "ablate", RUN):
+    with pytest.raises(LoadError, match="line 2 is damaged"), ResumeFile(path, SCHEMA, RUN):
         pass
 
 
@@ -103,9 +104,9 @@ def test_two_runs_cannot_write_one_file(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     path = tmp_path / "scan.jsonl"
     with (
-        ResumeFile(path, "ablate", RUN),
+        ResumeFile(path, SCHEMA, RUN),
         pytest.raises(UsageError, match="another run is writing"),
-        ResumeFile(path, "ablate", RUN),
+        ResumeFile(path, SCHEMA, RUN),
     ):
         pass
 
@@ -113,6 +114,6 @@ def test_two_runs_cannot_write_one_file(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     with (
         pytest.raises(LoadError, match="there is no directory"),
-        ResumeFile(tmp_path / "gone" / "scan.jsonl", "ablate", RUN),
+        ResumeFile(tmp_path / "gone" / "scan.jsonl", SCHEMA, RUN),
     ):
         pass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.attribution import open_attributor
 from attnviz.engine.attribution_torch import TorchAttributor
+from attnviz.engine.attributor import open_attributor
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared
@@ -155,17 +155,24 @@ def test_half_precision_tallies_within_its_own_rounding(name, dtype):
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 23])
-def test_the_bundled_model_is_taken_apart_too(tokens):
+def test_torch_and_numpy_take_the_bundled_model_apart_alike(tokens):
     model = load("tiny")
     given = Input.of_ids(list(range(40, 40 + tokens)))
     keys = [("self", 1, 2), ("self", 5, 3)]
-    found = open_attributor(model, given).attribute(given, maps=keys)
+    found, numpy = (
+        attributor.attribute(given, maps=keys)
+        for attributor in (TorchAttributor.of(model, given), open_attributor(model, given))
+    )
     assert found.tallies
+    assert found.answer == numpy.answer
+    assert found.logit == pytest.approx(numpy.logit, abs=1e-4)
+    assert found.heads == pytest.approx(dict(numpy.heads), abs=1e-5)
     assert len(found.rows) == len(found.heads) == 24
+    for key, row in found.rows.items():
+        assert row == pytest.approx(numpy.rows[key], abs=1e-5)
     for key in keys:
-        assert found.maps[key].shape == (tokens, tokens)
+        assert found.maps[key] == pytest.approx(numpy.maps[key], abs=1e-5)
         assert found.maps[key][-1] == pytest.approx(found.rows[key], abs=1e-5)
-        assert not found.maps[key][~torch.ones(tokens, tokens).tril().bool().numpy()].any()
 
 
 def test_a_model_whose_parts_do_not_add_up_says_so():

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 from attnviz.engine.ablation import ablating
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.scan import on_torch as scan_torch
+from attnviz.engine.scan import session as scan_session
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
@@ -165,7 +165,7 @@ def test_chunks_change_nothing(monkeypatch):
     scan = torch_scan(model)
     variants = [*every(scan), Variant(((0, 0), (2, 5)))]
     at_once = measured(scan, variants)
-    monkeypatch.setattr(scan_torch, "_TOKENS_ON_CPU", 11 * 4)
+    monkeypatch.setattr(scan_session, "_TOKENS_ON_CPU", 11 * 4)
     scan = torch_scan(model)
     assert [len(piece.variants) for piece in scan.scan(0, variants, range(19))] == [4] * 4 + [3]
     for name, values in measured(scan, variants).items():
@@ -314,7 +314,7 @@ def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
 
 
 def test_between_two_pieces_the_model_is_as_it_was(monkeypatch):
-    monkeypatch.setattr(scan_torch, "_TOKENS_ON_CPU", 1)
+    monkeypatch.setattr(scan_session, "_TOKENS_ON_CPU", 1)
     model = small_model("gpt2")
     before = state_of(model)
     scan = torch_scan(model)
@@ -327,7 +327,7 @@ def test_between_two_pieces_the_model_is_as_it_was(monkeypatch):
 def test_a_text_that_does_not_fit_is_refused_with_the_figure():
     scan = torch_scan(small_model("gpt2"), max_memory=10_000)
     with pytest.raises(
-        UsageError, match=r"one removal over 11 tokens takes .* [kM]B.*--max-memory"
+        UsageError, match=r"one more run over 11 tokens takes .* [kM]B.*--max-memory"
     ):
         measured(scan, every(scan))
 
@@ -359,9 +359,9 @@ def test_the_bundled_model_equals_its_numpy_twin_with_a_zeroed_projection():
         name = f"layers.{layer}.output.weight"
         fresh = Bundled().stack
         columns = slice(head * info.head_dim, (head + 1) * info.head_dim)
-        weight = fresh._tensor(name).copy()
+        weight = fresh._tensors[name].copy()
         weight[:, columns] = 0
-        fresh._converted[name] = weight
+        fresh._tensors._kept[name] = weight
         removed = _log_softmax(fresh.logits(tokens.ids))
         at = piece.variants.index(variants.index(Variant(((layer, head),))))
         kl = (np.exp(clean) * (clean - removed)).sum(-1).mean()

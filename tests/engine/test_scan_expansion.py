@@ -36,7 +36,7 @@ def measured(name, **options):
     variants = every(scan)
     variants.append(Variant((variants[0].heads[0], variants[-1].heads[0])))
     (piece,) = scan.scan(0, variants, range(len(variants)))
-    with scan._open() as plan:
+    with scan._session.open() as plan:
         return piece, plan
 
 

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.measures.bootstrap import adjusted_p, mean_interval, spearman
+from attnviz.measures.bootstrap import (
+    adjusted_p,
+    benjamini_hochberg,
+    mean_interval,
+    sign_flip_p,
+    spearman,
+)
 
 
 def test_equal_texts_have_no_doubt() -> None:
@@ -126,6 +132,28 @@ def test_what_is_zero_or_no_number_has_no_small_p() -> None:
     assert found[0] == 1 / 128
     assert found[1] == 1
     assert np.isnan(found[2])
+
+
+def test_a_p_by_itself_is_the_share_of_all_flips_with_a_larger_sum() -> None:
+    values = np.random.default_rng(7).normal([0.9, 0.1, -0.6], 0.7, (6, 3))
+    values[2, 2] = np.nan
+    found = sign_flip_p(values, 0)
+    for place in range(2):
+        sums = [
+            abs(float(values[:, place] @ np.array(signs)))
+            for signs in itertools.product((1.0, -1.0), repeat=6)
+        ]
+        own = abs(values[:, place].sum())
+        assert found[place] == pytest.approx(np.mean([each >= own - 1e-9 for each in sums]))
+    assert np.isnan(found[2])
+
+
+def test_q_is_the_least_rate_at_which_a_test_is_named() -> None:
+    """Of four: .005·4/1 = .02, .01·4/2 = .02, .03·4/3 = .04, .04·4/4 = .04."""
+    q = benjamini_hochberg(np.array([0.01, 0.04, np.nan, 0.03, 0.005]))
+    assert q[[0, 1, 3, 4]] == pytest.approx([0.02, 0.04, 0.04, 0.02])
+    assert np.isnan(q[2])
+    assert benjamini_hochberg(np.array([0.9, 0.8])) == pytest.approx([0.9, 0.9])
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,7 @@ def test_shards_are_one(tmp_path: Path) -> None:
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "a setting of another type": ("tokenizer_config.json", {"do_lower_case": "yes"}),
     "another class": ("tokenizer_config.json", {"tokenizer_class": "BartTokenizer"}),
     "an unknown setting": ("tokenizer_config.json", {"surprise": 1}),
     "a token that is not there": ("tokenizer_config.json", {"mask_token": "<nothing>"}),
@@ -186,16 +187,65 @@ def test_neither_torch_nor_transformers_is_imported(tmp_path: Path) -> None:
     )
 
 
-def test_the_cache_of_the_hub_is_read(tmp_path: Path) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    place = tmp_path / "hub" / "models--someone--small"
-    made(place / "snapshots" / commit, "bert")
-    (place / "refs").mkdir()
-    (place / "refs" / "main").write_text(commit)
-    done = attnviz("heads", "a cat", "-m", "someone/small", "--json", HF_HOME=str(tmp_path))
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def cached(cache: Path) -> Path:
+    """A sharded model as huggingface_hub keeps it: links to blobs, a branch and a tag."""
+    place = cache / "models--someone--small"
+    made(place / "files", "bert", max_shard_size="20KB")
+    snapshot = place / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (place / "blobs").mkdir()
+    for number, path in enumerate(sorted((place / "files").iterdir())):
+        blob = path.rename(place / "blobs" / str(number))
+        (snapshot / path.name).symlink_to(Path("..", "..", "blobs", blob.name))
+    for reference in ("main", "v1.0"):
+        (place / "refs").mkdir(exist_ok=True)
+        (place / "refs" / reference).write_text(COMMIT)
+    return snapshot
+
+
+@pytest.mark.parametrize(
+    ("cache", "variable", "words"),
+    [
+        ("hub", "HF_HOME", []),
+        ("hub", "HF_HOME", ["--offline"]),
+        ("huggingface/hub", "XDG_CACHE_HOME", ["--revision", "v1.0"]),
+        (".", "HF_HUB_CACHE", ["--revision", COMMIT]),
+    ],
+)
+def test_the_cache_of_the_hub_is_read(
+    cache: str, variable: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for other in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(other, raising=False)
+    cached(tmp_path / cache)
+    command = ["heads", "a cat", "-m", "someone/small", "--json", *words]
+    done = attnviz(*command, **{variable: str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "[]\n")
     model = json.loads(done.stdout)["model"]
-    assert (model["revision"], model["backend"]) == (commit, "numpy")
+    assert (model["revision"], model["backend"]) == (COMMIT, "numpy")
+
+
+@pytest.mark.parametrize("lack", ["a branch", "a shard", "the snapshot", "nothing"])
+def test_what_the_cache_lacks(lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    snapshot = cached(tmp_path)
+    match lack:
+        case "a shard":
+            next(snapshot.glob("*.safetensors")).resolve().unlink()
+        case "the snapshot":
+            snapshot.rename(snapshot.with_name("elsewhere"))
+    revision = "nightly" if lack == "a branch" else None
+    if lack == "nothing":
+        assert open_numpy("someone/small", revision, None).info.revision == COMMIT
+        made(tmp_path / "someone" / "small", "gpt2")
+        monkeypatch.chdir(tmp_path)  # a directory of that name comes first
+        assert open_numpy("someone/small", None, None).info.architecture == "GPT2LMHeadModel"
+    else:
+        with pytest.raises((NotUnderstoodError, AttnvizError)):
+            open_numpy("someone/small", revision, None)
 
 
 def damage(directory: Path, way: str) -> None:
@@ -223,11 +273,43 @@ def damage(directory: Path, way: str) -> None:
             config.write_text(json.dumps(fields | {"n_inner": 90}))
         case "few embeddings":
             config.write_text(json.dumps(fields | {"vocab_size": 100}))
-        case "not finite":
+        case "a list":
+            config.write_text("[]")
+        case "no class":
+            config.write_text(json.dumps(fields | {"architectures": None}))
+        case "labels of text":
+            config.write_text(json.dumps(fields | {"id2label": "x"}))
+        case "a type of its own":
+            config.write_text(json.dumps(fields | {"dtype": "float8"}))
+        case "zero heads":
+            config.write_text(json.dumps(fields | {"n_head": 0}))
+        case "empty":
+            weights.write_bytes(b"")
+        case "a header without end":
+            weights.write_bytes((2**40).to_bytes(8, "little") + weights.read_bytes()[8:])
+        case "settings no JSON":
+            (directory / "tokenizer_config.json").write_text("{")
+        case "a class that is none":
+            said = {"tokenizer_class": "GPT2LMHeadModel"}
+            (directory / "tokenizer_config.json").write_text(json.dumps(said))
+        case _:
             from safetensors.numpy import load_file, save_file
 
             tensors = load_file(weights)
-            tensors["transformer.h.1.attn.c_attn.weight"][0, 0] = np.nan
+            name = "transformer.h.1.attn.c_attn.weight"
+            match way:
+                case "not finite":
+                    tensors[name][0, 0] = np.nan
+                case "one less":
+                    del tensors[name]
+                case "one more":
+                    tensors["transformer.h.7.attn.c_attn.weight"] = tensors[name]
+                case "turned around":
+                    tensors[name] = tensors[name].T.copy()
+                case "integers":
+                    tensors[name] = tensors[name].astype(np.int64)
+                case "wide numbers":
+                    tensors[name] = tensors[name].astype(np.float64)
             save_file(tensors, weights, {"format": "pt"})
 
 
@@ -236,6 +318,9 @@ def damage(directory: Path, way: str) -> None:
     [
         *("cut off", "no weights", "no config", "no JSON", "no tokenizer", "tokenizer cut off"),
         *("more layers", "other heads", "other widths", "few embeddings", "not finite"),
+        *("a list", "no class", "labels of text", "a type of its own", "zero heads", "empty"),
+        *("a header without end", "settings no JSON", "a class that is none", "one less"),
+        *("one more", "turned around", "integers", "wide numbers"),
     ],
 )
 def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:

@@ -220,12 +220,7 @@ def _answers(
         return run_expanded(plan, plan.strategy, given, variants, rows, at_once, kept)
     each = [run_pass(plan.model, given, intervention({}))]
     each += [run_pass(plan.model, given, intervention({0: variant})) for variant in variants]
-    projected = [answer.projected for answer in each if answer.projected is not None]
-    return ForwardOutput(
-        torch.cat([answer.hidden for answer in each]),
-        torch.cat(projected) if projected else None,
-        None,
-    )
+    return ForwardOutput.of_rows(each)
 
 
 def _output_metrics(hidden: Tensor, positions: Positions) -> dict[Metric, NDArray[np.float64]]:

@@ -5,15 +5,14 @@ is called on a few rows at a time: what it makes inside then stays in memory tha
 where buffers of the whole batch would be new each time, and filled page by page. Copies that begin
 may share one row up to their attention, and the last block may go on with the last tokens only.
 
-A block is the nearest module above an attention that is an entry of a ``ModuleList``. A pass over
-one text is recorded first, for where among its arguments rows and tokens are.
+A pass over one text is recorded first, for where among a block's arguments rows and tokens are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any, Literal, Protocol, TypeAlias
@@ -21,111 +20,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookPoint, HookPoints, LostTrackError, enclosing_block
-
-_Path: TypeAlias = tuple[int | str, ...]
-"""Where in nested arguments something is: (0, position, …) or (1, keyword, …)."""
-
-
-@dataclass(frozen=True)
-class BlockCall:
-    """One call of a block in a pass over one text.
-
-    hidden: where among its arguments the residual stream (1, token, width) is.
-    single: where other tensors of one row are.
-    folded: where tensors are whose rows are heads.
-    token_axes: of each tensor the axes that are as long as the text.
-    """
-
-    block: nn.Module
-    hidden: _Path
-    single: frozenset[_Path]
-    folded: frozenset[_Path]
-    token_axes: dict[_Path, tuple[int, ...]]
-
-
-class RecordBlocks:
-    """Takes down the calls of the blocks in a pass over one text, as an intervention of its points.
-
-    calls: in order.
-    entries: for each point of the pass, the number of the block call around it.
-    """
-
-    def __init__(self, root: nn.Module, points: HookPoints) -> None:
-        self._around = enclosing_block(root)
-        self._heads = {point.heads for point in points.found}
-        self._blocks = {
-            id(block): block
-            for point in points.found
-            if (block := self._around.get(id(point.module))) is not None
-        }
-        self.calls: list[BlockCall] = []
-        self.entries: list[int] = []
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record while this is open."""
-        with ExitStack() as hooks:
-            for block in self._blocks.values():
-                hook = block.register_forward_pre_hook(self._enter, with_kwargs=True)
-                hooks.callback(hook.remove)
-            yield
-
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
-        block = self._around.get(id(point.module))
-        if not self.calls or self.calls[-1].block is not block:
-            raise LostTrackError("an attention runs outside of a block")
-        self.entries.append(len(self.calls) - 1)
-        return outputs
-
-    def _enter(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensors: dict[_Path, Tensor] = {}
-        _mapped((args, kwargs), lambda path, tensor: tensors.setdefault(path, tensor))
-        hidden = next((path for path, tensor in tensors.items() if _is_hidden(path, tensor)), None)
-        if hidden is None:
-            raise LostTrackError("a block has no hidden states among its arguments")
-        tokens = tensors[hidden].shape[1]
-        single = {path for path, tensor in tensors.items() if tensor.ndim > 1 and len(tensor) == 1}
-        folded = {
-            path
-            for path, tensor in tensors.items()
-            if tensor.ndim == 3 and len(tensor) in self._heads
-        }
-        self.calls.append(
-            BlockCall(
-                block,
-                hidden,
-                frozenset(single - {hidden}),
-                frozenset(folded - {hidden}),
-                {
-                    path: tuple(axis for axis, size in enumerate(tensor.shape) if size == tokens)
-                    for path, tensor in tensors.items()
-                },
-            )
-        )
-
-
-def _mapped(value: Any, change: Callable[[_Path, Tensor], Any], path: _Path = ()) -> Any:
-    """A copy of nested tuples, lists and dicts in which each tensor is changed."""
-    if isinstance(value, Tensor):
-        return change(path, value)
-    if type(value) in (tuple, list):
-        entries = [_mapped(entry, change, (*path, at)) for at, entry in enumerate(value)]
-        return type(value)(entries)
-    if type(value) is dict:
-        return {key: _mapped(entry, change, (*path, key)) for key, entry in value.items()}
-    return value
-
-
-def _is_hidden(path: _Path, tensor: Tensor) -> bool:
-    where, name = path[:2]
-    return (
-        tensor.ndim == 3
-        and len(tensor) == 1
-        and tensor.is_floating_point()
-        and (where == 0 or name == "hidden_states")
-    )
-
+from attnviz.engine.hook_points import HookPoint, LostTrackError, first_of, with_first
+from attnviz.engine.patching import What
+from attnviz.engine.scan.blocks import BlockCall, Path, mapped
 
 SideInputs: TypeAlias = Literal["leave", "expand", "fold"]
 """What becomes of a block's other arguments that have one row, such as masks and positions.
@@ -160,8 +57,28 @@ class RowIntervention(Protocol):
     """Changes what heads put out, other ones in each row of a batch."""
 
     def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
-        """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place."""
+        """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place.
+
+        Where a batch was told of more ``Inside``, that comes too, as the point says, and is not
+        changed in place.
+        """
         ...
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What is edited beside the outputs of heads.
+
+    attention: as ``HookPoints.intervening`` takes it.
+    residual: by the number of a block call, whose residual stream enters it.
+    feed_forward: by the number of a block call, whose feed-forward output follows it.
+    modules: those that put these outputs out.
+    """
+
+    attention: frozenset[What] = frozenset()
+    residual: Mapping[int, HookPoint] = field(default_factory=dict)
+    feed_forward: Mapping[int, HookPoint] = field(default_factory=dict)
+    modules: tuple[nn.Module, ...] = ()
 
 
 class _AttendedError(Exception):
@@ -175,6 +92,7 @@ class BatchExpansion:
     added: how many copies of row 0 to append, by the number of a block call.
     at_once: a block is called on at most so many rows.
     kept: how many of the last tokens leave the last block; None for all. The others are zero.
+    inside: what else is handed on.
     order: the numbers of the points in the order in which they now run.
     Raises LostTrackError where this is not possible.
     """
@@ -188,31 +106,33 @@ class BatchExpansion:
         intervention: RowIntervention,
         at_once: int,
         kept: int | None = None,
+        inside: Inside | None = None,
     ) -> None:
         self._calls = calls
+        self._inside = inside or Inside()
         self._strategy = strategy
         self._intervention = intervention
         self._kept = kept
-        inside = [[at for at, call in enumerate(entries) if call == n] for n in range(len(calls))]
-        alone = {call for call, points in enumerate(inside) if len(points) == 1}
+        within = [[at for at, call in enumerate(entries) if call == n] for n in range(len(calls))]
+        alone = {call for call, points in enumerate(within) if len(points) == 1}
         if kept and len(calls) - 1 not in alone:
             raise LostTrackError("the last block has more than one attention")
         self._parts: list[list[_Part]] = []
         rows = 1
         for call in range(len(calls)):
-            late = strategy.late and call in alone
+            late = strategy.late and call in alone and not self._inside.residual
             self._parts.append(
                 [_Part(*each, False, False) for each in _pieces(0, rows, at_once)]
                 + [_Part(*each, True, late) for each in _pieces(rows, added.get(call, 0), at_once)]
             )
             rows += added.get(call, 0)
-        self._next = 0
-        self._part = _Part(0, 0, False, False)
+        self._next = self._tokens = 0
+        self._part = _Part(0, 1, False, False)
         self._attended: Tensor | None = None
         self._stage: Literal["through", "attend", "go on"] = "through"
         self.order = tuple(
             point
-            for call, (points, parts) in enumerate(zip(inside, self._parts, strict=True))
+            for call, (points, parts) in enumerate(zip(within, self._parts, strict=True))
             for point in points * len(parts) * (2 if self._is_cut(call) else 1)
         )
 
@@ -224,23 +144,38 @@ class BatchExpansion:
                 restored.enter_context(
                     _replaced_forward(block, partial(self._run, block, block.forward))
                 )
+            for module in self._inside.modules:
+                restored.callback(module.register_forward_hook(self._fed).remove)
             yield
 
     def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
-        part = self._part
-        if self._stage == "go on":
+        part, last = self._part, point.what == "output"
+        if self._stage == "go on" and point.what != "mlp":
             assert self._attended is not None
-            return self._attended
-        if part.late and len(outputs) == 1:
-            outputs = outputs.repeat(part.rows, 1, 1, 1)
+            return self._attended if last else outputs
+        # What is read from another stack may be one row for all of them.
+        if len(outputs) == 1 and (part.late or not last):
+            rows = part.rows, *outputs.shape[1:]
+            outputs = outputs.expand(rows).contiguous() if last else outputs.expand(rows)
         if len(outputs) != part.rows:
             raise LostTrackError(f"expected {part.rows} rows, attention put out {len(outputs)}")
         outputs = self._intervention.edit_rows(point, outputs, part.first)
-        if self._stage == "attend":
+        if self._stage == "attend" and last:
             assert self._kept is not None
             self._attended = outputs[:, -self._kept :].contiguous()
             raise _AttendedError
         return outputs
+
+    def _fed(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        """After a feed-forward block, which some models have outside of what is called a block."""
+        point = self._inside.feed_forward.get(self._next - 1)
+        added = first_of(output)
+        if point is None or added is None:
+            return output
+        # Some have texts and tokens in one axis.
+        rows = added if added.ndim == 3 else added.view(-1, self._tokens, added.shape[-1])
+        edited = self.edit(self._next - 1, point, rows[:, :, None])[:, :, 0]
+        return with_first(output, edited if added.ndim == 3 else edited.flatten(0, 1))
 
     def _is_cut(self, call: int) -> bool:
         return self._kept is not None and call == len(self._calls) - 1
@@ -258,28 +193,38 @@ class BatchExpansion:
                 results.append(self._cut(plain, self._calls[number], own_args, own_kwargs))
             else:
                 results.append(plain(*own_args, **own_kwargs))
-        return _joined(results, [part.rows for part in self._parts[number]])
+        rows = [part.rows for part in self._parts[number]]
+        self._part = _Part(0, sum(rows), False, False)
+        return _joined(results, rows)
 
     def _taken(self, number: int, part: _Part, arguments: Any) -> Any:
         """The arguments for the rows of one part."""
         call, side_inputs = self._calls[number], self._strategy.side_inputs
         before = sum(part.rows for part in self._parts[number] if not part.begins)
         rows = 1 if part.late else part.rows
+        residual = self._inside.residual.get(number)
 
-        def take(path: _Path, tensor: Tensor) -> Tensor:
+        def take(path: Path, tensor: Tensor) -> Tensor:
             is_hidden, is_single = path == call.hidden, path in call.single
+            if is_hidden:
+                self._tokens = tensor.shape[1]
             if is_hidden and len(tensor) not in (1, before):
                 raise LostTrackError(f"expected a batch of {before} rows, got {len(tensor)}")
             if is_hidden or (is_single and (side_inputs != "leave" or len(tensor) == before > 1)):
                 # Another stack of the model may begin with one row again.
                 if len(tensor) == 1 or part.begins:
-                    return tensor[:1].expand(rows, *tensor.shape[1:])
-                return tensor[part.first : part.first + rows]
+                    tensor = tensor[:1].expand(rows, *tensor.shape[1:])
+                else:
+                    tensor = tensor[part.first : part.first + rows]
+                if residual is None or not is_hidden:
+                    return tensor
+                edited = self._intervention.edit_rows(residual, tensor[:, :, None], part.first)
+                return edited[:, :, 0]
             if path in call.folded and side_inputs == "fold":
                 return tensor.repeat(rows, *(1,) * (tensor.ndim - 1))
             return tensor
 
-        return _mapped(arguments, take)
+        return mapped(arguments, take)
 
     def _cut(
         self, plain: Callable[..., Any], call: BlockCall, args: Any, kwargs: dict[str, Any]
@@ -288,19 +233,15 @@ class BatchExpansion:
 
         The second call begins anew with these tokens; what its attention makes of them is replaced.
         """
-        kept = self._kept or 0
-        tokens = 0
+        kept, tokens = self._kept or 0, self._tokens
 
-        def shorten(path: _Path, tensor: Tensor) -> Tensor:
-            nonlocal tokens
+        def shorten(path: Path, tensor: Tensor) -> Tensor:
             axes = call.token_axes.get(path, ())
-            if path == call.hidden:
-                tokens = tensor.shape[1]
             for axis in axes:
                 tensor = tensor.narrow(axis, tensor.shape[axis] - kept, kept)
             return tensor
 
-        def lengthen(path: _Path, tensor: Tensor) -> Tensor:
+        def lengthen(path: Path, tensor: Tensor) -> Tensor:
             if tensor.ndim != 3 or tensor.shape[1] != kept:
                 return tensor
             whole = tensor.new_zeros(len(tensor), tokens, tensor.shape[2])
@@ -314,11 +255,11 @@ class BatchExpansion:
             pass
         else:
             raise LostTrackError("a block ran without its attention")
-        self._stage = "go on"
-        args, kwargs = _mapped((args, kwargs), shorten)
+        self._stage, self._tokens = "go on", kept
+        args, kwargs = mapped((args, kwargs), shorten)
         result = plain(*args, **kwargs)
-        self._stage = "through"
-        return _mapped(result, lengthen)
+        self._stage, self._tokens = "through", tokens
+        return mapped(result, lengthen)
 
 
 @dataclass(frozen=True)

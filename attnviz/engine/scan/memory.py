@@ -78,7 +78,7 @@ def room_for(
     if room.ablations is not None and room.ablations < 1:
         where = "--max-memory allows" if max_memory is not None else f"{device} can spare"
         raise UsageError(
-            f"one removal over {tokens:,} tokens takes {byte_text(room.needed(1))}, "
+            f"one more run over {tokens:,} tokens takes {byte_text(room.needed(1))}, "
             f"{where} {byte_text(limit or 0)}: shorten the text or allow more"
         )
     return room

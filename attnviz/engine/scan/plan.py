@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,11 +19,13 @@ from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.hook_points import LostTrackError, hooked
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
 from attnviz.engine.plain_pass import ends_alike, length_class, not_its_own
+from attnviz.engine.rounding import nearly_equal
+from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
 from attnviz.engine.scan.expansion import (
     STRATEGIES,
     BatchExpansion,
-    BlockCall,
-    RecordBlocks,
+    Inside,
+    RowIntervention,
     Strategy,
 )
 from attnviz.engine.scan.unembedding import Unembedding
@@ -41,9 +43,6 @@ _UNLIKE = 8.0
 
 _FAR = 1_000.0
 """A logit beyond every soft cap that could be felt."""
-
-_ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
-_HALF_ROUNDING = 5e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +123,17 @@ def class_of(given: Input) -> int:
     return length_class(max(len(given.text), len(given.target or ())))
 
 
-def ordered(model: PatchableModel, variants: Sequence[Variant]) -> list[int]:
-    """The variants' indices in the order in which their first ablations happen in a pass."""
+class Change(Protocol):
+    """What a row of the batch does otherwise than the first: an ablation, or a patch."""
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """Every layer in which it changes something."""
+        ...
+
+
+def ordered(model: PatchableModel, variants: Sequence[Change]) -> list[int]:
+    """The variants' indices in the order in which their first changes happen in a pass."""
     first = [_first_point(model, variant) for variant in variants]
     return sorted(range(len(variants)), key=first.__getitem__)
 
@@ -134,24 +142,28 @@ def run_expanded(
     plan: ScanPlan,
     strategy: Strategy,
     given: Input,
-    variants: Sequence[Variant],
-    intervention: HeadAblation,
+    variants: Sequence[Change],
+    intervention: RowIntervention,
     at_once: int,
     kept: int | None = None,
+    inside: Inside | None = None,
 ) -> ForwardOutput:
-    """One pass in which the clean text is row 0 and the ``ordered`` variants are those after it.
+    """One pass in which the text is row 0 and the ``ordered`` variants are those after it.
 
-    at_once, kept: as ``BatchExpansion`` takes them.
+    at_once, kept, inside: as ``BatchExpansion`` takes them.
     """
     added: dict[int, int] = {}
     for variant in variants:
         call = plan.entries[_first_point(plan.model, variant)]
         added[call] = added.get(call, 0) + 1
+    inside = inside or Inside()
     expansion = BatchExpansion(
-        plan.calls, plan.entries, added, strategy, intervention, at_once, kept
+        plan.calls, plan.entries, added, strategy, intervention, at_once, kept, inside
     )
     with expansion.expanding():
-        return run_pass(plan.model, given, expansion, order=expansion.order)
+        return run_pass(
+            plan.model, given, expansion, order=expansion.order, inside=inside.attention
+        )
 
 
 def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
@@ -166,7 +178,7 @@ def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
     return plan.no_op[variant]
 
 
-def _first_point(model: PatchableModel, variant: Variant) -> int:
+def _first_point(model: PatchableModel, variant: Change) -> int:
     layers = variant.layers
     return next(
         number
@@ -193,7 +205,7 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
     whole = replace(plain, own=own)
     # Where the logits are small a soft cap on them hides in rounding: try the same rows far up.
     far = rows[0] * (_FAR / logits.abs().max())
-    if _equal(plain.logits(rows[0]), logits[0].float()) and _equal(
+    if nearly_equal(plain.logits(rows[0]), logits[0].float()) and nearly_equal(
         plain.logits(far), whole.logits(far)
     ):
         return plain
@@ -250,7 +262,7 @@ def _works(
     except MISFITS:
         return False
     read = slice(None if kept is None else -kept, None)
-    return found.shape[0] == 1 + len(trials) and _equal(found[1:, read], expected[:, read])
+    return found.shape[0] == 1 + len(trials) and nearly_equal(found[1:, read], expected[:, read])
 
 
 def _unlike(model: PatchableModel) -> Replacements:
@@ -261,17 +273,9 @@ def _unlike(model: PatchableModel) -> Replacements:
     }
 
 
-def _equal(found: Tensor, expected: Tensor) -> bool:
-    """Whether two tensors differ by no more than rounding does."""
-    rounding = _ROUNDING.get(expected.dtype, _HALF_ROUNDING)
-    if found.shape != expected.shape:
-        return False
-    return bool((found - expected).abs().max() <= rounding * expected.abs().max())
-
-
 def _alike(found: Tensor, expected: Tensor) -> bool:
     """Whether two tensors are equal where they are numbers, and none at the same places."""
     known = found.isfinite()
     if found.shape != expected.shape or not known.equal(expected.isfinite()):
         return False
-    return not known.any() or _equal(found[known], expected[known])
+    return not known.any() or nearly_equal(found[known], expected[known])

@@ -1,7 +1,7 @@
-"""The exact scan: what each ablation costs over each text, for every kind of model.
+"""The exact scan: what each ablation costs, and what each patch brings, for every kind of model.
 
 Ablating head h of layer L changes nothing before layer L, so one forward pass carries many
-ablations and the answer is that of ablating them one at a time.
+ablations and the answer is that of ablating them one at a time. So it is with patches.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import Protocol
 
 from attnviz.engine.effects import ScanOptions, Scores, Variant
+from attnviz.engine.patching import Pair, Patching, PatchOptions
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
@@ -76,11 +77,7 @@ def open_scan(
     architecture cannot be ablated.
     """
     options = options or ScanOptions()
-    kind = kind or model.kinds[0]
-    if kind not in model.kinds:
-        raise UsageError(
-            f"{model.info.name!r} has no {kind} attention: expected {' or '.join(model.kinds)}"
-        )
+    kind = _kind_of(model, kind)
     if not inputs:
         raise UsageError("no text to scan: expected at least one")
     if options.pair is not None and isinstance(model, OwnAttention):
@@ -94,3 +91,37 @@ def open_scan(
     from attnviz.engine.scan.on_torch import TorchScan
 
     return TorchScan(open_patchable(model, kind, inputs[0]), inputs, options, references)
+
+
+def open_patching(
+    model: Model,
+    pairs: Sequence[Pair],
+    options: PatchOptions | None = None,
+    *,
+    kind: Kind | None = None,
+) -> Patching:
+    """Ready ``model`` for patching.
+
+    kind: the attention whose sites are patched, None for the model's default.
+    Raises UsageError where these do not fit together, UnsupportedError where the architecture
+    cannot be patched.
+    """
+    kind = _kind_of(model, kind)
+    if not pairs:
+        raise UsageError("no prompts to patch: expected at least one pair")
+    if isinstance(model, OwnAttention):
+        raise UsageError(f"{model.info.name!r} predicts no words: there is nothing to patch")
+    from attnviz.engine.patchable import open_patchable  # torch only where needed
+    from attnviz.engine.scan.patching import TorchPatching
+
+    patchable = open_patchable(model, kind, pairs[0].corrupt)
+    return TorchPatching(patchable, pairs, options or PatchOptions())
+
+
+def _kind_of(model: Model, kind: Kind | None) -> Kind:
+    kind = kind or model.kinds[0]
+    if kind not in model.kinds:
+        raise UsageError(
+            f"{model.info.name!r} has no {kind} attention: expected {' or '.join(model.kinds)}"
+        )
+    return kind

@@ -1,0 +1,194 @@
+"""Where the feed-forward block of each layer puts out what it adds to the residual stream.
+
+No family is known by name. What the block of a layer calls beside its attention makes up the
+feed-forward block; what that adds comes out of the smallest module around the last matrix that is
+called without which none of the other matrices matters. This is tried on a few tokens: that
+module's output is held while every other matrix of the layer puts out something else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnviz.engine.hook_points import HookPoint, enclosing_block, first_of, with_first
+from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
+from attnviz.engine.rounding import nearly_equal
+from attnviz.errors import UnsupportedError
+from attnviz.records import Input
+
+_OTHERWISE = 3.0
+"""Added to what other matrices put out."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What a layer calls beside its attention.
+
+    block: the module around it all. modules: all of them; matrices: those with weights of two axes
+    or more. outer: by ``id`` of each the module around it, up to the block.
+    """
+
+    block: nn.Module
+    modules: Sequence[nn.Module]
+    matrices: Sequence[nn.Module]
+    outer: Mapping[int, nn.Module]
+
+    def around(self, module: nn.Module) -> Iterator[nn.Module]:
+        """The module, and what lies around it within the block."""
+        while module is not self.block:
+            yield module
+            module = self.outer[id(module)]
+
+
+def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Module]:
+    """By layer the module whose output, or the first entry of it, is what is added.
+
+    model: borrowed. probe: a few tokens. Where layers share a module each names it.
+    Raises UnsupportedError where it cannot be told.
+    """
+    layers = {
+        point.layer: _layer(model, point)
+        for point in model.hook_points.found
+        if point.kind == model.kind
+    }
+    plain = _Outputs()
+    inner = {id(each): each for layer in layers.values() for each in layer.modules}
+    blocks = {id(layer.block): layer.block for layer in layers.values()}
+    plain.run(model, probe, {**inner, **blocks}.values())
+    candidates = {number: _candidates(layer, plain) for number, layer in layers.items()}
+    while all(candidates.values()):
+        chosen = {number: each[0] for number, each in candidates.items()}
+        alike = {number: [type(module) for module in each] for number, each in candidates.items()}
+        wrong = _first_wrong(model, probe, layers, chosen, plain)
+        if wrong is None:
+            return chosen
+        for number, each in candidates.items():
+            if alike[number] == alike[wrong]:
+                del each[0]
+    raise _unknown(model, "what a layer adds does not come out of one module")
+
+
+def _candidates(layer: _Layer, plain: _Outputs) -> list[nn.Module]:
+    """The last matrix that is called, and what lies around it, where they put out a stream.
+
+    (1, token, width), or texts and tokens in one axis.
+    """
+    last = max(layer.matrices, key=lambda module: plain.last.get(id(module), -1))
+    stream = plain.of[id(layer.block)][0].shape
+    return [
+        module
+        for module in layer.around(last)
+        if all(tensor.shape in (stream, stream[1:]) for tensor in plain.of.get(id(module), ()))
+        and id(module) in plain.of
+    ]
+
+
+def _first_wrong(
+    model: PatchableModel,
+    probe: Input,
+    layers: Mapping[int, _Layer],
+    chosen: Mapping[int, nn.Module],
+    plain: _Outputs,
+) -> int | None:
+    """The first layer that ends otherwise though its module puts out what it did."""
+    held = {id(module): module for module in chosen.values()}
+    calls: Counter[int] = Counter()
+
+    def hold(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        calls[id(module)] += 1
+        return with_first(output, plain.of[id(module)][calls[id(module)] - 1].clone())
+
+    def disturb(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        tensor = first_of(output)
+        if tensor is None or not tensor.is_floating_point():
+            return output
+        return with_first(output, tensor + _OTHERWISE)
+
+    others = {id(each): each for layer in layers.values() for each in layer.matrices}
+    found = _Outputs()
+    with ExitStack() as hooks:
+        for module in held.values():
+            hooks.callback(module.register_forward_hook(hold).remove)
+        for key, module in others.items():
+            if key not in held:
+                hooks.callback(module.register_forward_hook(disturb).remove)
+        found.run(model, probe, {id(each.block): each.block for each in layers.values()}.values())
+    ends = {
+        number: zip(found.of[id(layer.block)], plain.of[id(layer.block)], strict=True)
+        for number, layer in layers.items()
+    }
+    wrong = (n for n, each in ends.items() if not all(nearly_equal(*both) for both in each))
+    return next(wrong, None)
+
+
+def _layer(model: PatchableModel, point: HookPoint) -> _Layer:
+    """The innermost block around an attention that has matrices of another use."""
+    around = enclosing_block(model.root)
+    attention = {id(each.module) for each in model.hook_points.found}
+    block = around.get(id(point.module))
+    while block is not None:
+        outer: dict[int, nn.Module] = {}
+        others = list(_others(block, block, attention, outer))
+        matrices = [module for module in others if _is_matrix(module)]
+        if matrices:
+            return _Layer(block, others, matrices, outer)
+        block = around.get(id(block))
+    raise _unknown(model, f"layer {point.layer} has no matrices beside its attention")
+
+
+def _others(
+    module: nn.Module, around: nn.Module, attention: set[int], outer: dict[int, nn.Module]
+) -> Iterator[nn.Module]:
+    """All modules but those of attention, noted with what is ``around`` them."""
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            yield from _others(child, around, attention, outer)
+        elif attention.isdisjoint(map(id, child.modules())):
+            outer[id(child)] = around
+            yield child
+            yield from _others(child, child, attention, outer)
+
+
+def _is_matrix(module: nn.Module) -> bool:
+    weights = module.parameters(recurse=False)
+    return not isinstance(module, nn.Embedding) and any(weight.ndim > 1 for weight in weights)
+
+
+class _Outputs:
+    """What modules put out in a pass.
+
+    of: by ``id`` the first tensor of each call. last: by ``id`` the place of its last call.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[int, list[Tensor]] = {}
+        self.last: dict[int, int] = {}
+
+    def run(self, model: PatchableModel, probe: Input, modules: Iterable[nn.Module]) -> None:
+        """Run once, and take down what these put out."""
+
+        def keep(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            tensor = first_of(output)
+            if tensor is not None:
+                self.of.setdefault(id(module), []).append(tensor.clone())
+                self.last[id(module)] = next(places)
+
+        places = count()
+        with ExitStack() as hooks:
+            for module in modules:
+                hooks.callback(module.register_forward_hook(keep).remove)
+            run_pass(model, probe, Untouched())
+
+
+def _unknown(model: PatchableModel, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the feed-forward blocks of {type(model.root).__name__} were not recognised ({why}): "
+        f"only what its attention does and its residual stream can be patched"
+    )

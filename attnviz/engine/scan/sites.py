@@ -1,0 +1,157 @@
+"""How sites of a model can be patched, found out on a few tokens before it is done.
+
+Sites that are replaced in rows of a growing batch must come out as they do one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from attnviz.engine.feed_forward import find_feed_forward
+from attnviz.engine.hook_points import HookPoint
+from attnviz.engine.patchable import ForwardOutput, run_pass
+from attnviz.engine.patches import Exchange, Held, Keep, PutIn
+from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
+from attnviz.engine.plain_pass import not_its_own
+from attnviz.engine.rounding import nearly_equal
+from attnviz.engine.scan.expansion import STRATEGIES, Inside, Strategy
+from attnviz.engine.scan.plan import ENDING, MISFITS, ScanPlan, ordered, run_expanded
+from attnviz.errors import UnsupportedError
+from attnviz.records import Input, Kind
+
+_ALONE = Strategy("leave", late=False)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How some sorts of sites are patched.
+
+    inside: what is edited beside the outputs of heads.
+    heads: of each sort by layer how many sites there are.
+    strategy: how to grow the batch; None where patches run one at a time.
+    ends_short: whether the last block can go on with the ``ENDING`` alone.
+    """
+
+    inside: Inside
+    heads: Mapping[What, Mapping[int, int]]
+    strategy: Strategy | None = None
+    ends_short: bool = False
+
+
+def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
+    """The way to patch sites of these sorts, in the borrowed model.
+
+    Raises UnsupportedError where there is none.
+    """
+    keep = Keep(plan.model.kind, what)
+    inside = _inside(plan, what)
+    try:
+        run_alone(plan, inside, plan.probe, keep)
+    except torch.OutOfMemoryError:
+        raise
+    except MISFITS as error:
+        raise not_its_own(plan.model.root, str(error)) from error
+    heads = {
+        each: {layer: held.shape[1] for (sort, layer), held in keep.held.items() if sort == each}
+        for each in sorted(what)
+    }
+    way = Way(inside, heads)
+    if plan.strategy is None:
+        return way
+    held = {place: 2 * values.flip(0) for place, values in keep.held.items()}
+    trials = _trials(plan, heads)
+    expected = run_patched(plan, way, plan.probe, trials, held, 1).hidden
+    best = [plan.strategy, *(each for each in STRATEGIES if each != plan.strategy)]
+    for kept in (ENDING, None) if plan.ends_short else (None,):
+        for strategy in best:
+            tried = Way(inside, heads, strategy, kept is not None)
+            try:
+                found = run_patched(plan, tried, plan.probe, trials, held, 2, kept).hidden
+            except MISFITS:
+                continue
+            read = slice(None if kept is None else -kept, None)
+            if nearly_equal(found[:, read], expected[:, read]):
+                return tried
+    return way
+
+
+def run_alone(
+    plan: ScanPlan, inside: Inside, given: Input, intervention: Exchange
+) -> ForwardOutput:
+    """One pass over one text."""
+    if not plan.calls:
+        return run_pass(plan.model, given, intervention, inside=inside.attention)
+    return run_expanded(plan, _ALONE, given, (), intervention, 1, inside=inside)
+
+
+def run_patched(
+    plan: ScanPlan,
+    way: Way,
+    given: Input,
+    patches: Sequence[Patch],
+    held: Held,
+    at_once: int,
+    kept: int | None = None,
+) -> ForwardOutput:
+    """A text in row 0, and each of the ``ordered`` patches in a row of its own.
+
+    held: what is put in. at_once, kept: as ``BatchExpansion`` takes them.
+    """
+    kind = plan.model.kind
+    if way.strategy is None:
+        each = [run_alone(plan, way.inside, given, PutIn(kind, {}, held))]
+        for patch in patches:
+            each.append(run_alone(plan, way.inside, given, PutIn(kind, {0: patch}, held)))
+        return ForwardOutput.of_rows(each)
+    rows = PutIn(kind, dict(enumerate(patches, start=1)), held)
+    return run_expanded(plan, way.strategy, given, patches, rows, at_once, kept, way.inside)
+
+
+def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
+    attention = frozenset(what - WHOLE_LAYER - {"output"})
+    if what.isdisjoint(WHOLE_LAYER):
+        return Inside(attention)
+    model = plan.model
+    if not plan.calls:
+        raise UnsupportedError(
+            f"{type(model.root).__name__} runs its attention outside of a list of blocks: what "
+            f"enters or leaves a layer cannot be told"
+        )
+    points: dict[What, dict[int, HookPoint]] = {"residual": {}, "mlp": {}}
+    for call, point in zip(plan.entries, model.hook_points.found, strict=True):
+        for each, found in points.items():
+            mine = point.kind == model.kind if each == "residual" else _beside(point, model.kind)
+            if mine and each in what:
+                block = plan.calls[call].block
+                whole = HookPoint(model.kind, point.layer, block, 1, plan.hidden.shape[-1], each)
+                found.setdefault(call, whole)
+    modules = find_feed_forward(model, plan.probe) if "mlp" in what else {}
+    return Inside(
+        attention,
+        points["residual"],
+        points["mlp"],
+        tuple({id(module): module for module in modules.values()}.values()),
+    )
+
+
+def _beside(point: HookPoint, kind: Kind) -> bool:
+    """Whether an attention is in the layers of this kind of attention."""
+    return (point.kind == "encoder") == (kind == "encoder")
+
+
+def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:
+    """All sorts in the first layer, in the last, and both together, ``ordered``."""
+    ends = []
+    for at in (0, -1):
+        places = [(what, list(layers.items())[at]) for what, layers in heads.items()]
+        ends.append(
+            tuple(
+                Site(what, layer, None if what in WHOLE_LAYER else count - 1)
+                for what, (layer, count) in places
+            )
+        )
+    trials = [Patch(ends[0]), Patch(ends[1]), Patch(ends[0] + ends[1])]
+    return [trials[at] for at in ordered(plan.model, trials)]

@@ -1,0 +1,160 @@
+"""The options of ``attnviz patch``, and which of them do not go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import Options, argument, flag, option
+from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
+from attnviz.errors import UsageError
+
+At = Literal["all", "last", "changed"]
+"""At which tokens is patched: all, that which predicts, those in which the prompts differ."""
+
+Asked = Literal["exact", "gradient", "both"]
+"""Measured, estimated to first order, or both side by side."""
+
+
+@dataclass(frozen=True)
+class PromptPair(Options):
+    """Two prompts, or many pairs."""
+
+    clean: str | None = argument(
+        "[CLEAN]",
+        "Prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
+        words=True,
+    )
+    corrupt: str | None = argument(
+        "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
+    )
+    pairs: Path | None = option(
+        "FILE",
+        "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer and foil; - "
+        "reads standard input.",
+    )
+
+
+@dataclass(frozen=True)
+class PromptChoice(PromptPair):
+    """Prompts that may differ in length."""
+
+    align: Literal["start", "end"] | None = option(
+        "END",
+        "Take prompts of unequal length: align what they share, and what differs from its start "
+        "or end.",
+    )
+
+
+@dataclass(frozen=True)
+class Patching(Options, panel="What is patched"):
+    """What is exchanged between the two runs."""
+
+    what: What = option(
+        "WHAT",
+        "Patch each head's output, query, key, value or pattern (attention weights); or each "
+        "layer's mlp or residual stream.",
+        "output",
+    )
+    direction: Direction = option(
+        "DIRECTION",
+        "denoise (clean activations into the corrupt run) or noise (the other way).",
+        "denoise",
+    )
+    at: At | None = option(
+        "TOKENS", "Patch at all tokens (default), the last one, or those that changed."
+    )
+    by_token: bool = flag("Patch each token by itself, for the chosen or the strongest heads.")
+    together: tuple[str, ...] = option(
+        "HEADS", "Also patch these heads all at once, such as L1H0,L1H2.", ()
+    )
+
+
+@dataclass(frozen=True)
+class Measure(Options, panel="What is measured"):
+    """What is measured, and how."""
+
+    metric: PatchMetric = option(
+        "METRIC",
+        "logit_diff (answer - foil), log_prob (of the answer) or kl (from the clean prediction).",
+        "logit_diff",
+    )
+    answer: str | None = option(
+        "TOKEN", "The right token (default: what the clean prompt predicts).", words=True
+    )
+    foil: str | None = option(
+        "TOKEN", "The wrong token (default: what the corrupt prompt predicts).", words=True
+    )
+    method: Asked = option(
+        "METHOD", "exact, gradient (first-order estimate, one backward pass) or both.", "exact"
+    )
+    fdr: bool = flag("Add Benjamini-Hochberg q-values over pairs.")
+    max_memory: str | None = option(
+        "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
+    )
+    resume: Path | None = option(
+        "FILE", "Keep the result of each finished pair there, and go on where a run ended."
+    )
+
+    @property
+    def memory(self) -> int | None:
+        """The most bytes of a pass; None for a share of what is free."""
+        return shared.read_bytes(self.max_memory) if self.max_memory is not None else None
+
+    def __post_init__(self) -> None:
+        _ = self.memory  # what cannot be read is told now
+        if self.foil is not None and self.metric != "logit_diff":
+            raise UsageError(f"--foil is for --metric logit_diff, not {self.metric}")
+
+
+@dataclass(frozen=True)
+class View(Options, panel="View"):
+    """What is to be seen."""
+
+    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a person asked for; UsageError for options that do not go together."""
+
+    prompts: PromptChoice
+    kind: shared.Kind
+    heads: shared.HeadChoice
+    counted: shared.IndexBase
+    patching: Patching
+    measure: Measure
+    view: View
+    seed: int
+
+    def __post_init__(self) -> None:
+        what, measure, chosen = self.patching.what, self.measure, self.heads
+        whole = what in WHOLE_LAYER
+        one = self.prompts.clean is not None
+        if whole and (chosen.head or self.patching.together):
+            named = "--head" if chosen.head else "--together"
+            raise UsageError(f"--what {what} has no heads: leave out {named}, or choose --layer")
+        if self.patching.by_token and not one:
+            raise UsageError("--by-token shows the tokens of one pair: give CLEAN and CORRUPT")
+        if self.patching.by_token and self.patching.at is not None:
+            raise UsageError("--by-token patches each token by itself: leave out --at")
+        if measure.fdr and one:
+            raise UsageError("--fdr needs many pairs to have a p-value at all: add --pairs FILE")
+        if measure.method != "exact" and (what != "output" or self.patching.by_token):
+            option = f"--what {what}" if what != "output" else "--by-token"
+            raise UsageError(f"--method {measure.method} estimates heads' outputs: not {option}")
+        if not one and (measure.answer is not None or measure.foil is not None):
+            raise UsageError("--answer and --foil are of one pair: write them into the file")
+
+    @property
+    def by_token(self) -> bool:
+        """Whether each token is patched by itself; of one pair's whole layers it always is."""
+        one, whole = self.prompts.clean is not None, self.patching.what in WHOLE_LAYER
+        return self.patching.by_token or (one and whole and self.patching.at is None)
+
+    @property
+    def at(self) -> At:
+        """Where all chosen tokens are patched at once; residual streams whole carry everything."""
+        return self.patching.at or ("last" if self.patching.what == "residual" else "all")

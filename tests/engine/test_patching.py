@@ -1,0 +1,330 @@
+"""What patching promises beside the numbers of single sites; those are in the next file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patching import (
+    Pair,
+    Patch,
+    PatchOptions,
+    PatchScores,
+    Site,
+    effect,
+    served,
+    sites_of,
+)
+from attnviz.engine.scan import session as scan_session
+from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.run import open_patching
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.bundled import Bundled
+from attnviz.records import Input
+
+from ..conftest import in_fresh_process
+from .architectures import small_model, state_of
+from .patch_loop import Put, metrics, place_of, run
+from .scans import IDS
+from .test_patching_architectures import ANSWER, FOIL, MASK, check, measured, opened
+
+MIXED = Patch(
+    (Site("output", 0, 1), Site("key", 1, 1, (2, 3)), Site("mlp", 1), Site("value", 2, 0))
+)
+
+
+def patching_of(model, clean, corrupt, places=None, kind="self", **options) -> TorchPatching:
+    pair = Pair(Input.of_ids(clean), Input.of_ids(corrupt), places)
+    patchable = patchable_transformers(model, kind, pair.corrupt, MASK)
+    return TorchPatching(patchable, [pair], PatchOptions(**options))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_sites_of_different_sorts_and_layers_together(name, direction):
+    check(name, "self", None, direction, [MIXED, Patch(MIXED.sites[1:]), Patch(MIXED.sites[:1])])
+
+
+@pytest.mark.parametrize("what", ["output", "pattern", "residual"])
+def test_the_clean_run_made_worse(what):
+    check("llama", "self", what, "noise")
+
+
+@pytest.mark.parametrize("what", ["output", "query", "key", "value", "pattern", "mlp", "residual"])
+def test_the_bundled_model_equals_hooks_on_its_own_modules(what):
+    model = Bundled()
+    texts = ("Lily saw Tom. Then Lily saw", "Lily saw Ben. Then Lily saw")
+    clean, corrupt = (Input(model.encode(text)) for text in texts)
+    patching = open_patching(model, [Pair(clean, corrupt)])
+    decoder = patching._model.root
+    patches = [Patch((Site(what, *place),)) for place in _places(what)]
+    found, piece = measured(patching, patches)
+
+    def module(layer):
+        block = decoder.layers[layer]
+        attention = block.self_attn
+        of = {"output": attention.heads_point, "pattern": attention.weights_point, "mlp": block.mlp}
+        return of.get(what) or getattr(attention, f"{what}_projection", block)
+
+    def view(tensor, layer):
+        """(token, head, dim) of what the module puts out, or of the stream that enters it."""
+        if what in ("output", "pattern"):
+            return tensor[0].transpose(0, 1)
+        heads = 1 if what in ("mlp", "residual") else patching.heads(what)[layer]
+        return tensor[0].view(tensor.shape[1], heads, -1)
+
+    def ran(given, layer, act):
+        def enter(module, args):
+            tensor = args[0].clone()
+            act(view(tensor, layer))
+            return (tensor, *args[1:])
+
+        def leave(module, args, output):
+            tensor = output.clone()
+            act(view(tensor, layer))
+            return tensor
+
+        at = module(layer)
+        residual = what == "residual"
+        add = at.register_forward_pre_hook if residual else at.register_forward_hook
+        hook = add(enter if residual else leave)
+        with torch.inference_mode():
+            logits = decoder(torch.tensor([given.ids]))[0, -1].double()
+        hook.remove()
+        return logits
+
+    for at, patch in enumerate(patches):
+        (site,) = patch.sites
+        held = []
+        before = ran(clean, site.layer, lambda part, held=held: held.append(part.clone()))
+
+        def put(part, site=site, held=held):
+            tokens = slice(None) if site.tokens is None else list(site.tokens)
+            part[tokens, site.head or 0] = held[0][tokens, site.head or 0]
+
+        expected = metrics(ran(corrupt, site.layer, put), before, ANSWER, FOIL)
+        assert {name: float(values[at]) for name, values in found.items()} == pytest.approx(
+            expected, rel=0, abs=1e-5
+        )
+    assert piece.clean["kl"] == 0 < piece.corrupt["kl"]
+
+
+def _places(what):
+    head = None if what in ("mlp", "residual") else 2
+    return [(layer, head, tokens) for layer in (0, 3, 5) for tokens in (None, (4, 5), (7,))]
+
+
+def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
+    model = small_model("llama")
+    before = state_of(model)
+    patching = opened(model, "llama", "self")
+    sites = [Patch((site,)) for what in ("output", "key") for site in sites_of(patching, what)]
+    expected, _ = measured(patching, sites)
+    monkeypatch.setattr(scan_session, "_TOKENS_ON_CPU", 11 * 4)
+    told, seen = [], []
+    for piece in patching.patch(0, sites, range(3, len(sites)), ANSWER, FOIL, told.append):
+        assert state_of(model) == before
+        seen += piece.patches
+        for name, values in piece.metrics.items():
+            assert values == pytest.approx(expected[name][list(piece.patches)], rel=0, abs=1e-6)
+    assert sorted(seen) == list(range(3, len(sites)))
+    assert sum(told) == len(seen)
+    assert len(told) > 3
+
+
+@pytest.mark.parametrize("what", ["output", "value", "pattern", "mlp", "residual"])
+def test_one_at_a_time_where_a_batch_cannot_grow(what, monkeypatch):
+    model = small_model("gpt2")
+    patches = [Patch((site,)) for site in sites_of(opened(model, "gpt2", "self"), what)]
+    expected, _ = measured(opened(model, "gpt2", "self"), patches)
+    monkeypatch.setattr("attnviz.engine.scan.plan.STRATEGIES", ())
+    slow = opened(model, "gpt2", "self")
+    found, _ = measured(slow, patches)
+    assert slow.notes == ["this model cannot carry all runs in one pass: they ran one at a time"]
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(values, rel=0, abs=1e-6)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("name", ["gpt2", "bloom"])
+def test_an_exception_leaves_the_model_as_it_was(name, stop, monkeypatch):
+    model = small_model(name)
+    before = state_of(model)
+
+    def stopped(*args):
+        raise stop("ours")
+
+    monkeypatch.setattr("attnviz.engine.scan.unembedding.Unembedding.compare", stopped)
+    with pytest.raises(stop, match="ours"):
+        measured(opened(model, name, "self"), [Patch((Site("mlp", 1), Site("output", 1, 0)))])
+    assert state_of(model) == before
+
+
+def test_what_both_runs_hold_alike_changes_nothing_and_is_not_run(monkeypatch):
+    patching = opened(small_model("llama"), "llama", "self")
+    early = [Patch((site,)) for site in sites_of(patching, "residual", [(0,), (1,)])]
+
+    def unexpected(*args):
+        raise AssertionError("a pass")
+
+    monkeypatch.setattr("attnviz.engine.scan.patching.run_patched", unexpected)
+    found, piece = measured(patching, early)
+    for name, values in found.items():
+        assert set(values.tolist()) == {piece.corrupt[name]}
+
+
+def test_the_whole_stream_brings_the_whole_difference():
+    patching = opened(small_model("llama"), "llama", "self")
+    found, piece = measured(patching, [Patch((Site("residual", 1),)), Patch((Site("mlp", 1),))])
+    for name in ("logit_diff", "log_prob", "kl"):
+        share = effect(found[name], piece.corrupt[name], piece.clean[name])
+        assert share[0] == pytest.approx(1, abs=1e-4)
+        assert abs(share[1] - 1) > 1e-2
+
+
+@pytest.mark.parametrize("what", ["output", "query", "key", "value", "pattern", "mlp", "residual"])
+def test_the_slope_is_that_of_a_small_step(what):
+    """Towards what the other run holds, in float64: (M(z + ε Δ) − M(z − ε Δ)) / 2ε."""
+    model = small_model("gpt2", attention="eager").double()
+    patching = opened(model, "gpt2", "self", method="gradient")
+    sites = [site for site in sites_of(patching, what, [None, (3, 9)]) if site.head in (None, 1)]
+    found, piece = measured(patching, [Patch((site,)) for site in sites])
+    both = [{"input_ids": torch.tensor([given.ids])} for given in _ids(patching)]
+    before, step = run(model, "gpt2", both[0])[0][-1], 1e-5
+    for at, site in enumerate(sites):
+        place, (clean, corrupt) = _held_by_both(model, patching, site, both)
+        ends = []
+        for sign in (1, -1):
+            value = corrupt + sign * step * (clean - corrupt)
+            logits = run(model, "gpt2", both[1], [Put(place, site.head or 0, site.tokens, value)])
+            ends.append(metrics(logits[0][-1], before, ANSWER, FOIL))
+        for name, values in found.items():
+            slope = (ends[0][name] - ends[1][name]) / (2 * step)
+            assert values[at] - piece.corrupt[name] == pytest.approx(slope, rel=1e-4, abs=1e-6)
+
+
+def _held_by_both(model, patching, site, both):
+    """Where a site lies, and what two runs hold there (token, dim)."""
+    heads, head = patching.heads(site.what)[site.layer], site.head or 0
+    if site.what != "pattern":
+        place = place_of("gpt2", "self", site.what, site.layer, heads)
+        held = [run(model, "gpt2", inputs, keep=[place])[1][place][:, head] for inputs in both]
+        return place, held
+    # A pattern acts through the output that it makes of the values of the run that is patched.
+    value = place_of("gpt2", "self", "value", site.layer, heads)
+    values = run(model, "gpt2", both[1], keep=[value])[1][value][:, head]
+    with torch.inference_mode():
+        maps = [model(**inputs, output_attentions=True).attentions for inputs in both]
+    outputs = [each[site.layer][0, head] @ values for each in maps]
+    return place_of("gpt2", "self", "output", site.layer, heads), outputs
+
+
+def _ids(patching):
+    pair = patching._pairs[0]
+    return pair.clean, pair.corrupt
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_prompts_of_unequal_length_are_patched_where_they_correspond(direction):
+    """One token of the clean prompt is two tokens of the corrupt one."""
+    model = small_model("llama")
+    clean, corrupt = IDS[:9], (*IDS[:3], 11, 13, *IDS[4:9])
+    places = (0, 1, 2, 3, -1, 4, 5, 6, 7, 8)
+    patching = patching_of(model, clean, corrupt, places, direction=direction)
+    patches = [Patch((Site("output", 1, 2),)), Patch((Site("output", 1, 2, (4, 6)),))]
+    found, _ = measured(patching, patches)
+    place = place_of("llama", "self", "output", 1, 6)
+    inputs = [{"input_ids": torch.tensor([ids])} for ids in (clean, corrupt)]
+    held = [run(model, "llama", each, keep=[place])[1][place][:, 2] for each in inputs]
+    before = run(model, "llama", inputs[0])[0][-1]
+    there = {at: place for at, place in enumerate(places) if place >= 0}
+    if direction == "noise":
+        there = {place: at for at, place in there.items()}
+        held, inputs = held[::-1], inputs[::-1]
+    for at, tokens in enumerate([sorted(there), [token for token in (4, 6) if token in there]]):
+        value = held[1].clone()
+        for token in tokens:
+            value[token] = held[0][there[token]]
+        logits = run(model, "llama", inputs[1], [Put(place, 2, tokens, value)])[0][-1]
+        expected = metrics(logits, before, ANSWER, FOIL)
+        assert {name: float(values[at]) for name, values in found.items()} == pytest.approx(
+            expected, rel=0, abs=1e-5
+        )
+    with pytest.raises(UsageError, match="the key of a token depends on where it stands"):
+        measured(patching, [Patch((Site("key", 1, 0),))])
+
+
+@pytest.mark.parametrize("position", [3, 9, 10])
+def test_another_position_than_the_last(position):
+    model = small_model("gpt2")
+    patching = opened(model, "gpt2", "self", position=position)
+    found, _ = measured(patching, [Patch((Site("output", 2, 1),)), Patch((Site("mlp", 2),))])
+    clean, corrupt = ({"input_ids": torch.tensor([given.ids])} for given in _ids(patching))
+    before = run(model, "gpt2", clean)[0][position]
+    for at, (what, head) in enumerate([("output", 1), ("mlp", 0)]):
+        place = place_of("gpt2", "self", what, 2, 3)
+        value = run(model, "gpt2", clean, keep=[place])[1][place][:, head]
+        logits = run(model, "gpt2", corrupt, [Put(place, head, None, value)])[0][position]
+        expected = metrics(logits, before, ANSWER, FOIL)
+        assert {name: float(values[at]) for name, values in found.items()} == pytest.approx(
+            expected, rel=0, abs=1e-5
+        )
+    predicted = patching.predictions(0)[0]
+    assert predicted.logits == pytest.approx(before.numpy(), abs=1e-5)
+    assert predicted.top == int(before.argmax())
+
+
+def test_a_masked_model_predicts_at_its_only_mask_or_where_it_is_told():
+    model = small_model("bert")
+    other = (*IDS[:4], 13, *IDS[5:])
+    told = patching_of(model, IDS, other, position=8)
+    masked = patching_of(model, *((*ids[:8], MASK, *ids[9:]) for ids in (IDS, other)))
+    both = [measured(each, [Patch((Site("output", 0, 1),))])[0] for each in (told, masked)]
+    assert {name: float(value[0]) for name, value in both[0].items()} == {
+        name: float(value[0]) for name, value in both[1].items()
+    }
+    with pytest.raises(UsageError, match="one mask token in each prompt"):
+        patching_of(model, IDS, other).predictions(0)
+
+
+def test_shared_heads_say_whom_they_serve():
+    patching = opened(small_model("llama"), "llama", "self")
+    assert patching.heads("output") == patching.heads("pattern") == {0: 6, 1: 6, 2: 6}
+    assert patching.heads("key") == patching.heads("value") == {0: 2, 1: 2, 2: 2}
+    assert served(patching, Site("value", 1, 1)) == (3, 4, 5)
+    assert served(patching, Site("query", 1, 4)) == (4,)
+    assert served(patching, Site("mlp", 1)) == ()
+
+
+def test_refusals_are_said_in_words():
+    model = small_model("bloom")
+    with pytest.raises(UnsupportedError, match="only output and pattern can be"):
+        opened(model, "bloom", "self").heads("query")
+    with pytest.raises(UnsupportedError, match="no language-model head"):
+        patching_of(small_model("gpt2").transformer, IDS, IDS).predictions(0)
+    patching = opened(small_model("llama"), "llama", "self")
+    for site, words in (
+        (Site("output", 7, 0), "no output in layer 7"),
+        (Site("key", 1, 2), "expected 0 to 1"),
+        (Site("mlp", 1, None, (11,)), "no token 11"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            measured(patching, [Patch((site,))])
+    with pytest.raises(UsageError, match="no token 97: expected an id from 0 to 96"):
+        list(patching.patch(0, [MIXED], [0], 97))
+    with pytest.raises(UsageError, match="expected equal lengths"):
+        Pair(Input.of_ids(IDS), Input.of_ids(IDS[:-1]))
+    with pytest.raises(UsageError, match="no position 11"):
+        opened(small_model("llama"), "llama", "self", position=11).predictions(0)
+    for wrong in (lambda: Site("mlp", 0, 1), lambda: Site("key", 0), lambda: Patch(())):
+        with pytest.raises(ValueError, match=r"head|at least one"):
+            wrong()
+    with pytest.raises(ValueError, match="2 numbers of kl"):
+        PatchScores(0, (0, 1), {"kl": np.zeros(1)}, {}, {})
+
+
+def test_the_types_load_neither_numpy_nor_torch():
+    _, loaded = in_fresh_process("import attnviz.engine.patching", ["numpy", "torch"])
+    assert loaded == ""

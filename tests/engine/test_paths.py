@@ -1,0 +1,130 @@
+"""What later heads take straight from one head is what the model's own modules make of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.engine.paths_torch import path_effects
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import random_copies
+from attnviz.models.prepare import prepared
+from attnviz.models.resolve import load
+from attnviz.records import Input
+
+from .architectures import ARCHITECTURES, small_model, state_of
+from .attribution_oracle import ROUTES, Recorded
+
+CLEAN, CORRUPT = (7, 5, 11, 42, 13, 5), (7, 5, 23, 42, 31, 5)
+SENDER = ("self", 0, 1)
+
+_LLAMA = ("model.layers.{}.input_layernorm", "model.layers.{}.self_attn.{}_proj")
+_NEOX = "gpt_neox.layers.{}."
+READERS = {
+    "gpt2": ("transformer.h.{}.ln_1", "transformer.h.{}.attn.c_attn"),
+    "llama": _LLAMA,
+    "gemma2": _LLAMA,
+    "gpt_neox": (
+        "gpt_neox.layers.{}.input_layernorm",
+        "gpt_neox.layers.{}.attention.query_key_value",
+    ),
+}
+"""The norm and the projection that read; of all three at once where there is but one."""
+
+
+def read_by(name, model, what, layer, normed):
+    """(token, head, dim) of what a head's query, key or value projection makes, without bias."""
+    path = READERS[name][1].format(layer, what[0])
+    module = model.get_submodule(path)
+    dim = ARCHITECTURES[name].config.get("head_dim", 8)
+    weight = module.weight if name == "gpt2" else module.weight.T
+    merged = normed @ weight
+    if name == "gpt2":
+        return merged.chunk(3, -1)[["query", "key", "value"].index(what)].unflatten(-1, (-1, dim))
+    if name == "gpt_neox":
+        heads = model.config.num_attention_heads
+        return merged.unflatten(-1, (heads, 3, -1))[:, :, ["query", "key", "value"].index(what)]
+    return merged.unflatten(-1, (-1, dim))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_shares_are_what_norms_and_projections_by_hand_make_of_the_difference(name):
+    model = small_model(name).double()
+    opened = prepared(name, model, None, torch.device("cpu"), seed=0)
+    before = state_of(model)
+    texts = Input.of_ids(CLEAN), Input.of_ids(CORRUPT)
+    (found,) = path_effects(opened, *texts, [SENDER])
+    assert state_of(model) == before
+    clean, corrupt = (Recorded(model, {"input_ids": torch.tensor([one.ids])}) for one in texts)
+    route, tokens = ROUTES[name], range(len(CLEAN))
+    projection, *between = (path.format(0) for path in route.heads["self"])
+    change = (clean.entered[projection] - corrupt.entered[projection])[0]
+    heads = model.config.num_attention_heads
+    alone = torch.zeros_like(change).unflatten(-1, (heads, -1))
+    alone[:, SENDER[2]] = change.unflatten(-1, (heads, -1))[:, SENDER[2]]
+    module = model.get_submodule(projection)
+    written = module(alone.flatten(-2)) - module(torch.zeros_like(change))
+    for step in between:
+        written = torch.stack([corrupt.through(step, written[at], at) for at in tokens])
+    with torch.no_grad():
+        for layer in (1, 2):
+            norm = READERS[name][0].format(layer)
+            streams = [one.entered[norm][0] for one in (clean, corrupt)]
+
+            def held(moved, norm=norm):
+                return torch.stack([corrupt.through(norm, moved[at], at) for at in tokens])
+
+            for what in ("query", "key", "value"):
+                own = [
+                    read_by(name, model, what, layer, one.left[norm][0]) for one in (clean, corrupt)
+                ]
+                difference = own[0] - own[1]
+                size = difference.square().sum((0, 2))
+                sent = read_by(name, model, what, layer, held(written))
+                whole = read_by(name, model, what, layer, held(streams[0] - streams[1]))
+                shares = (sent * difference).sum(-1) / size
+                explained = (whole * difference).sum((0, 2)) / size
+                for head in range(len(size)):
+                    key = "self", layer, head
+                    expected = shares[:, head].numpy()
+                    assert found.shares[what][key] == pytest.approx(expected, abs=2e-6), (what, key)
+                    whole_share = found.explained[what][key]
+                    if name == "gemma2":  # norms behind attention change what is written, too
+                        assert abs(whole_share - 1) < 0.4
+                    else:
+                        assert whole_share == pytest.approx(float(explained[head]), abs=2e-6)
+                    if name in ("llama", "gemma2"):  # no bias in a query
+                        relative = (size[head] / own[0][:, head].square().sum()).sqrt()
+                        assert found.moved[what][key] == pytest.approx(float(relative), abs=2e-6)
+    assert {key[1] for key in found.shares["query"]} == {1, 2}
+
+
+def test_induction_heads_take_their_keys_from_the_previous_token_head():
+    model = load("tiny")
+    text = random_copies(model.vocabulary(), 12, 2, 1)
+    drawn = np.random.default_rng(5).choice(model.vocabulary().plain, 12, replace=False)
+    other = (text.ids[0], *drawn.tolist(), *text.ids[13:])
+    senders = [("self", 0, head) for head in range(4)]
+    found = path_effects(model, Input(text), Input.of_ids(other), senders)
+    for head in (0, 2):
+        shares = [one.share("key", ("self", 1, head)) for one in found]
+        assert shares[0] > 0.6
+        assert max(shares[1:]) < 0.1
+        assert found[0].explained["key"]["self", 1, head] == pytest.approx(1, abs=0.1)
+
+
+def test_of_equal_texts_nothing_is_told_and_of_unequal_lengths_it_is_refused():
+    model = load("tiny")
+    (same,) = path_effects(model, Input.of_ids(CLEAN), Input.of_ids(CLEAN), [SENDER])
+    assert same.shares == {}
+    with pytest.raises(UsageError, match="6 and 5 tokens"):
+        path_effects(model, Input.of_ids(CLEAN), Input.of_ids(CORRUPT[:5]), [SENDER])
+    with pytest.raises(UsageError, match="no self head 9 in layer 0"):
+        path_effects(model, Input.of_ids(CLEAN), Input.of_ids(CORRUPT), [("self", 0, 9)])
+
+
+def test_a_model_that_does_not_show_its_queries_is_refused():
+    opened = prepared("gptj", small_model("gptj"), None, torch.device("cpu"), seed=0)
+    with pytest.raises(UnsupportedError):
+        path_effects(opened, Input.of_ids(CLEAN), Input.of_ids(CORRUPT), [SENDER])

@@ -1,0 +1,77 @@
+"""``attnviz path``: what listens to a head, on the bundled model and on grouped heads."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from attnviz.draw.labels import width
+from attnviz.engine.paths_torch import path_effects
+from attnviz.models.bundled import Bundled
+from attnviz.records import Input
+
+CLEAN = "The old doctor knew Robert Harris well. Every Sunday Mary and Robert"
+CORRUPT = CLEAN.replace("Harris", "Carr")
+
+
+def test_the_previous_token_head_is_in_the_keys_of_the_induction_heads(run: Any) -> None:
+    found = run("path", "L0H0", "--json", "-q").document
+    assert found["schema"] == "attnviz.path/1"
+    assert found["pair_count"] == 10
+    keys = {(one["layer"], one["head"]): one for one in found["heads"] if one["into"] == "key"}
+    assert all(0.6 < keys[1, head]["share"] < 0.95 for head in (0, 2, 3))
+    assert all(abs(one["other_heads"]) < 0.05 for one in keys.values())
+    assert all(one["ci_low"] < one["share"] < one["ci_high"] for one in keys.values())
+    assert all(0.9 < one["explained"] < 1.1 for one in found["heads"])
+    assert all(one["share"] < 0.1 for place, one in keys.items() if place[0] > 1)
+    assert "of what differs in L1H0's keys" in run("path", "L0H0", "-q").out
+
+
+def test_one_pair_is_what_the_engine_says(run: Any) -> None:
+    found = run("path", "L1H2", CLEAN, CORRUPT, "--into", "value", "--json", "-q").document
+    model = Bundled()
+    both = Input(model.encode(CLEAN)), Input(model.encode(CORRUPT))
+    (effects,) = path_effects(model, *both, [("self", 1, 2)])
+    assert len(found["heads"]) == 16
+    for one in found["heads"]:
+        key = "self", one["layer"], one["head"]
+        assert one["share"] == pytest.approx(effects.share("value", key))
+        assert one["ci_low"] is None
+
+
+def test_shared_keys_are_named_so(run: Any, checkpoint: Any) -> None:
+    model = "--model", str(checkpoint("llama"))
+    shown = run("path", "L0H1", "the cat sat", "the mat sat", *model, "--full").out
+    assert re.search("KV0 +KV1", shown)
+    assert "L1H5 query" in shown
+    assert "1 pair: an anecdote. " in shown
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+def test_first_screens_fit(run: Any, checkpoint: Any, columns: int, lines: int) -> None:
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    base = ("L1H1", "--index-base", "1")
+    for options in (("L0H0",), ("L1H2", CLEAN, CORRUPT, "--into", "value"), base):
+        result = run("path", *options, "--no-full", env=size)
+        assert result.code == 0, result.err
+        assert len(result.lines) < lines
+        assert max(map(width, result.lines)) <= columns
+        assert result.lines[1].split(" ")[0] in ("L0H0", "L1H1", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("L9H0",), 2, "no layer 9"),
+        (("L0",), 2, "cannot read 'L0' as a head"),
+        (("0",), 2, "expected one head, such as L0H0, got '0': 6 heads"),
+        (("L5H0",), 2, "L5H0 is in the last layer: no later head reads from it"),
+        (("L0H0", CLEAN), 2, "expected two prompts"),
+        (("L0H0", CLEAN, CLEAN + " a"), 2, "expected equally many"),
+        (("L0H0", CLEAN, CORRUPT, "--model", "mha"), 5, "'mha' is attention alone"),
+    ],
+)
+def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    assert said in refused(code, "path", *arguments)
