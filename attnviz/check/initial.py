@@ -45,10 +45,9 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
     lines = [
         f"model = {_quoted(_model(name, path))}",
         "",
-        "# Written by attnviz check --init from what the model does now. Margins are twice the",
-        f"# difference between the model and itself {other.words}, measured in that run:",
-        f"# scores {margin:.2g} (the most that any score of any head moved); the divergence",
-        "# from the baseline likewise, of any head.",
+        "# Written by attnviz check --init from what the model does now. Margins are twice",
+        "# the most that noise moved any head, measured in the same run: the model against",
+        f"# itself {other.words}. For scores that is {margin:.2g}.",
     ]
     if measured.model.info.weights == "random":
         lines += ["# Random weights: no head has a label."]

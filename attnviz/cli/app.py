@@ -55,7 +55,8 @@ class _Lazy(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """All commands on one small screen."""
-        formatter.write(f"Usage: {ctx.command_path} COMMAND [OPTIONS]\n\n")
+        path = ctx.command_path
+        formatter.write(f"Usage: {path} COMMAND [OPTIONS], explained by {path} COMMAND --help\n\n")
         formatter.write_text(str(self.help))
         lines = [""]
         for group, commands in GROUPS.items():
@@ -65,7 +66,6 @@ class _Lazy(TyperGroup):
         lines += [
             "",
             'Start with     attnviz heads "The cat sat on the mat because it was tired."',
-            "A command's    options and examples: attnviz COMMAND --help",
             "Others         --version, --install-completion, --show-completion",
         ]
         formatter.write("\n".join(lines) + "\n")
