@@ -48,8 +48,11 @@ def check(
     junit: Junit,
 ) -> None:
     """Hold a model against rules in a file: a gate for CI."""
+    from attnviz.check.measure import outcome
+    from attnviz.check.records import CheckReport
     from attnviz.check.rules import read_rules
     from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.progress import scanning
     from attnviz.draw.whole_file import check_writable
 
     began = time.monotonic()
@@ -58,17 +61,21 @@ def check(
         check_writable(junit.junit)
     if rules.init:
         _refuse_old(rules)
-        name = model.model or "tiny"
-        measured = _measured(name, model.seed, loading, outlet)
-        _write(rules.file, name, measured, outlet)
-        checked = read_rules(rules.file)
-    else:
-        checked = read_rules(rules.file)
-        name = model.model or checked.model or "tiny"
-        measured = _measured(name, model.seed, loading, outlet)
-        if rules.update:
+    checked = None if rules.init else read_rules(rules.file)
+    name = model.model or (checked.model if checked is not None else None) or "tiny"
+    measured = _measured(name, model.seed, loading, outlet)
+    if checked is None or not checked.of_config:
+        _ = measured.model
+    with scanning("scoring heads", outlet.notices) as measured.advance:
+        if checked is None:
+            _write(rules.file, name, measured, outlet)
+            checked = read_rules(rules.file)
+        elif rules.update:
             _renew(checked, measured, outlet)
-    report = _checked(name, checked, measured, outlet, began)
+        outcomes = tuple(outcome(measured, rule) for rule in checked.rules)
+    info = measured.model.info if measured.loaded else None
+    notes = () if info is None else tuple(info.notes)
+    report = CheckReport(name, info, checked.path, outcomes, time.monotonic() - began, notes)
     hints = () if output.quiet else ("--explain",)
     _show(_Checked(report, output.explain, hints), outlet, junit.junit)
 
@@ -134,30 +141,6 @@ def _renew(checked: RuleFile, measured: Measured, outlet: Outlet) -> None:
     for path in checked.baselines:
         write_baseline(path, measured.baseline)
         outlet.notices.print(f"wrote {visible(str(path))}", soft_wrap=True)
-
-
-def _checked(
-    name: str, checked: RuleFile, measured: Measured, outlet: Outlet, began: float
-) -> CheckReport:
-    """Every rule, in the order of the file."""
-    from attnviz.check.measure import outcome
-    from attnviz.check.records import CheckReport
-    from attnviz.cli.progress import scanning
-
-    outcomes = []
-    with scanning("checking rules", outlet.notices) as advance:
-        for number, rule in enumerate(checked.rules, start=1):
-            outcomes.append(outcome(measured, rule))
-            advance(number / len(checked.rules))
-    info = measured.model.info if measured.loaded else None
-    return CheckReport(
-        name,
-        info,
-        checked.path,
-        tuple(outcomes),
-        seconds=time.monotonic() - began,
-        notes=() if info is None else tuple(info.notes),
-    )
 
 
 def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:

@@ -18,8 +18,11 @@ _COUNTS = ("total", "kv_cache.bytes_per_token")
 _FACTOR = 2.0
 """Margins over the noise of one rounded side, as ``diff.compare.noise_floor`` has it."""
 
-_LEAST_SCORE, _LEAST_LOSS, _LEAST_ROW, _LEAST_JS = 0.005, 0.001, 1e-5, 1e-6
+_LEAST_SCORE, _LEAST_LOSS, _LEAST_JS = 0.005, 0.001, 1e-6
 """The least margins, where the model is already in numbers as coarse."""
+
+_LEAST_ROW = 2.0**-8
+"""What rounding each weight to bfloat16's eight bits can move the sum of a row."""
 
 
 def baseline_path(path: Path) -> Path:
@@ -45,9 +48,9 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
     lines = [
         f"model = {_quoted(_model(name, path))}",
         "",
-        "# Written by attnviz check --init from what the model does now. Margins are twice",
-        "# the most that noise moved any head, measured in the same run: the model against",
-        f"# itself {other.words}. For scores that is {margin:.2g}.",
+        "# Written by attnviz check --init from what the model does now. Margins are",
+        "# twice the most that noise moved any head, measured in the same run: the",
+        f"# model against itself {other.words}. For scores: {margin:.2g}.",
     ]
     if measured.model.info.weights == "random":
         lines += ["# Random weights: no head has a label."]

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from attnviz.check.records import (
     SpanRule,
 )
 from attnviz.cli.inputs import built_in_texts
+from attnviz.cli.progress import Advance
 from attnviz.draw.labels import short_name, visible
 from attnviz.engine.head_run import HeadRun, open_heads
 from attnviz.engine.probing import Probing, open_probing
@@ -73,7 +75,9 @@ class Measured:
         self._open = open_model
         self._params = params
         self._seed = seed
-        self.baselines: dict[Any, Baseline] = {}
+        self.baselines: dict[Path, Baseline] = {}
+        self.advance: Advance = lambda share: None
+        """Told of the share of the probes that is scored."""
 
     @cached_property
     def model(self) -> Model:
@@ -81,7 +85,9 @@ class Measured:
 
     def beside(self, model: Model) -> Measured:
         """Another model to be measured likewise."""
-        return Measured(lambda: model, self._params, self._seed)
+        other = Measured(lambda: model, self._params, self._seed)
+        other.advance = self.advance
+        return other
 
     @property
     def loaded(self) -> bool:
@@ -102,7 +108,11 @@ class Measured:
         """All heads scored on the probes of ``patterns``."""
         from attnviz.patterns.score import score_patterns
 
-        return score_patterns(self.model, seeds=range(self._seed, self._seed + _SEEDS))
+        return score_patterns(
+            self.model,
+            seeds=range(self._seed, self._seed + _SEEDS),
+            progress=lambda done, total: self.advance(done / total),
+        )
 
     @cached_property
     def scores(self) -> dict[Head, dict[str, float | None]]:

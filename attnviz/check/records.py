@@ -121,6 +121,11 @@ class RuleFile:
     model: str | None = None
 
     @property
+    def of_config(self) -> bool:
+        """Whether every rule is about the config alone."""
+        return all(isinstance(rule, CountRule) for rule in self.rules)
+
+    @property
     def baselines(self) -> tuple[Path, ...]:
         """The baselines that rules name, each once."""
         paths = [rule.path for rule in self.rules if isinstance(rule, BaselineRule)]
