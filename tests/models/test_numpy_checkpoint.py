@@ -281,6 +281,10 @@ def damage(directory: Path, way: str) -> None:
             config.write_text(json.dumps(fields | {"id2label": "x"}))
         case "a type of its own":
             config.write_text(json.dumps(fields | {"dtype": "float8"}))
+        case "a whole epsilon":
+            config.write_text(json.dumps(fields | {"layer_norm_epsilon": 0}))
+        case "two beginnings":
+            config.write_text(json.dumps(fields | {"bos_token_id": [1, 2]}))
         case "zero heads":
             config.write_text(json.dumps(fields | {"n_head": 0}))
         case "empty":
@@ -320,7 +324,8 @@ def damage(directory: Path, way: str) -> None:
         *("more layers", "other heads", "other widths", "few embeddings", "not finite"),
         *("a list", "no class", "labels of text", "a type of its own", "zero heads", "empty"),
         *("a header without end", "settings no JSON", "a class that is none", "one less"),
-        *("one more", "turned around", "integers", "wide numbers"),
+        *("one more", "turned around", "integers", "wide numbers", "a whole epsilon"),
+        "two beginnings",
     ],
 )
 def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:
