@@ -228,13 +228,19 @@ def test_the_cache_of_the_hub_is_read(
     assert (model["revision"], model["backend"]) == (COMMIT, "numpy")
 
 
-@pytest.mark.parametrize("lack", ["a branch", "a shard", "the snapshot", "nothing"])
+@pytest.mark.parametrize(
+    "lack", ["a branch", "a commit", "a commit in letters", "a shard", "the snapshot", "nothing"]
+)
 def test_what_the_cache_lacks(lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     snapshot = cached(tmp_path)
     match lack:
         case "a shard":
             next(snapshot.glob("*.safetensors")).resolve().unlink()
+        case "a commit":  # huggingface_hub takes the file as it is
+            (snapshot.parents[1] / "refs" / "main").write_text(f"{COMMIT}\n")
+        case "a commit in letters":
+            (snapshot.parents[1] / "refs" / "main").write_bytes(b"\xff" * 40)
         case "the snapshot":
             snapshot.rename(snapshot.with_name("elsewhere"))
     revision = "nightly" if lack == "a branch" else None
