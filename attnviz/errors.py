@@ -5,7 +5,8 @@
     │                               a ValueError, as Python code expects of a wrong argument
     ├── LoadError                3  a model or a file cannot be read or written
     │   └── OfflineError         4  not cached, and the network was not to be used or silent
-    └── UnsupportedError         5  the architecture's attention cannot be observed
+    ├── UnsupportedError         5  the architecture's attention cannot be observed
+    └── CheckError               6  a rule of ``attnviz check`` does not hold
 
 A message is one sentence or two: what was expected, what came, what to do next.
 """
@@ -39,3 +40,9 @@ class UnsupportedError(AttnvizError):
     """The attention of this architecture cannot be observed (exit 5)."""
 
     exit_code = 5
+
+
+class CheckError(AttnvizError):
+    """A rule of ``attnviz check`` does not hold; everything was measured and shown (exit 6)."""
+
+    exit_code = 6

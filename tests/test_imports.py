@@ -23,7 +23,7 @@ SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
     *("heads", "patterns", "ablate", "patch", "prune", "params", "scaling", "verify", "train"),
-    *("sweep", "why", "docs"),
+    *("sweep", "why", "diff", "check", "docs"),
 }
 
 MAY_IMPORT = {
@@ -37,6 +37,8 @@ MAY_IMPORT = {
     "draw": GROUND,
     "cli": {"draw", "engine", "models", "measures"} | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
+    "diff": {"patterns"} | SHARED,
+    "check": {"diff", "patterns", "params"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": {"heads", "patterns", "ablate", "patch", "prune", "params", "why"} | SHARED,

@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from mmap import mmap
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from attnviz.attention.activations import ACTIVATE
+from attnviz.attention.converted_tensors import ConvertedTensors
 from attnviz.attention.functional import project
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.stack_shape import StackShape
@@ -33,9 +33,6 @@ from attnviz.errors import UsageError
 Floats = NDArray[np.floating]
 
 _PROJECTIONS = ("query", "key", "value", "output")
-
-_MOST_COPIED = 2**26
-"""Bytes of converted tensors that are kept: more are converted in each run, a layer at a time."""
 
 
 class NumpyStack:
@@ -52,11 +49,7 @@ class NumpyStack:
     ) -> None:
         self.shape = shape
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self._stored = tensors
-        self._names = frozenset(tensors)
-        self._tables: dict[str, Floats] = {}
-        self._converted: dict[str, Floats] = {}
-        self._copied = 0
+        self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
 
     def logits(self, ids: ArrayLike) -> Floats:
@@ -64,32 +57,41 @@ class NumpyStack:
 
         Raises UsageError for no token, an unknown one, or more of them than the context holds.
         """
+        return self.unembed(self.run_outputs(ids, lambda layer, weights, outputs: None))
+
+    def run_outputs(self, ids: ArrayLike, observe: Callable[[int, Floats, Floats], None]) -> Floats:
+        """The residual after the last layer; ``observe(layer, weights, outputs)`` gets each one's.
+
+        Outputs are (..., head, token, dim), before the output projection joins them.
+        """
         residual = self._embed(self._check(ids))
         for layer in range(self.shape.layers):
-            read = self._read(layer, residual)
-            residual = self._layer(layer, residual, self._attention(layer)(read)[0])
-        return self.unembed(residual)
+            attention = self._attention(layer)
+            outputs, weights = attention.head_outputs(self._read(layer, residual))
+            observe(layer, weights, outputs)
+            residual = self._layer(layer, residual, attention.joined(outputs))
+        return residual
 
     def unembed(self, residual: Floats) -> Floats:
         """Scores of tokens (..., vocabulary) by a residual (..., d_model) after the last layer."""
-        if "final_norm.weight" in self._names:
+        if "final_norm.weight" in self.tensors:
             residual = self._norm("final_norm", residual)
-        if "prediction.weight" in self._names:
+        if "prediction.weight" in self.tensors:
             activate = ACTIVATE[self.shape.head_activation]
             residual = self._norm(
                 "prediction_norm", activate(self._project("prediction", residual))
             )
         # a tied unembedding is the embedding
-        tied = "unembedding.weight" not in self._names
-        weight = self._tensor("tokens.weight" if tied else "unembedding.weight")
-        scores: Floats = project(residual, weight, self._optional("unembedding.bias"))
+        tied = "unembedding.weight" not in self.tensors
+        weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
+        scores: Floats = project(residual, weight, self.tensors.optional("unembedding.bias"))
         self.finite = self.finite and bool(np.isfinite(scores).all())
         return scores
 
     @property
     def is_sum(self) -> bool:
         """Whether logits are read from a sum of what the layers add, through one norm alone."""
-        return self.shape.order != "after" and "prediction.weight" not in self._names
+        return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
         """One pass over one text, with what each layer adds to the residual.
@@ -123,8 +125,8 @@ class NumpyStack:
         if foil is not None:
             other, less = self._row(foil)
             row, bias = row - other, bias - less
-        shift = self._optional("final_norm.bias")
-        added = shift is not None or "unembedding.bias" in self._names
+        shift = self.tensors.optional("final_norm.bias")
+        added = shift is not None or "unembedding.bias" in self.tensors
         bias += 0.0 if shift is None else float(row @ shift)
         row = row * self._gain("final_norm")
         if self.shape.norm == "layer":
@@ -135,9 +137,10 @@ class NumpyStack:
 
     def _row(self, token: int) -> tuple[Floats, float]:
         """The row of a token in the unembedding, and its bias."""
-        tied = "unembedding.weight" not in self._names
-        row = self._rows("tokens" if tied else "unembedding", slice(token, token + 1))[0]
-        bias = self._optional("unembedding.bias")
+        tied = "unembedding.weight" not in self.tensors
+        table = "tokens.weight" if tied else "unembedding.weight"
+        row = self.tensors.rows(table, slice(token, token + 1))[0]
+        bias = self.tensors.optional("unembedding.bias")
         return row, 0.0 if bias is None else float(bias[token])
 
     def run(
@@ -238,16 +241,16 @@ class NumpyStack:
 
     def _embed(self, ids: NDArray[np.integer]) -> Floats:
         """The residual before the first layer."""
-        residual = self._rows("tokens", ids)
+        residual = self.tensors.rows("tokens.weight", ids)
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
-        if "positions.weight" in self._names:
-            residual = residual + self._rows("positions", self._places(ids))
-        if "types.weight" in self._names:
-            residual = residual + self._rows("types", slice(0, 1))
-        if "embedding_norm.weight" in self._names:
+        if "positions.weight" in self.tensors:
+            residual = residual + self.tensors.rows("positions.weight", self._places(ids))
+        if "types.weight" in self.tensors:
+            residual = residual + self.tensors.rows("types.weight", slice(0, 1))
+        if "embedding_norm.weight" in self.tensors:
             residual = self._norm("embedding_norm", residual)
-        if "embedding_projection.weight" in self._names:
+        if "embedding_projection.weight" in self.tensors:
             residual = self._project("embedding_projection", residual)
         return residual
 
@@ -260,13 +263,6 @@ class NumpyStack:
         places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
         return places
 
-    def _rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
-        """Rows of an embedding, gathered before they are converted: a text uses few of them."""
-        if name not in self._tables:
-            self._tables[name] = self._stored[f"{name}.weight"]
-        gathered: Floats = self._tables[name][rows].astype(self.dtype)
-        return gathered
-
     def _read(self, layer: int, residual: Floats) -> Floats:
         """What a layer's attention reads."""
         if self.shape.order == "after":
@@ -276,15 +272,15 @@ class NumpyStack:
     def _attention(self, layer: int) -> NumpyAttention:
         name, shape = f"layers.{layer}", self.shape
         parts: dict[str, Any] = {
-            f"{part}_{kind}": self._tensor(stored)
+            f"{part}_{kind}": self.tensors[stored]
             for part in _PROJECTIONS
             for kind in ("weight", "bias")
-            if (stored := f"{name}.{part}.{kind}") in self._names
+            if (stored := f"{name}.{part}.{kind}") in self.tensors
         }
         gains: dict[str, Any] = {
-            f"{part}_gain": self._tensor(stored)
+            f"{part}_gain": self.tensors[stored]
             for part in ("query", "key")
-            if (stored := f"{name}.{part}_norm.weight") in self._names
+            if (stored := f"{name}.{part}_norm.weight") in self.tensors
         }
         return NumpyAttention(
             **parts,
@@ -314,7 +310,7 @@ class NumpyStack:
     def _feed_forward(self, layer: int, read: Floats) -> Floats:
         name = f"layers.{layer}"
         activate = ACTIVATE[self.shape.activation]
-        if f"{name}.gate.weight" in self._names:
+        if f"{name}.gate.weight" in self.tensors:
             inner = activate(self._project(f"{name}.gate", read))
             inner = inner * self._project(f"{name}.up", read)
         else:
@@ -330,38 +326,18 @@ class NumpyStack:
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
         normed: Floats = residual / np.sqrt(square + self.dtype.type(self.shape.norm_eps))
-        normed, bias = normed * self._gain(name), self._optional(f"{name}.bias")
+        normed, bias = normed * self._gain(name), self.tensors.optional(f"{name}.bias")
         return normed if bias is None else normed + bias
 
     def _gain(self, name: str) -> Floats:
         """What a norm multiplies each dimension with."""
-        gain = self._tensor(f"{name}.weight")
+        gain = self.tensors[f"{name}.weight"]
         return 1 + gain if self.shape.norm == "rms-from-one" else gain
 
     def _project(self, name: str, x: Floats) -> Floats:
-        weight, bias = self._tensor(f"{name}.weight"), self._optional(f"{name}.bias")
+        weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
         projected: Floats = project(x, weight, bias)
         return projected
-
-    def _optional(self, name: str) -> Floats | None:
-        return self._tensor(name) if name in self._names else None
-
-    def _tensor(self, name: str) -> Floats:
-        if name in self._converted:
-            return self._converted[name]
-        tensor = self._stored[name].astype(self.dtype, copy=False)
-        copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
-        if copied <= _MOST_COPIED:
-            self._copied = copied
-            self._converted[name] = tensor
-        return tensor
-
-
-def _is_mapped(array: object) -> bool:
-    """Whether an array's numbers are those of a file."""
-    while isinstance(array, np.ndarray):
-        array = array.base
-    return isinstance(array, mmap)
 
 
 def _observe_block(

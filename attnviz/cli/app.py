@@ -23,6 +23,8 @@ GROUPS = {
         "path": "Follow one head: which later heads read what it writes.",
         "ablate": "Ablate each head and measure how much the loss rises.",
         "prune": "Remove the least important heads, beside as many at random.",
+        "diff": "Compare two models head by head, beyond a noise floor.",
+        "check": "Hold a model against rules in a file: a gate for CI.",
     },
     "Count": {
         "params": "Count parameters, KV cache, FLOPs and memory of a model.",
@@ -53,7 +55,8 @@ class _Lazy(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """All commands on one small screen."""
-        formatter.write(f"Usage: {ctx.command_path} COMMAND [OPTIONS]\n\n")
+        path = ctx.command_path
+        formatter.write(f"Usage: {path} COMMAND [OPTIONS], explained by {path} COMMAND --help\n\n")
         formatter.write_text(str(self.help))
         lines = [""]
         for group, commands in GROUPS.items():
@@ -63,7 +66,6 @@ class _Lazy(TyperGroup):
         lines += [
             "",
             'Start with     attnviz heads "The cat sat on the mat because it was tired."',
-            "A command's    options and examples: attnviz COMMAND --help",
             "Others         --version, --install-completion, --show-completion",
         ]
         formatter.write("\n".join(lines) + "\n")
@@ -102,6 +104,6 @@ def _attnviz(
         ),
     ] = False,
 ) -> None:
-    """See where each attention head looks, test whether it matters, count what it costs."""
+    """See where each attention head looks, test whether it matters, count its cost."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

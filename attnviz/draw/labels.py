@@ -30,6 +30,8 @@ _SPELLED = {
     "…": "...",
     "Δ": "delta",
     "∝": "~",
+    "✓": "ok",
+    "✗": "FAIL",
 }
 _LETTERS = str.maketrans("×÷·–−“”", 'x/*--""')
 

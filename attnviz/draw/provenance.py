@@ -17,6 +17,8 @@ from attnviz.records import (
     Tokens,
 )
 
+_BACKENDS = {"numpy": "NumPy", "torch": "torch"}
+
 
 def counted(number: int, noun: str) -> str:
     """Such as ``1 text`` or ``1,024 tokens``."""
@@ -75,7 +77,7 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
         *([(f"revision {info.revision[:12]}", False)] if info.revision else []),
         (f"{info.weights} weights", False),
         (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
-        *([("NumPy", False)] if info.weights == "checkpoint" and info.backend == "numpy" else []),
+        *([(_BACKENDS[info.backend], False)] if info.weights == "checkpoint" else []),
         (shape_words(info), False),
     ]
 

@@ -23,7 +23,7 @@ Words = Sequence[tuple[str, bool | Tone]]
 
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"
-_DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”Δ"  # every character beyond ASCII that a view writes
+_DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”Δ✓✗"  # every character beyond ASCII that a view writes
 _LEVELS = (0.125, 0.4, 0.7)
 """The roots from which a value is weak, middling or strong without colour."""
 _HELPS, _HARMS = "░▒█", "-=≡"

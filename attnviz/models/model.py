@@ -113,6 +113,27 @@ class QueryKeyModel(NumpyModel, Protocol):
         ...
 
 
+ObserveOutputs = Callable[[int, Floats, Floats], None]
+"""Told of the layer, its weights (head, query, key) and what its heads put out (head, token, dim),
+before the output projection."""
+
+
+@runtime_checkable
+class OutputModel(NumpyModel, Protocol):
+    """A NumPy model that shows what its heads put out, and what it predicts."""
+
+    def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
+        """Run over one text; hand over each layer's weights and outputs.
+
+        Gives the logits (token, word) of the next tokens; None where the model predicts none.
+        """
+        ...
+
+    def narrowed(self) -> OutputModel:
+        """The same with weights, and what passes between its parts, rounded to bfloat16."""
+        ...
+
+
 @runtime_checkable
 class PairModel(NumpyModel, Protocol):
     """A NumPy model that has no decoder, yet can let one text look at another.

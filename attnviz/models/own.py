@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Score
+from attnviz.attention.narrow_stack import to_bfloat16
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import (
     ObserveBlock,
+    ObserveOutputs,
     ObserveQueriesKeys,
     ObserveWeights,
     Vocabulary,
@@ -180,6 +184,23 @@ class OwnAttention:
         self._require_room(tokens, tokens)
         outputs, _ = self._attention.head_outputs(self.embed(tokens.ids))
         return outputs
+
+    def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
+        """Hand over weights and outputs of the heads; nothing is predicted. See ``OutputModel``."""
+        self._require_room(tokens, tokens)
+        outputs, weights = self._attention.head_outputs(self.embed(tokens.ids))
+        observe(0, weights, outputs)
+
+    def narrowed(self) -> OwnAttention:
+        """The same with rounded weights; see ``OutputModel``."""
+        changed = copy(self)
+        names = (f"{part}_weight" for part in ("query", "key", "value", "output"))
+        weights: dict[str, Any] = {
+            name: to_bfloat16(getattr(self._attention, name)) for name in names
+        }
+        changed._attention = replace(self._attention, **weights)
+        changed._across = replace(changed._attention, causal=False)
+        return changed
 
     def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
         """The block's output (..., token, d_model) for its heads' (..., head, token, head_dim)."""

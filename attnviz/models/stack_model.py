@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.model import (
     ObserveBlock,
+    ObserveOutputs,
     ObserveQueriesKeys,
     ObserveWeights,
     Vocabulary,
@@ -20,7 +24,7 @@ from attnviz.models.model import (
 )
 from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
 
 class StackModel:
@@ -136,3 +140,16 @@ class StackModel:
         """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_rows(ids, rows, wants, observe, norms=norms)
+
+    def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
+        """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            residual = self.stack.run_outputs(tokens.ids, observe)
+            lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
+            return None if lacks or not self.causal else self.stack.unembed(residual)
+
+    def narrowed(self) -> StackModel:
+        """The same in rounded numbers; see ``OutputModel``."""
+        changed = copy(self)
+        changed.stack = NarrowStack.of(self.stack)
+        return changed

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -48,6 +49,7 @@ class StoredTensors:
     def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
         self._fields = fields or {}
         self.read: set[str] = set()
+        self._mapped: WeakValueDictionary[str, np.memmap[Any, Any]] = WeakValueDictionary()
         self._places: dict[str, _Place] = {}
         for path in files:
             with path.open("rb") as file:
@@ -74,8 +76,11 @@ class StoredTensors:
     def __getitem__(self, name: str) -> Floats | BFloat16:
         place = self._places[name]
         self.read.add(name)
-        array = np.memmap(place.path, _TYPES[place.kind][1], "r", place.start, place.shape)
-        plain = array.view(np.ndarray)
+        mapped = self._mapped.get(name)  # roles may share a tensor
+        if mapped is None:
+            mapped = np.memmap(place.path, _TYPES[place.kind][1], "r", place.start, place.shape)
+            self._mapped[name] = mapped
+        plain = mapped.view(np.ndarray)
         return BFloat16(plain) if place.kind == "BF16" else plain
 
     def not_finite(self) -> tuple[str, ...]:

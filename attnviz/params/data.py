@@ -51,11 +51,12 @@ _FIT = (
 
 def write_params_json(counted: Counted, stream: SupportsWrite[str]) -> None:
     """Write what was counted as indented JSON, ASCII only: names come from strangers."""
-    data = {"schema": _SCHEMA, **_data(counted)}
+    data = {"schema": _SCHEMA, **params_data(counted)}
     stream.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
-def _data(counted: Counted) -> dict[str, Any]:
+def params_data(counted: Counted) -> dict[str, Any]:
+    """The object without its schema."""
     if counted.built is not None:
         return _built(counted.built)
     if counted.options:

@@ -258,6 +258,8 @@ def _why(
     close: tuple[float, float] | bool, threshold: float, metric: PatchMetric, difference: float
 ) -> str:
     """Why there are no shares; empty where there are."""
+    if not math.isfinite(difference):
+        return "the metric of the plain runs is no number"
     unit = METRICS[metric].unit
     apart = f"clean and corrupt are {difference:+.2g} {unit} apart"
     if isinstance(close, tuple):

@@ -57,6 +57,8 @@ def shares(runs: Runs, patched: Floats) -> Floats:
 
 def too_close(runs: Runs, threshold: float, seed: int) -> tuple[float, float] | bool:
     """Whether the runs hardly differ; with an interval over pairs, its ends where it includes 0."""
+    if not math.isfinite(runs.difference):
+        return True
     if len(runs.base) >= LEAST_TEXTS:
         low, high = mean_interval((runs.source - runs.base)[:, None], seed)
         if low[0] <= 0 <= high[0]:

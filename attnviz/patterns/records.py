@@ -116,6 +116,7 @@ class PatternScores:
     intervals: of the scores that have one, the ends of the 95% interval: Student's over texts, and
         of a relation Wilson's over pairs.
     events: of a person's own text, how many of its places stand behind the label; else None.
+    by_text: of each score its values over single texts (or seeds, or folds), in their order.
     """
 
     layer: int
@@ -132,6 +133,7 @@ class PatternScores:
     example: Example | None = None
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     events: int | None = None
+    by_text: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.label is not None and self.scores.get(self.label) is None:

@@ -286,6 +286,9 @@ def _head(
         control={} if twin is None else twin.scores,
         intervals=summary.intervals,
         events=None if said is None or said.name != label else said.events,
+        by_text={
+            name: tuple(score for score, _ in pairs) for name, pairs in summary.single.items()
+        },
     )
 
 

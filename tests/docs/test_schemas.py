@@ -29,6 +29,7 @@ OBJECTS = {
     "rollout": ["rollout", SENTENCE],
     "why": ["why", SENTENCE, "--head", "L1H0"],
     "patterns": ["patterns", SENTENCE],
+    "diff": ["diff", "tiny", "--text", SENTENCE, "--noise-floor", "0"],
     "ablate": ["ablate", SENTENCE, "--layer", "0", "--together"],
     "patch": ["patch", "the cat sat", "the dog sat", "--layer", "0", "--metric", "log_prob"],
     "path": ["path", "L0H0", "the cat sat", "the dog sat"],

@@ -13,8 +13,10 @@ import torch
 
 import attnviz
 from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.cli.outlet import taking
 from attnviz.draw.labels import width
 from attnviz.models.bundled import Bundled
+from attnviz.patch.run import Measured
 
 from .make_pairs import made
 
@@ -202,6 +204,24 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
     kept.write_bytes(lines[0] + b'{"part": "patches", "text": 0, "result": {"patches": 3}}\n')
     refusal = run("patch", *asked)
     assert (refusal.code, "is damaged" in refusal.err) == (3, True)
+
+
+def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> None:
+    covered, calls = Measured.cover, iter(range(9))
+
+    def cover(self: Measured, *arguments: Any) -> Any:
+        if next(calls) == 6:
+            raise KeyboardInterrupt
+        return covered(self, *arguments)
+
+    monkeypatch.setattr(Measured, "cover", cover)
+    with pytest.raises(KeyboardInterrupt):
+        run("patch", "--head", "L1H0", "--json", "-q")
+    calls = iter(range(9))
+    with taking() as taken, pytest.raises(KeyboardInterrupt):
+        run("patch", "--head", "L1H0", "-q")
+    (found,) = taken
+    assert found.document().finding.startswith("Incomplete, 6 of 40 pairs. L1H0 carries")
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])

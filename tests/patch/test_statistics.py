@@ -88,6 +88,7 @@ def test_runs_that_hardly_differ() -> None:
     assert too_close(runs(30), 0.1, 0) is False
     assert too_close(Runs(base, base + 0.09, none, none), 0.1, 0) is True
     assert too_close(Runs(base[:1], base[:1] - 0.2, none[:1], none[:1]), 0.1, 0) is False
+    assert too_close(Runs(base * np.nan, base, none, none), 0.1, 0) is True
     changed = effects(Runs(base, base, none, none), PLACES[:1], False, False, 0)[0]
     assert math.isnan(changed.effect)
     assert changed.change == pytest.approx(-base.mean())

@@ -1,0 +1,63 @@
+"""Tensors of any float type in the one type of a computation, converted when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from mmap import mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Floats = NDArray[np.floating]
+
+_MOST_COPIED = 2**26
+"""Bytes of converted tensors that are kept: more are converted in each run, a layer at a time."""
+
+
+class ConvertedTensors:
+    """Tensors by their names, each taken from the mapping when it is first needed.
+
+    Tensors of files stay mapped, copies of them are kept as long as they are small together.
+
+    stored: as they are, by their names.
+    """
+
+    def __init__(self, stored: Mapping[str, Floats], dtype: DTypeLike) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.stored = stored
+        self._names = frozenset(stored)
+        self._tables: dict[str, Floats] = {}
+        self._kept: dict[str, Floats] = {}
+        self._copied = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Floats:
+        if name in self._kept:
+            return self._kept[name]
+        tensor = self.stored[name].astype(self.dtype, copy=False)
+        copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
+        if copied <= _MOST_COPIED:
+            self._copied = copied
+            self._kept[name] = tensor
+        return tensor
+
+    def optional(self, name: str) -> Floats | None:
+        """The tensor, None where there is none."""
+        return self[name] if name in self._names else None
+
+    def rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
+        """Rows of a table, gathered before they are converted: a text uses few of them."""
+        if name not in self._tables:
+            self._tables[name] = self.stored[name]
+        gathered: Floats = self._tables[name][rows].astype(self.dtype)
+        return gathered
+
+
+def _is_mapped(array: object) -> bool:
+    """Whether an array's numbers are those of a file."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap)

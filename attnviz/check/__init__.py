@@ -1,0 +1,1 @@
+"""``attnviz check``: rules about a model in a file, as a gate for CI."""

@@ -1,0 +1,199 @@
+"""What a model's heads do, in a few numbers a head, saved so that a later model is held against it.
+
+Of each head: its pattern scores, and its mean attention by distance. That is the distribution of
+where a query attends when keys are told apart only by how far away they stand, and the sink's
+from all others. The Jensen–Shannon divergence of two such distributions is at most the mean
+divergence of the rows that ``diff`` has: it is jointly convex and falls where outcomes are put
+together (Lin 1991), so that heads beyond a bound here are beyond it there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.labels import visible
+from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.whole_file import whole_file
+from attnviz.errors import LoadError, UsageError
+from attnviz.measures.divergence import js_divergence
+from attnviz.reading import SETTINGS_BYTES, parse_json, read_bytes
+from attnviz.records import Kind, ModelInfo
+
+Floats = NDArray[np.floating]
+
+Head = tuple[int, int]
+"""(layer, head), both from 0."""
+
+SCHEMA = "attnviz.baseline/1"
+
+DISTANCES = (0, 1, 2, 4, 8, 16)
+"""The furthest key of each step of distance; further ones are a step of their own."""
+
+_DECIMALS = 6
+
+
+def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.int64]:
+    """(query, key) which step a key is for a query.
+
+    0 the sink, then the distances back, and of attention in both directions as many ahead.
+    """
+    apart = np.arange(tokens)[:, None] - np.arange(tokens)
+    steps = 1 + np.searchsorted(DISTANCES, np.abs(apart))
+    if not causal:
+        steps = np.where(apart < 0, steps + len(DISTANCES), steps)
+    steps[:, sink] = 0
+    return np.asarray(steps)
+
+
+def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.float64]:
+    """Weights (head, query, key) summed over queries by ``key_steps``: (head, step).
+
+    The first query of a causal text, which sees nothing but itself, does not count.
+    """
+    steps = key_steps(weights.shape[-1], sink, causal)
+    count = 1 + (1 if causal else 2) * (len(DISTANCES) + 1) - (0 if causal else 1)
+    first = 1 if causal and weights.shape[1] > 1 else 0
+    flat = steps[first:].ravel()
+    rows = weights[:, first:].reshape(len(weights), -1)
+    return np.stack([np.bincount(flat, row, count) for row in rows.astype(np.float64)])
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """A model's heads in a few numbers each.
+
+    tokenizer: a digest of the tokens that it makes of the built-in texts.
+    shares: of each head its mean attention by distance, (step,), which sums to one.
+    scores: of each head, by name; None where one was not measured.
+    """
+
+    info: ModelInfo
+    kind: Kind
+    tokenizer: str
+    shares: Mapping[Head, Floats]
+    scores: Mapping[Head, Mapping[str, float | None]]
+
+    def js_divergence(self, other: Baseline) -> dict[Head, float]:
+        """Of attention by distance, bits in [0, 1]; NaN where numbers overflowed."""
+        return {
+            head: float(js_divergence(shares, other.shares[head]))
+            if np.isfinite([shares, other.shares[head]]).all()
+            else float("nan")
+            for head, shares in self.shares.items()
+        }
+
+    def score_change(self, other: Baseline) -> dict[Head, float]:
+        """The largest change of any score that both have of a head."""
+        changes = {}
+        for head, scores in self.scores.items():
+            others = other.scores[head]
+            pairs = [(value, others.get(name)) for name, value in scores.items()]
+            apart = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+            changes[head] = max(apart, default=float("nan"))
+        return changes
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """Write it as JSON, a line a head; LoadError where the system refuses."""
+    info = model_facts(baseline.info)
+    named = {name: info[name] for name in ("name", "revision", "architecture", "layers", "heads")}
+    head = {
+        "schema": SCHEMA,
+        "model": {**named, "dtype": info["dtype"]},
+        "kind": baseline.kind,
+        "tokenizer": baseline.tokenizer,
+        "distances": ["sink", *DISTANCES, "further"],
+    }
+    lines = [
+        {
+            "layer": layer,
+            "head": number,
+            "by_distance": [round(float(share), _DECIMALS) for share in shares],
+            "scores": {
+                name: None if json_number(value) is None else round(float(value or 0), _DECIMALS)
+                for name, value in baseline.scores[layer, number].items()
+            },
+        }
+        for (layer, number), shares in baseline.shares.items()
+    ]
+    heads = ",\n".join(json.dumps(line, allow_nan=False) for line in lines)
+    content = f'{json.dumps(head)[:-1]},\n"heads": [\n{heads}\n]}}\n'
+    with whole_file(path) as stream:
+        stream.write(content.encode("ascii"))
+
+
+def read_baseline(path: Path, now: Baseline) -> Baseline:
+    """A saved baseline that ``now`` may be held against.
+
+    Raises LoadError for a file that cannot be read or is damaged, UsageError for one of another
+    schema, or of a model of another architecture, shape or tokenizer.
+    """
+    shown = repr(visible(str(path)))
+    renew = "renew it with attnviz check --update"
+    try:
+        data = parse_json(read_bytes(path, name=shown, most=SETTINGS_BYTES), shown)
+    except LoadError as error:
+        if path.exists():
+            raise
+        raise LoadError(f"there is no baseline {shown}: write it with --update") from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        got = f"the schema {visible(str(schema))[:40]!r}" if schema else "no schema"
+        raise UsageError(f"{shown} holds {got}, expected {SCHEMA!r}: {renew}")
+    try:
+        saved = _read(data, now)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = f"{type(error).__name__}: {visible(str(error))[:80]}"
+        raise LoadError(f"{shown} is damaged ({why}); {renew}") from error
+    for what, old, new in _ties(data["model"], saved, now):
+        if old != new:
+            was, found = (visible(str(each))[:60] for each in (old, new))
+            raise UsageError(
+                f"{shown} is the baseline of another model: its {what} is {was}, here {found}; "
+                f"{renew}"
+            )
+    return saved
+
+
+def _ties(
+    model: Mapping[str, Any], saved: Baseline, now: Baseline
+) -> tuple[tuple[str, object, object], ...]:
+    """What must be equal: name, the baseline's, the model's."""
+    return (
+        ("architecture", model["architecture"], now.info.architecture),
+        ("number of layers", model["layers"], now.info.layers),
+        ("number of heads", len(saved.shares), len(now.shares)),
+        ("attention", saved.kind, now.kind),
+        ("tokenizer", saved.tokenizer, now.tokenizer),
+    )
+
+
+def _read(data: dict[str, Any], now: Baseline) -> Baseline:
+    """What a file holds, with the facts of ``now`` but for name, revision and dtype."""
+    from dataclasses import replace
+
+    model = data["model"]
+    facts = {name: model[name] for name in ("name", "revision", "dtype")}
+    steps = len(next(iter(now.shares.values())))
+    shares, scores = {}, {}
+    for entry in data["heads"]:
+        head = int(entry["layer"]), int(entry["head"])
+        shares[head] = np.array(entry["by_distance"], float)
+        if shares[head].shape != (steps,) and data["tokenizer"] == now.tokenizer:
+            raise ValueError(f"expected {steps} numbers by distance")
+        scores[head] = {
+            str(name): None if value is None else float(value)
+            for name, value in entry["scores"].items()
+        }
+    if shares.keys() != now.shares.keys() and len(shares) == len(now.shares):
+        raise ValueError("its heads are others")
+    return Baseline(
+        replace(now.info, **facts), data["kind"], str(data["tokenizer"]), shares, scores
+    )

@@ -1,0 +1,87 @@
+"""Where CI looks: JUnit XML, annotations of GitHub Actions, and its step summary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from attnviz.check.records import CheckReport, Outcome
+from attnviz.check.words import brief
+from attnviz.draw.document import Document
+from attnviz.draw.labels import visible
+from attnviz.draw.markdown import document_markdown
+from attnviz.draw.whole_file import whole_file
+
+
+def write_junit(path: Path, report: CheckReport) -> None:
+    """A test case a rule, as JUnit's XML has it; LoadError where the file cannot be written.
+
+    Characters that XML 1.0 does not have are made visible.
+    """
+    from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # for this alone
+
+    failed = len(report.failed)
+    counts = {"tests": str(len(report.outcomes)), "failures": str(failed), "errors": "0"}
+    suites = Element("testsuites", counts)
+    told = {"name": f"attnviz check {visible(report.path.name)}", "time": f"{report.seconds:.3f}"}
+    suite = SubElement(suites, "testsuite", {**told, **counts, "skipped": "0"})
+    for outcome in report.outcomes:
+        name = {"classname": "attnviz.check", "name": visible(outcome.rule.name)}
+        case = SubElement(suite, "testcase", name)
+        if outcome in report.failed:
+            failure = {"message": _told(outcome), "type": type(outcome.rule).__name__}
+            SubElement(case, "failure", failure).text = _measured(outcome)
+        else:
+            warning = "" if outcome.passed else "warning: "
+            text = f"{warning}{_told(outcome)}; {_measured(outcome)}"
+            SubElement(case, "system-out").text = text
+    indent(suites)
+    with whole_file(path) as stream:
+        ElementTree(suites).write(stream, encoding="utf-8", xml_declaration=True)
+
+
+def _told(outcome: Outcome) -> str:
+    return visible(brief(outcome))
+
+
+def _measured(outcome: Outcome) -> str:
+    words = [f"measured on {outcome.measured_on}", outcome.detail]
+    return visible("; ".join(word for word in words if word))
+
+
+def github_lines(report: CheckReport) -> Iterator[str]:
+    """Workflow commands of GitHub Actions, one for each rule that does not hold."""
+    for outcome in (*report.failed, *report.warned):
+        level = "warning" if outcome.rule.warning else "error"
+        where = {"file": str(report.path), "title": outcome.rule.name}
+        if outcome.rule.line:
+            where["line"] = str(outcome.rule.line)
+        given = ",".join(f"{key}={_property(visible(value))}" for key, value in where.items())
+        yield f"::{level} {given}::{_escaped(f'{_told(outcome)}; {_measured(outcome)}')}"
+
+
+def _escaped(text: str) -> str:
+    """A message in which nothing ends the command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def add_summary(path: Path, document: Document) -> None:
+    """Add the document as Markdown to the step summary; OSError where that cannot be done."""
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write("\n".join(document_markdown(document)) + "\n")
+
+
+def summary_path(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The step summary of GitHub Actions; None elsewhere."""
+    named = environment.get("GITHUB_STEP_SUMMARY")
+    return Path(named) if on_github(environment) and named else None
+
+
+def on_github(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this runs in GitHub Actions."""
+    return environment.get("GITHUB_ACTIONS") == "true"

@@ -1,0 +1,190 @@
+"""``attnviz check``: rules in a file about what a model's heads do, as a gate for CI."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from attnviz.check.options import CheckedModel, Junit, Rules
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import SupportsWrite
+
+    from attnviz.check.measure import Measured
+    from attnviz.check.records import CheckReport, RuleFile
+    from attnviz.cli.outlet import Outlet
+    from attnviz.draw.document import Document
+    from attnviz.models.model import Model
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz check checks.toml --init
+
+attnviz check checks.toml
+
+attnviz check checks.toml --model ./tuned --junit report.xml
+
+attnviz check checks.toml --update
+"""
+
+
+@command(EXAMPLES)
+def check(
+    rules: Rules,
+    model: CheckedModel,
+    loading: shared.Loading,
+    output: shared.Output,
+    junit: Junit,
+) -> None:
+    """Hold a model against rules in a file: a gate for CI."""
+    from attnviz.check.measure import outcome
+    from attnviz.check.records import CheckReport
+    from attnviz.check.rules import read_rules
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.progress import scanning
+    from attnviz.draw.whole_file import check_writable
+
+    began = time.monotonic()
+    outlet = open_outlet(output)
+    if junit.junit is not None:
+        check_writable(junit.junit)
+    if rules.init:
+        _refuse_old(rules)
+    checked = None if rules.init else read_rules(rules.file)
+    name = model.model or (checked.model if checked is not None else None) or "tiny"
+    measured = _measured(name, model.seed, loading, outlet)
+    if checked is None or not checked.of_config:
+        _ = measured.model
+    with scanning("scoring heads", outlet.notices) as measured.advance:
+        if checked is None:
+            _write(rules.file, name, measured, outlet)
+            checked = read_rules(rules.file)
+        elif rules.update:
+            _renew(checked, measured, outlet)
+        outcomes = tuple(outcome(measured, rule) for rule in checked.rules)
+    info = measured.model.info if measured.loaded else None
+    notes = () if info is None else tuple(info.notes)
+    report = CheckReport(name, info, checked.path, outcomes, time.monotonic() - began, notes)
+    hints = () if output.quiet else ("--explain",)
+    _show(_Checked(report, output.explain, hints), outlet, junit.junit)
+
+
+def _refuse_old(rules: Rules) -> None:
+    """Raise where --init would overwrite, or cannot write."""
+    from attnviz.check.initial import baseline_path
+    from attnviz.draw.whole_file import check_writable
+
+    for path in (rules.file, baseline_path(rules.file)):
+        check_writable(path)
+        if path.exists() and not rules.force:
+            raise UsageError(f"{str(path)!r} is there: --force overwrites it")
+
+
+def _measured(name: str, seed: int, loading: shared.Loading, outlet: Outlet) -> Measured:
+    """A model that is loaded when a rule needs it."""
+    from attnviz.check.measure import Measured
+
+    options = shared.load_options(name, loading, seed)
+
+    def open_model() -> Model:
+        from attnviz.cli import progress
+        from attnviz.models.resolve import load
+        from attnviz.patterns.probes import reckoned_probe_tokens
+
+        tokens = reckoned_probe_tokens(None, None)
+        with progress.loading(name, outlet.notices) as advance:
+            return load(name, replace(options, progress=advance, tokens=tokens))
+
+    def count() -> dict[str, Any]:
+        from attnviz.params.cases import requested_cases
+        from attnviz.params.data import params_data
+        from attnviz.params.options import Hub, Named, Running
+
+        hub = Hub(loading.revision, loading.offline)
+        return params_data(requested_cases(Named((), (name,)), {}, Running(), hub))
+
+    return Measured(open_model, count, seed)
+
+
+def _write(path: Path, name: str, measured: Measured, outlet: Outlet) -> None:
+    """Write the rules and their baseline: both, or nothing."""
+    from attnviz.check.baseline import write_baseline
+    from attnviz.check.initial import baseline_path, initial_rules
+    from attnviz.draw.labels import visible
+    from attnviz.draw.whole_file import whole_file
+
+    text = initial_rules(measured, path, name)
+    write_baseline(baseline_path(path), measured.baseline)
+    with whole_file(path) as stream:
+        stream.write(text.encode())
+    for each in (path, baseline_path(path)):
+        outlet.notices.print(f"wrote {visible(str(each))}", soft_wrap=True)
+
+
+def _renew(checked: RuleFile, measured: Measured, outlet: Outlet) -> None:
+    from attnviz.check.baseline import write_baseline
+    from attnviz.draw.labels import visible
+
+    if not checked.baselines:
+        raise UsageError(f"{str(checked.path)!r} names no baseline: there is nothing to update")
+    for path in checked.baselines:
+        write_baseline(path, measured.baseline)
+        outlet.notices.print(f"wrote {visible(str(path))}", soft_wrap=True)
+
+
+def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
+    """Every outlet and what CI reads; where a rule fails the exit code of a CheckError."""
+    from attnviz.check import ci
+    from attnviz.check.words import finding
+
+    if junit is not None:
+        ci.write_junit(junit, found.report)
+    outlet.show(found)
+    if ci.on_github():
+        for line in ci.github_lines(found.report):
+            print(line, file=sys.stderr)
+    summary = ci.summary_path()
+    if summary is not None:
+        try:
+            ci.add_summary(summary, found.document())
+        except OSError as error:  # beside the result: it decides nothing
+            outlet.notices.print(f"no step summary: {error.strerror}", soft_wrap=True)
+    if not found.report.passed:
+        if outlet.output.json:
+            raise CheckError(finding(found.report))
+        raise typer.Exit(CheckError.exit_code)  # the screen has said it
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What was found, for every outlet. explain: add a reading for newcomers."""
+
+    report: CheckReport
+    explain: bool
+    hints: tuple[str, ...]
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.check.data import write_check_json
+
+        write_check_json(self.report, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.check.data import check_rows
+
+        return check_rows(self.report)
+
+    def document(self) -> Document:
+        from attnviz.check.document import check_document
+
+        return check_document(self.report, self.explain, self.hints)

@@ -1,0 +1,183 @@
+"""Rules about a model, and what became of them: what crosses the modules of ``check``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.records import ModelInfo
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where a value must lie, both ends included; at least one is given, none is NaN or infinite.
+
+    Raises ValueError otherwise, and where no value could pass.
+    """
+
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [end for end in (self.at_least, self.at_most) if end is not None]
+        if not given:
+            raise ValueError("expected at_least or at_most, or both")
+        if not all(map(math.isfinite, given)):
+            raise ValueError("expected a finite bound")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least {self.at_least:g} is above at_most {self.at_most:g}")
+
+    def hold(self, value: float) -> bool:
+        """Whether a value lies there; NaN never does."""
+        low = -math.inf if self.at_least is None else self.at_least
+        high = math.inf if self.at_most is None else self.at_most
+        return low <= value <= high
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of a file.
+
+    name: no two share one. bounds: of its value. warning: it never fails a check. line: of the
+    file, 0 where that is not known.
+    """
+
+    name: str
+    bounds: Bounds
+    warning: bool = False
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class ScoreRule(Rule):
+    """A pattern score of one head, as ``patterns`` measures it. head: as it is typed."""
+
+    head: str = ""
+    score: str = ""
+
+
+@dataclass(frozen=True)
+class LabelRule(Rule):
+    """How many heads ``patterns`` gives a label."""
+
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class BaselineRule(Rule):
+    """How far heads are from a saved baseline.
+
+    path: of the baseline. share: of the heads that must lie within the bound.
+    of: ``js_divergence`` of attention by distance, bits, or ``score_change``, the largest of any.
+    """
+
+    path: Path = Path()
+    of: str = "js_divergence"
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class LossRule(Rule):
+    """The loss in nats per token over texts; the built-in ones where none are named."""
+
+    texts: tuple[str, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class SpanRule(Rule):
+    """The attention of some queries on a span of a text, mean over heads and queries.
+
+    span: a word, words, or an index, as ``heads --token`` reads it. queries: likewise, or ``last``
+    or ``all``. head: one head as it is typed; empty for all.
+    """
+
+    text: str = ""
+    span: str = ""
+    queries: str = "last"
+    head: str = ""
+
+
+@dataclass(frozen=True)
+class CountRule(Rule):
+    """A number of ``attnviz params --json``, such as ``total`` or ``kv_cache.bytes_per_token``."""
+
+    number: str = "total"
+
+
+@dataclass(frozen=True)
+class RowsRule(Rule):
+    """The largest distance of a row's sum from one, over the built-in texts."""
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """All rules of a file. model: that they are about, None where the file names none."""
+
+    path: Path
+    rules: tuple[Rule, ...]
+    model: str | None = None
+
+    @property
+    def of_config(self) -> bool:
+        """Whether every rule is about the config alone."""
+        return all(isinstance(rule, CountRule) for rule in self.rules)
+
+    @property
+    def baselines(self) -> tuple[Path, ...]:
+        """The baselines that rules name, each once."""
+        paths = [rule.path for rule in self.rules if isinstance(rule, BaselineRule)]
+        return tuple(dict.fromkeys(paths))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a rule.
+
+    value: NaN where numbers overflowed. measured_on: over what. unit: such as ``nats/token``.
+    detail: what else is to be known, such as the head that is furthest.
+    """
+
+    rule: Rule
+    value: float
+    measured_on: str
+    unit: str = ""
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rule holds: the one place that decides words and exit code."""
+        return self.rule.bounds.hold(self.value)
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """All rules with their outcomes. info: None where only the config of ``name`` was counted."""
+
+    name: str
+    info: ModelInfo | None
+    path: Path
+    outcomes: tuple[Outcome, ...]
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.outcomes:
+            raise ValueError("expected a rule")
+
+    @property
+    def failed(self) -> Sequence[Outcome]:
+        """Rules that do not hold and are no warnings."""
+        return [each for each in self.outcomes if not each.passed and not each.rule.warning]
+
+    @property
+    def warned(self) -> Sequence[Outcome]:
+        """Warnings that do not hold."""
+        return [each for each in self.outcomes if not each.passed and each.rule.warning]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no rule failed."""
+        return not self.failed

@@ -1,0 +1,304 @@
+"""Measures one side after the other and holds them against each other."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.cli.progress import Advance
+from attnviz.diff.compare import (
+    Divergences,
+    Floor,
+    Head,
+    Pair,
+    Predictions,
+    divergences,
+    matched_pairs,
+    noise_floor,
+    over_texts,
+    pairs_by_index,
+    predictions,
+)
+from attnviz.diff.maps import ModelMaps, model_maps
+from attnviz.diff.moves import with_moves
+from attnviz.diff.options import Request
+from attnviz.diff.records import DiffReport, Example, HeadChange, HeadState
+from attnviz.diff.sides import LiveSide, inputs_of, require_alike
+from attnviz.engine.effects import Variant
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.scan.run import open_scan
+from attnviz.errors import UsageError
+from attnviz.models.model import Model
+from attnviz.models.other_numbers import in_other_numbers
+from attnviz.patterns.score import score_patterns
+from attnviz.records import Input, Kind
+
+Open = Callable[[LiveSide], Model]
+
+_SEEDS = 3
+"""Draws of random tokens, as many as ``patterns`` takes."""
+
+_EXAMPLES = 1
+"""Heads whose maps are shown."""
+
+_LARGEST = 40
+"""Tokens of a text whose maps are shown, where there is one so short."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One model over its texts.
+
+    inputs: what it read. heads: what each one does. effects: the loss increase of each head over
+    each text, (text, head) in the order of ``heads``; None where it was not asked for.
+    """
+
+    maps: ModelMaps
+    inputs: tuple[Input, ...]
+    heads: dict[Head, HeadState]
+    effects: NDArray[np.float64] | None = None
+
+
+def head_states(
+    model: Model, kind: Kind | None, seed: int, text: str | None = None
+) -> dict[Head, HeadState]:
+    """What every head does by the probes of ``patterns``, or by one text of a person's own."""
+    tokens = None if text is None else (model.encode(text, model.context),)
+    report = score_patterns(model, tokens, kind=kind, seeds=range(seed, seed + _SEEDS))
+    return {
+        (entry.layer, entry.head): HeadState(
+            entry.label, entry.scores, entry.intervals, entry.by_text
+        )
+        for entry in report.heads
+    }
+
+
+def ablation_effects(
+    model: Model, inputs: Sequence[Input], kind: Kind, advance: Advance
+) -> tuple[list[Head], NDArray[np.float64]]:
+    """The loss increase of each head over each text, nats per token: heads, (text, head).
+
+    Raises UsageError for a model without a loss, UnsupportedError where heads cannot be ablated.
+    """
+    scan = open_scan(model, inputs, kind=kind)
+    heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
+    variants = [Variant((head,)) for head in heads]
+    found = np.full((len(inputs), len(heads)), np.nan)
+    for text in range(len(inputs)):
+        for piece in scan.scan(text, variants, range(len(variants))):
+            if "loss_delta" not in piece.metrics:
+                raise UsageError(
+                    f"{model.info.name!r} predicts no words: it has no loss that ablation could "
+                    "change, leave out --importance"
+                )
+            found[text, list(piece.variants)] = piece.metrics["loss_delta"]
+        advance((text + 1) / len(inputs))
+    return heads, found
+
+
+def compared(
+    request: Request, a: LiveSide, b: LiveSide, open_model: Open, advance: Advance
+) -> DiffReport:
+    """Two models, each loaded once, the second after the first is done with.
+
+    advance: told of the share of the work that is done.
+    """
+    began = time.monotonic()
+    model = open_model(a)
+    first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
+    pairs = pairs_by_index(first.maps.heads, first.maps.heads)
+    floor, words, floor_predictions = Floor(request.compared.noise_floor or 0.0), "given", None
+    same = (a.name, a.options) == (b.name, b.options)
+    if request.compared.noise_floor is None:
+        other = in_other_numbers(model)
+        words = f"A {other.words}"
+        probing = Probing(other.model, first.maps.kind, first.maps.causal)
+        noise = model_maps(probing, first.inputs, first.maps.stride)
+        floor = noise_floor(divergences(first.maps, noise, pairs))
+        floor_predictions = predictions(first.maps, noise)
+        del noise, other, probing
+    del model
+    advance(0.5)
+    second = _measured(
+        request, b, open_model(b), first, lambda done: advance(0.5 + 0.4 * done), same=same
+    )
+    report = _held(request, first, second, floor)
+    return replace(
+        report,
+        source=a.texts.source,
+        condition=_condition(request, a, b),
+        floor_words=words,
+        floor_predictions=floor_predictions,
+        predictions=None if request.two_texts else _comparable(first, second),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _comparable(first: Measured, second: Measured) -> Predictions | None:
+    """Predictions of the same token ids; None where the vocabularies differ."""
+    ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
+    return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
+
+
+def _condition(request: Request, a: LiveSide, b: LiveSide) -> str:
+    """What B is where it is A's model."""
+    if a.name != b.name:
+        return ""
+    named = {name: value for name, value in vars(request.condition).items() if value is not None}
+    told = {"text_b": "another text", "texts_b": "other texts"}
+    words = [told.get(name, f"{name[:-2]} {value}") for name, value in named.items()]
+    return ", ".join(words) or "no other condition"
+
+
+def _measured(
+    request: Request,
+    side: LiveSide,
+    model: Model,
+    first: Measured | None,
+    advance: Advance,
+    *,
+    same: bool = False,
+) -> Measured:
+    """One side. first: A where this is B; same: whether B is loaded as A is."""
+    kind = request.compared.kind
+    probing = open_probing(model, kind)
+    inputs = inputs_of(probing, side, request.truncation.truncate)
+    if first is not None:
+        require_alike(first.inputs, inputs, probing.kind, two_texts=request.two_texts)
+    stride = None if first is None else first.maps.stride
+    share = 0.3 if request.compared.importance else 0.6
+    maps = model_maps(probing, inputs, stride, lambda done: advance(share * done))
+    known = first.heads if first is not None and same else None
+    states = head_states(model, kind, request.seed) if known is None else known
+    effects = None
+    if request.compared.importance:
+        heads, effects = ablation_effects(
+            model, inputs, probing.kind, lambda done: advance(share + (1 - share) * done)
+        )
+        doubt = over_texts(effects, request.seed, positive=False)
+        states = {
+            head: replace(
+                states.get(head, HeadState()),
+                effect=float(doubt.mean[place]),
+                effect_ends=doubt.ends(place),
+            )
+            for place, head in enumerate(heads)
+        }
+    return Measured(maps, tuple(inputs), states, effects)
+
+
+# Held against each other ---------------------------------------------------------------------
+
+
+def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> DiffReport:
+    """Everything that follows from the two sides."""
+    a, b, seed = first.maps, second.maps, request.seed
+    pairs = matched_pairs(a, b) if request.compared.match else pairs_by_index(a.heads, b.heads)
+    if not pairs:
+        raise UsageError("the models share no layer with heads: add --match to pair them")
+    apart = divergences(a, b, pairs)
+    found = _changes(first, second, pairs, apart, floor, seed)
+    changes, family = with_moves(found, _effect_moves(first, second, pairs), seed)
+    report = DiffReport(
+        a=a.info,
+        b=b.info,
+        kind=a.kind,
+        causal=a.causal,
+        source="",
+        texts=len(a.texts),
+        tokens=sum(len(text.queries) for text in a.texts),
+        changes=changes,
+        floor=floor,
+        unmatched_a=_without(a.heads, {left for left, _ in pairs}),
+        unmatched_b=_without(b.heads, {right for _, right in pairs}),
+        matched=request.compared.match,
+        family=family,
+        stride=a.stride,
+        importance=request.compared.importance,
+        notes=_notes(a, b),
+        top=request.compared.top,
+        index_base=request.counted.index_base,
+    )
+    return replace(report, examples=_examples(report, a, b, pairs, apart))
+
+
+def _changes(
+    first: Measured,
+    second: Measured,
+    pairs: Sequence[Pair],
+    apart: Divergences,
+    floor: Floor,
+    seed: int,
+) -> list[HeadChange]:
+    js, output = over_texts(apart.js, seed), over_texts(apart.output, seed)
+    no_sink = np.array([_known_mean(column) for column in apart.no_sink.T])
+    return [
+        HeadChange(
+            left,
+            right,
+            first.heads.get(left, HeadState()),
+            second.heads.get(right, HeadState()),
+            js=float(js.mean[place]),
+            ends=js.ends(place),
+            no_sink=float(no_sink[place]),
+            output=float(output.mean[place]),
+            output_ends=output.ends(place),
+            changed=js.above(place, floor.js),
+            output_changed=output.above(place, floor.output),
+        )
+        for place, (left, right) in enumerate(pairs)
+    ]
+
+
+def _known_mean(values: NDArray[np.float64]) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _effect_moves(
+    first: Measured, second: Measured, pairs: Sequence[Pair]
+) -> NDArray[np.float64] | None:
+    """Loss increase in B minus that in A over each text, (text, pair); None where not measured."""
+    if first.effects is None or second.effects is None:
+        return None
+    places = [{head: place for place, head in enumerate(side.heads)} for side in (first, second)]
+    one = first.effects[:, [places[0][left] for left, _ in pairs]]
+    other = second.effects[:, [places[1][right] for _, right in pairs]]
+    return np.asarray(other - one)
+
+
+def _without(heads: dict[int, int], taken: set[Head]) -> tuple[Head, ...]:
+    every = [(layer, head) for layer, count in heads.items() for head in range(count)]
+    return tuple(head for head in every if head not in taken)
+
+
+def _notes(a: ModelMaps, b: ModelMaps) -> tuple[str, ...]:
+    notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
+    if a.heads != b.heads:
+        notes.append("the models differ in shape: heads without a partner are left out")
+    return tuple(dict.fromkeys(notes))
+
+
+def _examples(
+    report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
+) -> tuple[Example, ...]:
+    """The maps of the heads that changed most, over the short text in which they do most."""
+    whole = [place for place, text in enumerate(a.texts) if text.whole]
+    short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
+    found = []
+    most = sorted(report.changed, key=lambda change: -change.js) if short else []
+    for change in most[:_EXAMPLES]:
+        column = apart.js[:, pairs.index((change.place, change.other))]
+        text = max(short, key=lambda place: column[place])
+        one, other = a.texts[text], b.texts[text]
+        maps = (
+            side.rows[layer][head]
+            for side, (layer, head) in ((one, change.place), (other, change.other))
+        )
+        found.append(Example(change, text, one.queries, one.keys, *maps))
+    return tuple(found)

@@ -1,0 +1,130 @@
+"""What is kept of a model over texts, so that another one can be held against it later.
+
+The models are loaded one after the other. Of each, attention rows, the heads' outputs and the
+predictions are kept for all queries of a text, or for evenly spaced ones where all would take more
+than ``MOST_BYTES``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.head_run import HeadRun, open_heads
+from attnviz.engine.probing import Probing
+from attnviz.measures.sinks import sink_keys
+from attnviz.records import Input, Kind, ModelInfo, Tokens
+
+Floats = NDArray[np.floating]
+
+MOST_BYTES = 2**28
+"""Of what is kept of one model: 256 MiB hold all heads of GPT-2 over some 900 tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextMaps:
+    """One text through one model.
+
+    queries, keys: its tokens on the two axes.
+    kept: (row,) the queries that were kept, in order. sink: (key,) which keys are the sink.
+    rows: of each layer the weights (head, row, key). outputs: (head, row, dim) before the output
+        projection; empty where they cannot be seen.
+    predictions: (row, word) log-probabilities of the next token; None where there are none.
+    """
+
+    queries: Tokens
+    keys: Tokens
+    kept: NDArray[np.int64]
+    sink: NDArray[np.bool_]
+    rows: Mapping[int, Floats]
+    outputs: Mapping[int, Floats]
+    predictions: Floats | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every query was kept."""
+        return len(self.kept) == len(self.queries)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelMaps:
+    """A model over all texts.
+
+    causal: whether a query sees no later key. stride: every so many queries were kept.
+    notes: sentences on what could not be had.
+    """
+
+    info: ModelInfo
+    kind: Kind
+    causal: bool
+    texts: tuple[TextMaps, ...]
+    stride: int = 1
+    notes: tuple[str, ...] = ()
+
+    @property
+    def heads(self) -> dict[int, int]:
+        """How many heads each layer has."""
+        return {layer: len(rows) for layer, rows in self.texts[0].rows.items()}
+
+
+def model_maps(
+    probing: Probing,
+    inputs: Sequence[Input],
+    stride: int | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> ModelMaps:
+    """Run a model over every input.
+
+    stride: keep every so many queries, as was done for the other side; None decides by memory.
+    Raises UnsupportedError where its attention cannot be observed.
+    """
+    model, kind, causal = probing.model, probing.kind, probing.causal
+    in_order = causal if kind == "self" else kind != "encoder"
+    run, notes = open_heads(model, kind, inputs[0], in_order)
+    texts = []
+    for number, given in enumerate(inputs):
+        seen = run(given)
+        if stride is None:
+            stride = _stride(inputs, kind, seen)
+        queries, keys = given.queries(kind), given.keys(kind)
+        kept = np.arange(0, len(queries), stride)
+        texts.append(
+            TextMaps(
+                queries,
+                keys,
+                kept,
+                sink_keys(keys, causal),
+                {layer: _some(rows, kept) for layer, rows in seen.weights.items()},
+                {layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
+                None if seen.logits is None else log_softmax(seen.logits[kept]),
+            )
+        )
+        progress((number + 1) / len(inputs))
+    return ModelMaps(model.info, kind, causal, tuple(texts), stride or 1, notes)
+
+
+def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
+    """(head, query, …) of the kept queries, in float32 or wider as it came."""
+    return rows if len(kept) == rows.shape[1] else rows[:, kept]
+
+
+def log_softmax(logits: Floats) -> Floats:
+    """Log-probabilities (..., word) of logits, in their own numbers."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return found
+
+
+def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
+    """How many queries one stands for, from what those of the first text take."""
+    heads = sum(map(len, seen.weights.values()))
+    always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())
+    always += 0 if seen.logits is None else 4 * seen.logits.shape[-1]
+    total = sum(
+        len(given.queries(kind)) * (4 * heads * len(given.keys(kind)) + always) for given in inputs
+    )
+    return max(math.ceil(int(total) / MOST_BYTES), 1)

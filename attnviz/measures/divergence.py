@@ -1,0 +1,55 @@
+"""How far two rows of attention weights are apart, and how alike two outputs of a head are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+
+def js_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
+    """The Jensen–Shannon divergence of rows (..., key), which broadcast: (...), bits, in [0, 1].
+
+    ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2 and 0·log 0 = 0 (Lin 1991, "Divergence Measures
+    Based on the Shannon Entropy"); symmetric; 0 for equal rows, 1 for rows that share no key.
+    Rows are scaled to sum to one, NaN counts as no weight; NaN for a row without any.
+    """
+    p, q = _shares(first), _shares(second)
+    middle = (p + q) / 2
+    total = np.zeros(middle.shape[:-1])
+    for one in (p, q):
+        ratio = np.divide(one, middle, out=np.ones_like(middle), where=(one > 0) & (middle > 0))
+        total = total + (one * np.log2(ratio)).sum(-1) / 2
+    return np.asarray(np.clip(total, 0.0, 1.0))
+
+
+def _shares(rows: Floats) -> NDArray[np.float64]:
+    whole = np.nan_to_num(rows.astype(np.float64), nan=0.0)
+    total = whole.sum(-1, keepdims=True)
+    shares: NDArray[np.float64] = np.full_like(whole, np.nan)
+    np.divide(whole, total, out=shares, where=total > 0)
+    return shares
+
+
+def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
+    """The cosine of vectors (..., width), which broadcast: (...), in [−1, 1].
+
+    A vector of zeros is like another one of zeros (1) and like nothing else (0).
+    """
+    wide = first.astype(np.float64), second.astype(np.float64)
+    product = (wide[0] * wide[1]).sum(-1)
+    norms = [np.sqrt((each * each).sum(-1)) for each in wide]
+    size = norms[0] * norms[1]
+    both_zero = (norms[0] == 0) & (norms[1] == 0)
+    found = np.array(both_zero, np.float64)
+    np.divide(product, size, out=found, where=size > 0)
+    return np.asarray(np.clip(found, -1.0, 1.0))
+
+
+def kl_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
+    """KL(first ‖ second) of log-probabilities (..., word): (...), nats, at least 0."""
+    p, q = first.astype(np.float64), second.astype(np.float64)
+    shares = np.exp(p)
+    terms = np.where(shares > 0, shares * (p - q), 0.0)
+    return np.asarray(np.maximum(terms.sum(-1), 0.0))

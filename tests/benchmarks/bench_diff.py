@@ -1,0 +1,144 @@
+"""How often ``diff`` is right, and what it costs.
+
+200 comparisons of a model with itself (threads, batch shapes, dtypes), 100 planted changes, and
+the processor time of two checkpoints against that of one ``patterns`` run.
+Run with ``python -m pytest tests/benchmarks/bench_diff.py -s -n 0``.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.cli.inputs import built_in_texts, natural_texts
+from attnviz.models.bundled import Bundled
+
+from ..diff.planted import (
+    EVERY,
+    LAYERS,
+    Tensors,
+    changed_model,
+    floor_of,
+    four_bits,
+    maps_of,
+    permute_queries,
+    training_step,
+    verdict,
+    zero_head,
+)
+
+pytestmark = pytest.mark.benchmark
+
+TINY = Path(attnviz.__file__).parent / "data" / "tiny"
+SENTENCES = [
+    sentence.strip() + "." for text in natural_texts() for sentence in text.split(".")[:-1]
+]
+SENTENCES = [sentence for sentence in SENTENCES if len(sentence.split()) > 5]
+
+
+@contextmanager
+def batched(model: Any, copies: int) -> Iterator[None]:
+    """Every pass runs over so many copies of its text."""
+
+    def repeat(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rows = {name: value.repeat(copies, 1) for name, value in kwargs.items()
+                if name in ("input_ids", "attention_mask") and value is not None}  # fmt: skip
+        return args, {**kwargs, **rows}
+
+    handle = model.register_forward_pre_hook(repeat, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def test_a_model_with_itself() -> None:
+    import torch
+
+    from attnviz.models.huggingface import load_transformers
+
+    models = {name: load_transformers(str(TINY), dtype=name) for name in ("float32", "bfloat16")}
+    generator = np.random.default_rng(0)
+    threads, copies = (1, 2), (1, 2, 3, 5, 8)
+    runs = heads = wrong = wrong_runs = 0
+    largest = 0.0
+    for a in ("float32", "bfloat16") * 5:
+        texts = [SENTENCES[at] for at in generator.choice(len(SENTENCES), 10, replace=False)]
+        first = maps_of(models[a], texts)
+        floor = floor_of(load_transformers(str(TINY), dtype=a), first, texts)
+        for count, (name, model), rows in product(threads, models.items(), copies):
+            before = torch.get_num_threads()
+            torch.set_num_threads(count)
+            with batched(model.model, rows):
+                second = maps_of(model, texts)
+            torch.set_num_threads(before)
+            found = verdict(first, second, floor, seed=runs)
+            false = len(found.changed | found.output_changed)
+            runs, heads, wrong = runs + 1, heads + len(EVERY), wrong + false
+            wrong_runs += false > 0
+            largest = max(largest, floor.js)
+            if false:
+                print(f"\n{a} against {name}, {count} threads, batch of {rows}: {found}")
+    print(
+        f"\n{runs} comparisons of a model with itself: {wrong} of {heads:,} heads reported, in "
+        f"{wrong_runs} comparisons; the largest floor was {largest:.1e} bits"
+    )
+
+
+def test_planted_changes() -> None:
+    model, texts = Bundled(), built_in_texts().texts
+    first = maps_of(model, texts)
+    floor = floor_of(model, first, texts)
+    plants: dict[str, Callable[[Tensors, int], None]] = {
+        "queries permuted": lambda t, at: permute_queries(t, EVERY[at % 24], at),
+        "head zeroed": lambda t, at: zero_head(t, EVERY[at % 24]),
+        "4-bit noise in a layer": lambda t, at: four_bits(t, at % LAYERS, at),
+        "one training step": lambda t, at: training_step(t, model, SENTENCES[at]),
+    }
+    print(f"\nnoise floor {floor.js:.1e} bits\n{'25 of each':<26}found  planted head first")
+    for name, plant in plants.items():
+        found = right = 0
+        for at in range(25):
+            changed = changed_model(model, lambda t, plant=plant, at=at: plant(t, at))
+            said = verdict(first, maps_of(changed, texts), floor)
+            found += said.found
+            right += said.first == EVERY[at % 24]
+        one = name in ("queries permuted", "head zeroed")
+        print(f"{name:<26}{found:>5}  {right if one else '-':>18}")
+
+
+def seconds(*arguments: str) -> float:
+    """The processor time of a run of the command line that must succeed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = (sys.executable, "-c", "from attnviz.cli.main import main; main()", *arguments)
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def test_the_cost() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    directory = str(TINY)
+    lines = {
+        "tiny": (("patterns",), ("diff", "tiny", "tiny", "--dtype-b", "float64")),
+        "checkpoint": (("patterns", "--model", directory), ("diff", "tiny", directory)),
+        "two checkpoints": (
+            ("patterns", "--model", directory),
+            ("diff", directory, os.path.join(directory, ".")),
+        ),
+    }
+    for name, (one, both) in lines.items():
+        pairs = [(seconds(*one), seconds(*both)) for _ in range(3)]
+        ratio = float(np.median([second / first for first, second in pairs]))
+        print(f"\n{name:<16} patterns {pairs[0][0]:.1f} s, diff {ratio:.2f} x")

@@ -1,0 +1,210 @@
+"""``attnviz diff`` from the command line: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import attnviz
+from attnviz.draw.labels import width
+
+from .planted import permute_queries
+
+TINY = Path(attnviz.__file__).parent / "data" / "tiny"
+SIZES = ((80, 24), (120, 40), (200, 60))
+HEAD_KEYS = {
+    *("layer", "head", "js_divergence", "ci_low", "ci_high", "changed", "label_a", "label_b"),
+    *("scores_a", "scores_b"),
+}
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """The bundled model as a checkpoint, its tensors changed."""
+
+    def make(change: Callable[[Any], None] = lambda tensors: None) -> str:
+        folder = tmp_path_factory.mktemp("tuned") / "model"
+        shutil.copytree(TINY, folder, ignore=shutil.ignore_patterns("*.md", "*.csv", "labels.json"))
+        tensors = {
+            name: array.copy() for name, array in load_file(TINY / "model.safetensors").items()
+        }
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        return str(folder)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def permuted(tuned: Any) -> str:
+    return str(tuned(lambda tensors: permute_queries(tensors, (1, 2), 0)))
+
+
+def test_a_model_and_itself_are_the_same(run: Any) -> None:
+    found = run("diff", "tiny", "--json").document
+    assert found["schema"] == "attnviz.diff/1"
+    assert found["model_a"] == found["model_b"]
+    assert (found["kl"], found["same_top"], found["changed"]) == (0, 1, 0)
+    assert 0 < found["noise_floor"] < 1e-4
+    assert all(head["js_divergence"] == 0 and not head["changed"] for head in found["heads"])
+    said = run("diff", "tiny", "--dtype-b", "float64", "-q")
+    assert "None of 24 heads changed beyond the noise floor of" in said.out
+    assert "Nothing changed: all 24 heads attend and put out the same." in run("diff", "tiny").out
+
+
+def test_a_changed_head(run: Any, permuted: str, tmp_path: Path) -> None:
+    names = [f"out{ending}" for ending in (".json", ".csv", ".md", ".html", ".svg", ".txt")]
+    saves = [word for name in names for word in ("--save", name)]
+    shown = run("diff", "tiny", permuted, *saves, "--explain", "--index-base", "1")
+    assert shown.code == 0, shown.err
+    assert "most L2H3 (JS" in shown.out
+    assert "How to read this" in shown.out
+    assert all((tmp_path / name).stat().st_size > 1000 for name in names)
+    found = json.loads((tmp_path / "out.json").read_text())
+    heads = {(head["layer"], head["head"]): head for head in found["heads"]}
+    best = heads[1, 2]
+    assert max(heads.values(), key=lambda head: head["js_divergence"]) is best
+    assert best.keys() >= HEAD_KEYS
+    for head in heads.values():
+        assert head["changed"] == (head["ci_low"] > found["noise_floor"])
+        assert head["ci_low"] <= head["js_divergence"] <= head["ci_high"]
+        assert head["changed"] == (head["layer"] > 1 or head is best)
+    assert (best["label_a"], best["label_b"]) == ("induction", None)
+    (move,) = best["moves"]
+    assert move["significant"]
+    assert move["change"] == pytest.approx(
+        best["scores_b"]["induction"] - best["scores_a"]["induction"]
+    )
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [float(row["js_divergence"]) for row in rows] == [
+        head["js_divergence"] for head in found["heads"]
+    ]
+    scores = {
+        (head["layer"], head["head"]): head["scores"]
+        for head in run("patterns", "--json").document["heads"]
+    }
+    assert all(head["scores_a"] == scores[place] for place, head in heads.items())
+
+
+def test_the_effect_of_ablation(run: Any, permuted: str) -> None:
+    found = run("diff", "tiny", permuted, "--importance", "--json", "-q").document
+    for name, side in (("tiny", "a"), (permuted, "b")):
+        alone = run("ablate", "--model", name, "--json", "-q").document
+        for head, expected in zip(found["heads"], alone["heads"], strict=True):
+            assert head[f"loss_delta_{side}"] == pytest.approx(expected["loss_delta"], abs=1e-5)
+            ends = expected["ci_low"], expected["ci_high"]
+            assert head[f"loss_delta_{side}_ci"] == pytest.approx(ends, abs=1e-4)
+    assert any(move["score"] == "loss_delta" for move in found["heads"][0]["moves"])
+
+
+def test_heads_in_another_order_are_matched(run: Any, tuned: Any) -> None:
+    order = [2, 0, 3, 1]
+
+    def shuffle(tensors: Any) -> None:
+        rows = np.concatenate([np.arange(32 * head, 32 * head + 32) for head in order])
+        for name in list(tensors):
+            if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+                tensors[name] = np.ascontiguousarray(tensors[name][rows])
+            elif name.endswith("o_proj.weight"):
+                tensors[name] = np.ascontiguousarray(tensors[name][:, rows])
+
+    shuffled = tuned(shuffle)
+    found = run("diff", "tiny", shuffled, "--match", "--json", "-q").document
+    assert all(head["layer_b"] == head["layer"] for head in found["heads"])
+    assert all(order[head["head_b"]] == head["head"] for head in found["heads"])
+    assert (found["changed"], found["matched"]) == (0, True)
+    assert found["kl"] < found["noise"]["kl"]
+
+
+def test_saved_results(run: Any, permuted: str) -> None:
+    run("patterns", "-q", "--save", "base.json")
+    found = run("diff", "base.json", permuted, "--json", "-q").document
+    assert [head["changed"] for head in found["heads"]] == [
+        (head["layer"], head["head"]) == (1, 2) for head in found["heads"]
+    ]
+    assert (found["noise_floor"], found["kl"], found["saved"]) == (None, None, True)
+    assert "None of 24 heads changed" in run("diff", "base.json", "base.json").out
+    run("ablate", "-q", "--layer", "0", "--save", "cost.json")
+    cost = run("diff", "cost.json", "tiny", "--json", "-q").document
+    assert len(cost["heads"]) == 4
+    assert all(
+        head["loss_delta_a"] == pytest.approx(head["loss_delta_b"], abs=1e-5)
+        for head in cost["heads"]
+    )
+
+
+REFUSED: dict[tuple[str, ...], tuple[int, str]] = {
+    (): (2, "Missing argument 'A'"),
+    ("tiny", "--text-b", "other"): (2, "--text-b is what B reads in place of --text: add --text"),
+    ("tiny", "--text", "a b", "--text-b", "one more word here"): (2, "texts of as many tokens"),
+    ("tiny", "--text", "a", "--texts", "x.txt"): (2, "expected one source of texts"),
+    ("mha", "tiny"): (2, "the tokenizers differ: token 0 of text 1 is 'The' to A and"),
+    ("tiny", "none.json"): (3, "cannot read 'none.json'"),
+    ("tiny", "cut.json"): (3, "cannot be read as JSON"),
+    ("tiny", "list.json"): (3, "holds no schema"),
+    ("tiny", "other.json"): (3, "holds the schema 'attnviz.rollout/1'"),
+    ("tiny", "damaged.json"): (3, "'damaged.json' is damaged"),
+    ("base.json", "--dtype-b", "float64"): (2, "leave out --dtype-b"),
+    ("base.json", "tiny", "--match"): (2, "--match pairs heads by their maps"),
+    ("base.json", "cost.json"): (2, "compare two of one kind"),
+    ("cost.json", "tiny", "--text", "Some other words."): (2, "measured over other texts"),
+    ("tiny", "./nowhere"): (3, "no directory './nowhere' here"),
+    ("tiny", "--dtype-b", "float16"): (2, "computes in float32 or float64, got float16"),
+    ("mha", "--importance"): (2, "predicts no words"),
+    ("tiny", "--kind", "cross"): (2, "has no cross attention"),
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED, ids=" ".join)
+def test_bad_input_is_one_line(run: Any, tmp_path: Path, asked: tuple[str, ...]) -> None:
+    if any(word.endswith(".json") for word in asked):
+        entry = {"layer": 0, "head": 0, "label": None, "scores": {}, "intervals": {}}
+        model = run("rollout", "a b", "--json").document["model"]
+        base = {"schema": "attnviz.patterns/1", "model": model, "kind": "self", "text": None}
+        base |= {"source": None, "heads": [entry]}
+        cost = {**base, "schema": "attnviz.ablate/1", "unit": "head", "mode": "zero"}
+        cost |= {"metric": "loss_delta", "token_ids": [1, 2]}
+        cost["heads"] = [{"layer": 0, "head": 0, "loss_delta": 0.5}]
+        contents = {
+            "base": json.dumps(base),
+            "cost": json.dumps(cost),
+            "cut": json.dumps(base)[:90],
+            "damaged": json.dumps({**base, "heads": [{"layer": 0}]}),
+            "other": json.dumps({**base, "schema": "attnviz.rollout/1"}),
+            "list": "[]",
+        }
+        for name, content in contents.items():
+            (tmp_path / f"{name}.json").write_text(content)
+    code, words = REFUSED[asked]
+    result = run("diff", *asked, "-q")
+    assert (result.code, result.out) == (code, ""), result
+    assert words in " ".join(result.err.split())
+    if asked:
+        assert len(result.lines) == 0
+        assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+def test_first_screens_fit(
+    run: Any, permuted: str, checkpoint: Any, columns: int, lines: int
+) -> None:
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    bert = str(checkpoint("bert"))
+    words = "A cat saw the cat on a mat and the dog sat ."
+    for asked, verdict in (
+        (("tiny", permuted), "changed beyond the noise floor, most L1H2"),
+        ((bert, "--text", words, "--text-b", words[::-1].replace(".", "a")), "1 text: an anecdote"),
+    ):
+        shown = run("diff", *asked, "--no-full", "-q", env=size).lines
+        assert len(shown) < lines
+        assert max(map(width, shown)) <= columns
+        assert verdict in " ".join(shown[1:3])
+        assert shown[0].startswith("tiny → " if asked[0] == "tiny" else "…/bert: another text")
