@@ -255,6 +255,8 @@ def test_two_kinds_of_heads(run: Any, checkpoint: Any) -> None:
     [
         (["the", "--answer", "internationalisation"], 2, "is 6 tokens here"),
         (["the", "--answer", "cat", "--foil", "cat"], 2, "the same token"),
+        (["the", "--answer", ""], 2, "--answer is empty: expected a word"),
+        (["the", "--foil", "\udcff"], 2, "--foil is not UTF-8: byte 1 is 0xff"),
         (["the", "--position", "7"], 2, "no token '7' in the prompt"),
         (["the", "--position", "zebra"], 2, "no token 'zebra' in the prompt"),
         (["the", "--head", "L9H0"], 2, "layers 0 to 5"),
@@ -331,3 +333,6 @@ def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
     shown = run(*asked).out
     assert "base rate  copies" in shown or "logits  copies" in shown
     assert "one-token texts" in shown
+    refused = run(*asked, "--backend", "numpy")
+    assert (refused.code, refused.out) == (5, "")
+    assert "this command runs on torch; leave it out" in refused.err
