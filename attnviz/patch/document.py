@@ -17,6 +17,7 @@ from attnviz.measures.registry import label_named
 from attnviz.patch.records import METRICS, Effect, PatchReport
 from attnviz.patch.words import (
     about,
+    base_rate,
     base_tokens,
     caveats,
     explanation,
@@ -248,7 +249,7 @@ def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Grou
     grid = head_grid(report, scaled=False)
     table = ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
     joint = together(report)[1:]
-    top, ranked = doc.Group([runs(report), *joint]), doc.Group([table])
+    top, ranked = doc.Group([runs(report), *base_rate(report), *joint]), doc.Group([table])
     marked = prompts(report, 2)
     if report.by_token is not None:
         followed = token_grid(report, max(lines - _AROUND_TOKENS, _LEAST_ROWS))
@@ -256,7 +257,7 @@ def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Grou
         return [top, doc.Group([marked], yields=1), doc.Group(followed), *below]
     wide = full_width(grid)
     if wide + _GAP + _TABLE <= columns:
-        both = doc.Group([table, grid], beside=doc.Beside(0, _GAP))
+        both = doc.Group([table, grid], beside=doc.Beside(_TABLE, _GAP, yields=True))
         return [top, doc.Group([marked], yields=1), both]
     if wide + _GAP + _PROMPTS <= columns:
         beside = doc.Beside(_PROMPTS, _GAP, yields=True)

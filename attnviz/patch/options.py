@@ -105,6 +105,8 @@ class Measure(Options, panel="What is measured"):
 
     def __post_init__(self) -> None:
         _ = self.memory  # what cannot be read is told now
+        if "" in (self.answer, self.foil):
+            raise UsageError("--answer or --foil is empty: expected one token")
         if self.foil is not None and self.metric != "logit_diff":
             raise UsageError(f"--foil is for --metric logit_diff, not {self.metric}")
 

@@ -19,6 +19,9 @@ _GAP = 3
 _LEAST_ROWS = 3
 _NAMED = 2
 
+_LEAST = 0.005
+"""The least share that is named: less is 0% on the screen."""
+
 _METHOD = (
     "direct path, norms held: what the sender writes reaches the later head along the residual "
     "stream alone, with each norm scaled as in the corrupt run; paths through heads and MLPs "
@@ -108,7 +111,7 @@ def finding(report: PathReport) -> str:
     lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
     if report.model.weights == "random":
         lead = "Random weights: "
-    above = [one for one in report.listeners if one.share > 0 and not _unclear(one)]
+    above = [one for one in report.listeners if one.share >= _LEAST and not _unclear(one)]
     if not above:
         return f"{lead}No later head clearly reads from {sender}."
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]

@@ -85,8 +85,10 @@ def _finding(report: PatchReport) -> str:
         return f"{report.why[0].upper()}{report.why[1:]}: no shares."
     carried = METRICS[report.metric].carried
     lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
+    if report.metric != "kl" and report.clean_metric < report.corrupt_metric:
+        lead += "The clean prompt favours the answer less than the corrupt one does. "
     if 1 < len(report.pairs) < LEAST_TEXTS:
-        lead = f"{len(report.pairs)} pairs are too few for intervals. "
+        lead += f"{len(report.pairs)} pairs are too few for intervals. "
     if report.method == "gradient":
         best = [f"{report.names(e)} {percent(e.gradient)}" for e in report.ranking(_NAMED)]
         return f"{lead}Largest estimates: {' and '.join(best)}; nothing was patched."
@@ -108,6 +110,9 @@ def _finding(report: PatchReport) -> str:
             return f"None of {_amount(report)} carries more of {carried} than its base rate."
         return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
     first, *others = named[:_NAMED]
+    if first.effect > 1:
+        apart = abs(report.clean_metric - report.corrupt_metric)
+        carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
     lead += "The MLP of " * (report.what == "mlp")
     said = f"{report.names(first)} carries {percent(first.effect)} of {carried}"
     if tokens is not None:
@@ -200,6 +205,15 @@ def runs(report: PatchReport) -> Facts:
     over = f", mean of {pair_count(report)}" if len(report.pairs) > 1 else ""
     numbers = f"clean {report.clean_metric:+.2f}, corrupt {report.corrupt_metric:+.2f}"
     return Facts([(f"M = {name}{over}: {numbers}", False)])
+
+
+def base_rate(report: PatchReport) -> list[Part]:
+    """What the base rate is, where there is one."""
+    if not report.control or not report.ratio or report.by_token is not None:
+        return []
+    side = "clean" if report.direction == "denoise" else "corrupt"
+    control = report.control.partition(",")[0].replace("source", f"{side} prompt")
+    return [Facts([(f"base rate: the same patch with {control}", False)])]
 
 
 def quoted(word: Word) -> str:

@@ -98,6 +98,10 @@ def test_golden(
         ({"what": "residual", "by_token": True},
          "1 pair: an anecdote. On entering L1, “Tom” (7), which predicts, carries 50%."),
         ({"by_token": True}, "1 pair: an anecdote. L0H0 carries 60% of the logit difference, at "),
+        ({"corrupt_metric": 5.0}, "1 pair: an anecdote. The clean prompt favours the answer less "
+                                  "than the corrupt one does. L0H0 carries 60% of"),
+        ({"effects": (Effect(((0, 0),), 4.0, 8.0, 2.2),), "corrupt_metric": 3.45},
+         "1 pair: an anecdote. L0H0 carries 220% of the logit difference of 0.55 logits."),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
     ],

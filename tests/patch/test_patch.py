@@ -285,6 +285,7 @@ def test_from_python(patch: Callable[..., Any]) -> None:
          "[Harris] | well | . | …, corrupt … | knew | Robert | [Z | e | br | any] | well"),
         ((CLEAN, CLEAN + " Carr", "--align", "end"), 2, "--align needs a last token that both"),
         ((CLEAN, CORRUPT, "--answer", "Eleanor"), 2, "is 4 tokens here (' E' 'le' 'an' 'or')"),
+        ((CLEAN, CORRUPT, "--answer", ""), 2, "--answer or --foil is empty"),
         ((CLEAN, CORRUPT, "--answer", "Carr", "--foil", "Carr"), 2, "are the same token, ' Carr'"),
         (("A cat sat on", "A dog sat on"), 2, "both prompts predict ' the': nothing to compare"),
         ((*ASKED, "--model", "mha"), 5, "'mha' is attention alone"),
