@@ -245,11 +245,14 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
 
 def _score(measured: Measured, rule: ScoreRule) -> Outcome:
     value = measured.scores[measured.place(rule.head)].get(rule.score)
-    if value is None:
-        why = measured.patterns.not_measured.get(rule.score, "it is not measured of this head")
+    if value is None and all(scores.get(rule.score) is None for scores in measured.scores.values()):
+        why = measured.patterns.not_measured.get(rule.score, "it is measured of no head")
         raise UsageError(f"no score {rule.score!r} here: {why}")
     unit = MEASURES[rule.score].unit
-    return Outcome(rule, value, measured.probed, "" if unit == "share" else unit)
+    unit = "" if unit == "share" else unit
+    if value is None:  # a head that overflowed is what a gate is for
+        return Outcome(rule, math.nan, measured.probed, unit, "this head has no number")
+    return Outcome(rule, value, measured.probed, unit)
 
 
 def _labelled(measured: Measured, rule: LabelRule) -> Outcome:
