@@ -106,12 +106,8 @@ class Baseline:
         return changes
 
 
-def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write it as JSON, a line a head.
-
-    Raises UsageError where the attention of a head is no number, LoadError where the system
-    refuses.
-    """
+def check_finite(baseline: Baseline) -> None:
+    """Raise UsageError where the attention of a head is no number: nothing can be held to it."""
     lost = [head for head, shares in baseline.shares.items() if not np.isfinite(shares).all()]
     if lost:
         layer, number = lost[0]
@@ -120,6 +116,11 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
             f"(L{layer}H{number} first) is no number, so that nothing can be held against it"
             f"{baseline.info.overflow_advice}"
         )
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """Write it as JSON, a line a head; raises as ``check_finite``, LoadError as the system does."""
+    check_finite(baseline)
     info = model_facts(baseline.info)
     named = {name: info[name] for name in ("name", "revision", "architecture", "layers", "heads")}
     head = {

@@ -55,7 +55,8 @@ class _Pass(NamedTuple):
     """What is kept of one text.
 
     heads: of its rows. sums: of each of them by ``key_steps``, (head, step). apart: the largest
-    distance of a row's sum from one. losses: nats of each predicted token; None where none is.
+    distance of a row's sum from one, NaN where a weight is no number. losses: nats of each
+    predicted token; None where none is.
     """
 
     tokens: int
@@ -151,7 +152,8 @@ class Measured:
         layers = sorted(seen.weights)
         weights = [seen.weights[layer] for layer in layers]
         heads = [(layer, head) for layer in layers for head in range(len(seen.weights[layer]))]
-        apart = max(float(np.abs(each.sum(-1, dtype=np.float64) - 1).max()) for each in weights)
+        rows = np.concatenate([each.sum(-1, dtype=np.float64).ravel() for each in weights])
+        apart = float(np.abs(rows - 1).max())
         sink = sink_keys(keys, causal)
         sums = np.concatenate([by_distance(each, sink, causal) for each in weights])
         losses = None if seen.logits is None else token_losses(seen.logits, given.predicted.ids)
@@ -236,7 +238,7 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
             case CountRule():
                 return _count(measured, rule)
             case RowsRule():
-                apart = max(each.apart for each in measured.built_in)
+                apart = float(np.max([each.apart for each in measured.built_in]))
                 return Outcome(rule, apart, measured.read)
     except UsageError as error:
         raise UsageError(f"rule {visible(rule.name)!r}: {error}") from error

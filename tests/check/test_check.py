@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -280,6 +281,24 @@ def test_init_check_and_update(run: Any, refused: Any, tmp_path: Path) -> None:
     assert "there is no baseline" in refused(3, "check", "c.toml")
     assert run("check", "c.toml", "--update").code == 0
     assert [path.read_bytes() for path in files] == before
+
+
+def test_a_broken_head_fails_the_gate(run: Any, refused: Any, checkpoint: Any) -> None:
+    """One NaN in the last layer, behind layers whose numbers are good."""
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(checkpoint("gpt2"), "broken")
+    weights = load_file("broken/model.safetensors")
+    name = max(name for name in weights if name.endswith("attn.c_attn.weight"))
+    weights[name] = weights[name].copy()
+    weights[name][0, 0] = math.nan
+    save_file(weights, "broken/model.safetensors", {"format": "pt"})
+    Path("c.toml").write_text("[[check]]\nrows_sum_to_one = true\n", encoding="utf-8")
+    result = run("check", "c.toml", "--model", "./broken", "--json")
+    assert result.code == 6, result
+    assert json.loads(result.out)["rules"][0]["value"] is None
+    assert "is no number" in refused(2, "check", "d.toml", "--init", "--model", "./broken")
+    assert not Path("d.toml").exists()
 
 
 def test_a_planted_change_is_found(run: Any, checkpoint: Any, tmp_path: Path) -> None:
