@@ -55,6 +55,12 @@ class Job:
     options: ScanOptions
     notes: tuple[str, ...] = ()
 
+    @property
+    def info(self) -> ModelInfo:
+        """The model as a scan runs it: on torch, but for the own attention."""
+        info = self.model.info
+        return info if isinstance(self.model, OwnAttention) else replace(info, backend="torch")
+
     @classmethod
     def prepare(
         cls,

@@ -191,7 +191,7 @@ class Measured:
         effects = self._effects(self.ablations, texts)
         answer, foil = job.pair or ((0, None), (0, None))
         return AblationReport(
-            replace(job.model.info, backend="torch"),
+            job.info,
             job.kind,
             tuple(job.texts[text] for text in texts),
             effects,

@@ -145,7 +145,8 @@ def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    r"(eos|bos|pad|sep|cls|decoder_start)_token_id": (int, list, type(None)),
+    r"eos_token_id": (int, list, type(None)),
+    r"(bos|pad|sep|cls|decoder_start)_token_id": (int, type(None)),
     r"use_cache|use_sliding_window|tie_word_embeddings|\w+_bias|output_\w+|return_dict": (bool,),
     r"reorder_and_upcast_attn|summary_use_proj|summary_proj_to_labels": (bool,),
     r"summary_type": (str,),
@@ -186,9 +187,9 @@ def _number(fields: Mapping[str, Any], said: str, used: set[str]) -> float:
     name, _, otherwise = said.partition("=")
     used.add(name)
     value = fields.get(name, float(otherwise) if otherwise else None)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+    if not isinstance(value, float) or not 0 <= value < 1:
         raise NotUnderstoodError(f"{name} is {value!r}")
-    return float(value)
+    return value
 
 
 # Layers that differ ---------------------------------------------------------------------------

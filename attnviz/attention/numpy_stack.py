@@ -41,7 +41,7 @@ class NumpyStack:
     tensors: of any float type; each is read from the mapping and converted when it is first
         needed. Tensors of files are kept mapped, copies of them as long as they are small.
     dtype: of the computation.
-    finite: whether what attention added was a number everywhere, in all runs so far.
+    finite: whether all that attention added, and all scores of tokens, were numbers so far.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class NumpyStack:
         tied = "unembedding.weight" not in self.tensors
         weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
         scores: Floats = project(residual, weight, self.tensors.optional("unembedding.bias"))
+        self.finite = self.finite and bool(np.isfinite(scores).all())
         return scores
 
     @property
@@ -111,24 +112,28 @@ class NumpyStack:
             layers.append(LayerTrace(keep(layer, weights), values, output, bias, fed))
         return Trace(embedded, layers, residual)
 
-    def direction(self, residual: Floats, answer: int, foil: int | None) -> tuple[Floats, float]:
+    def direction(
+        self, residual: Floats, answer: int, foil: int | None
+    ) -> tuple[Floats, float | None]:
         """How logit(answer) − logit(foil) is read from the final residual (token, width).
 
         The direction (token, width) whose product with the residual, plus the number, is that of
-        each token's prediction, the final norm's scale held. foil: None for the answer alone.
+        each token's prediction, the final norm's scale held; None where there is no bias behind the
+        layers. foil: None for the answer alone.
         """
         row, bias = self._row(answer)
         if foil is not None:
             other, less = self._row(foil)
             row, bias = row - other, bias - less
         shift = self.tensors.optional("final_norm.bias")
+        added = shift is not None or "unembedding.bias" in self.tensors
         bias += 0.0 if shift is None else float(row @ shift)
         row = row * self._gain("final_norm")
         if self.shape.norm == "layer":
             row = row - row.mean()
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
-        return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias
+        return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias if added else None
 
     def _row(self, token: int) -> tuple[Floats, float]:
         """The row of a token in the unembedding, and its bias."""

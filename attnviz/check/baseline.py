@@ -10,6 +10,7 @@ together (Lin 1991), so that heads beyond a bound here are beyond it there.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
 from attnviz.draw.values import json_number, model_facts
-from attnviz.draw.whole_file import whole_file
+from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
 from attnviz.reading import SETTINGS_BYTES, parse_json, read_bytes
@@ -37,6 +38,11 @@ DISTANCES = (0, 1, 2, 4, 8, 16)
 """The furthest key of each step of distance; further ones are a step of their own."""
 
 _DECIMALS = 6
+_OPENING = 200
+"""Bytes in which a baseline, damaged or not, names its schema."""
+
+_OFF = 1e-3
+"""How far from one rounded shares may sum."""
 
 
 def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.int64]:
@@ -96,12 +102,25 @@ class Baseline:
             others = other.scores[head]
             pairs = [(value, others.get(name)) for name, value in scores.items()]
             apart = [abs(a - b) for a, b in pairs if a is not None and b is not None]
-            changes[head] = max(apart, default=float("nan"))
+            changes[head] = float(np.max(apart)) if apart else float("nan")  # of a NaN it is NaN
         return changes
 
 
+def check_finite(baseline: Baseline) -> None:
+    """Raise UsageError where the attention of a head is no number: nothing can be held to it."""
+    lost = [head for head, shares in baseline.shares.items() if not np.isfinite(shares).all()]
+    if lost:
+        layer, number = lost[0]
+        raise UsageError(
+            f"no baseline: the attention of {len(lost)} of {len(baseline.shares)} heads "
+            f"(L{layer}H{number} first) is no number, so that nothing can be held against it"
+            f"{baseline.info.overflow_advice}"
+        )
+
+
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write it as JSON, a line a head; LoadError where the system refuses."""
+    """Write it as JSON, a line a head; raises as ``check_finite``, LoadError as the system does."""
+    check_finite(baseline)
     info = model_facts(baseline.info)
     named = {name: info[name] for name in ("name", "revision", "architecture", "layers", "heads")}
     head = {
@@ -129,6 +148,17 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
         stream.write(content.encode("ascii"))
 
 
+def check_renewable(path: Path) -> None:
+    """Raise where ``path`` cannot be written, or is a file that never was a baseline."""
+    check_writable(path)
+    content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
+    if content and b'"attnviz.baseline/' not in content[:_OPENING]:
+        raise UsageError(
+            f"{visible(str(path))!r} is no baseline: --update does not overwrite it; name another "
+            "file in the rule"
+        )
+
+
 def read_baseline(path: Path, now: Baseline) -> Baseline:
     """A saved baseline that ``now`` may be held against.
 
@@ -149,10 +179,11 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
         raise UsageError(f"{shown} holds {got}, expected {SCHEMA!r}: {renew}")
     try:
         saved = _read(data, now)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        ties = _ties(data["model"], saved, now)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"{type(error).__name__}: {visible(str(error))[:80]}"
         raise LoadError(f"{shown} is damaged ({why}); {renew}") from error
-    for what, old, new in _ties(data["model"], saved, now):
+    for what, old, new in ties:
         if old != new:
             was, found = (visible(str(each))[:60] for each in (old, new))
             raise UsageError(
@@ -181,6 +212,8 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
 
     model = data["model"]
     facts = {name: model[name] for name in ("name", "revision", "dtype")}
+    if not all(isinstance(fact, str) for fact in facts.values() if fact is not None):
+        raise ValueError("expected name, revision and dtype as texts")
     steps = len(next(iter(now.shares.values())))
     shares, scores = {}, {}
     for entry in data["heads"]:
@@ -188,10 +221,16 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
         shares[head] = np.array(entry["by_distance"], float)
         if shares[head].shape != (steps,) and data["tokenizer"] == now.tokenizer:
             raise ValueError(f"expected {steps} numbers by distance")
+        if not (shares[head] >= 0).all() or not abs(shares[head].sum() - 1) <= _OFF:
+            raise ValueError("expected numbers by distance that sum to one")
         scores[head] = {
             str(name): None if value is None else float(value)
             for name, value in entry["scores"].items()
         }
+        if not all(math.isfinite(value) for value in scores[head].values() if value is not None):
+            raise ValueError("expected finite scores")
+    if len(shares) < len(data["heads"]):
+        raise ValueError("a head stands there twice")
     if shares.keys() != now.shares.keys() and len(shares) == len(now.shares):
         raise ValueError("its heads are others")
     return Baseline(

@@ -50,11 +50,17 @@ def _measured(outcome: Outcome) -> str:
     return visible("; ".join(word for word in words if word))
 
 
-def github_lines(report: CheckReport) -> Iterator[str]:
-    """Workflow commands of GitHub Actions, one for each rule that does not hold."""
+def github_lines(report: CheckReport, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Workflow commands of GitHub Actions, one for each rule that does not hold.
+
+    Files are named from the root of the checkout, wherever the step works.
+    """
+    path, root = report.path, Path(environment.get("GITHUB_WORKSPACE") or ".").resolve()
+    if path.resolve().is_relative_to(root):
+        path = path.resolve().relative_to(root)
     for outcome in (*report.failed, *report.warned):
         level = "warning" if outcome.rule.warning else "error"
-        where = {"file": str(report.path), "title": outcome.rule.name}
+        where = {"file": path.as_posix(), "title": outcome.rule.name}
         if outcome.rule.line:
             where["line"] = str(outcome.rule.line)
         given = ",".join(f"{key}={_property(visible(value))}" for key, value in where.items())

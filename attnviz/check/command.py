@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -13,10 +14,10 @@ import typer
 from attnviz.check.options import CheckedModel, Junit, Rules
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.errors import CheckError, UsageError
+from attnviz.errors import AttnvizError, CheckError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from _typeshed import SupportsWrite
 
@@ -62,6 +63,9 @@ def check(
     if rules.init:
         _refuse_old(rules)
     checked = None if rules.init else read_rules(rules.file)
+    _keep_read(rules.file, checked, [*output.save, *([junit.junit] if junit.junit else [])])
+    if checked is not None and rules.update:
+        _check_renewable(checked)
     name = model.model or (checked.model if checked is not None else None) or "tiny"
     measured = _measured(name, model.seed, loading, outlet)
     if checked is None or not checked.of_config:
@@ -70,9 +74,11 @@ def check(
         if checked is None:
             _write(rules.file, name, measured, outlet)
             checked = read_rules(rules.file)
-        elif rules.update:
-            _renew(checked, measured, outlet)
+        elif rules.update:  # written below, once every rule could be judged
+            measured.baselines.update(dict.fromkeys(checked.baselines, measured.baseline))
         outcomes = tuple(outcome(measured, rule) for rule in checked.rules)
+    if rules.update:
+        _renew(checked, measured, outlet)
     info = measured.model.info if measured.loaded else None
     notes = () if info is None else tuple(info.notes)
     report = CheckReport(name, info, checked.path, outcomes, time.monotonic() - began, notes)
@@ -89,6 +95,29 @@ def _refuse_old(rules: Rules) -> None:
         check_writable(path)
         if path.exists() and not rules.force:
             raise UsageError(f"{str(path)!r} is there: --force overwrites it")
+
+
+def _keep_read(file: Path, checked: RuleFile | None, written: Sequence[Path]) -> None:
+    """Raise UsageError where a file to be written is one that is read, or two are one."""
+    from attnviz.check.initial import baseline_path
+    from attnviz.draw.labels import visible
+
+    read = (file, *((baseline_path(file),) if checked is None else checked.baselines))
+    taken = set(map(os.path.realpath, read))
+    for path in written:
+        if os.path.realpath(path) in taken:
+            shown = visible(str(path))
+            raise UsageError(f"{shown!r} is a file that is read, or written twice: name another")
+        taken.add(os.path.realpath(path))
+
+
+def _check_renewable(checked: RuleFile) -> None:
+    from attnviz.check.baseline import check_renewable
+
+    if not checked.baselines:
+        raise UsageError(f"{str(checked.path)!r} names no baseline: there is nothing to update")
+    for path in checked.baselines:
+        check_renewable(path)
 
 
 def _measured(name: str, seed: int, loading: shared.Loading, outlet: Outlet) -> Measured:
@@ -136,21 +165,33 @@ def _renew(checked: RuleFile, measured: Measured, outlet: Outlet) -> None:
     from attnviz.check.baseline import write_baseline
     from attnviz.draw.labels import visible
 
-    if not checked.baselines:
-        raise UsageError(f"{str(checked.path)!r} names no baseline: there is nothing to update")
     for path in checked.baselines:
         write_baseline(path, measured.baseline)
         outlet.notices.print(f"wrote {visible(str(path))}", soft_wrap=True)
 
 
 def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
-    """Every outlet and what CI reads; where a rule fails the exit code of a CheckError."""
+    """Every outlet and what CI reads; where a rule fails the exit code of a CheckError.
+
+    None is lost with another. Neither a file that cannot be written nor a reader who leaves
+    makes a rule hold.
+    """
     from attnviz.check import ci
     from attnviz.check.words import finding
+    from attnviz.cli.terminal import discard_output
 
-    if junit is not None:
-        ci.write_junit(junit, found.report)
-    outlet.show(found)
+    lost: list[AttnvizError] = []
+    try:
+        if junit is not None:
+            ci.write_junit(junit, found.report)
+    except AttnvizError as error:
+        lost.append(error)
+    try:
+        outlet.show(found)
+    except AttnvizError as error:
+        lost.append(error)
+    except (BrokenPipeError, SystemExit):  # the latter is how rich tells of the former
+        discard_output()
     if ci.on_github():
         for line in ci.github_lines(found.report):
             print(line, file=sys.stderr)
@@ -160,10 +201,13 @@ def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
             ci.add_summary(summary, found.document())
         except OSError as error:  # beside the result: it decides nothing
             outlet.notices.print(f"no step summary: {error.strerror}", soft_wrap=True)
+    told = "; ".join(map(str, lost))
     if not found.report.passed:
-        if outlet.output.json:
-            raise CheckError(finding(found.report))
+        if outlet.output.json or lost:
+            raise CheckError("; ".join(filter(None, (finding(found.report), told))))
         raise typer.Exit(CheckError.exit_code)  # the screen has said it
+    if lost:
+        raise type(lost[0])(told)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from attnviz.check.baseline import check_finite
 from attnviz.check.measure import Measured
 from attnviz.diff.compare import Divergences, noise_floor
 from attnviz.errors import UsageError
@@ -33,8 +34,10 @@ def baseline_path(path: Path) -> Path:
 def initial_rules(measured: Measured, path: Path, name: str) -> str:
     """The file's text. The model is not to be used afterwards, see ``in_other_numbers``.
 
-    Raises UnsupportedError for a model that cannot be run in other numbers.
+    Raises UnsupportedError for a model that cannot be run in other numbers, UsageError for one
+    whose attention is no number.
     """
+    check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _loss(measured)
     apart = max(each.apart for each in measured.built_in)
     counts = _counts(measured)

@@ -55,7 +55,8 @@ class _Pass(NamedTuple):
     """What is kept of one text.
 
     heads: of its rows. sums: of each of them by ``key_steps``, (head, step). apart: the largest
-    distance of a row's sum from one. losses: nats of each predicted token; None where none is.
+    distance of a row's sum from one, NaN where a weight is no number. losses: nats of each
+    predicted token; None where none is.
     """
 
     tokens: int
@@ -151,7 +152,8 @@ class Measured:
         layers = sorted(seen.weights)
         weights = [seen.weights[layer] for layer in layers]
         heads = [(layer, head) for layer in layers for head in range(len(seen.weights[layer]))]
-        apart = max(float(np.abs(each.sum(-1, dtype=np.float64) - 1).max()) for each in weights)
+        rows = np.concatenate([each.sum(-1, dtype=np.float64).ravel() for each in weights])
+        apart = float(np.abs(rows - 1).max())
         sink = sink_keys(keys, causal)
         sums = np.concatenate([by_distance(each, sink, causal) for each in weights])
         losses = None if seen.logits is None else token_losses(seen.logits, given.predicted.ids)
@@ -236,7 +238,7 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
             case CountRule():
                 return _count(measured, rule)
             case RowsRule():
-                apart = max(each.apart for each in measured.built_in)
+                apart = float(np.max([each.apart for each in measured.built_in]))
                 return Outcome(rule, apart, measured.read)
     except UsageError as error:
         raise UsageError(f"rule {visible(rule.name)!r}: {error}") from error
@@ -245,11 +247,14 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
 
 def _score(measured: Measured, rule: ScoreRule) -> Outcome:
     value = measured.scores[measured.place(rule.head)].get(rule.score)
-    if value is None:
-        why = measured.patterns.not_measured.get(rule.score, "it is not measured of this head")
+    if value is None and all(scores.get(rule.score) is None for scores in measured.scores.values()):
+        why = measured.patterns.not_measured.get(rule.score, "it is measured of no head")
         raise UsageError(f"no score {rule.score!r} here: {why}")
     unit = MEASURES[rule.score].unit
-    return Outcome(rule, value, measured.probed, "" if unit == "share" else unit)
+    unit = "" if unit == "share" else unit
+    if value is None:  # a head that overflowed is what a gate is for
+        return Outcome(rule, math.nan, measured.probed, unit, "this head has no number")
+    return Outcome(rule, value, measured.probed, unit)
 
 
 def _labelled(measured: Measured, rule: LabelRule) -> Outcome:

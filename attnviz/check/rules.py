@@ -62,7 +62,10 @@ class _Given(NamedTuple):
 
     def path(self, key: str) -> Path:
         """A file beside the rules."""
-        return self.folder / Path(self.word(key)).expanduser()
+        name = self.word(key)
+        if "\0" in name:
+            raise ValueError(f"expected {key} as a file, got {_shown(name)}")
+        return self.folder / Path(name).expanduser()
 
 
 def read_rules(path: Path) -> RuleFile:

@@ -187,6 +187,8 @@ def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
     As typed, or with a blank before it, as a word has within a text; the latter if both are tokens.
     Raises UsageError, which says what the word splits into.
     """
+    if not (typed := as_utf8(typed, option)):
+        raise UsageError(f"{option} is empty: expected a word that is one token")
     found = []
     for spelled in dict.fromkeys((typed if typed.startswith(" ") else f" {typed}", typed)):
         tokens = model.encode(spelled)

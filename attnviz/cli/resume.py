@@ -132,9 +132,10 @@ class ResumeFile:
     def _check_run(self, header: Mapping[str, Any]) -> None:
         known = header.get("run")
         if header.get("schema") != self._schema or not isinstance(known, dict):
+            command = self._schema.partition("-")[0].replace(".", " ")
             raise UsageError(
-                f"{self._shown} is no resume file of {self._schema.partition('-')[0]}: it is left "
-                "as it is; name another file"
+                f"{self._shown} is no resume file of {command}: it is left as it is; name another "
+                "file"
             )
         for name in [*self._run, *(name for name in known if name not in self._run)]:
             there, here = known.get(name), self._run.get(name)

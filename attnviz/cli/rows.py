@@ -29,14 +29,16 @@ class Rows(NamedTuple):
 def read_rows(path: Path, option: str, needed: Sequence[str], allowed: Sequence[str] = ()) -> Rows:
     """The rows of a file, or of standard input for ``-``; empty lines are skipped.
 
-    It is CSV where its name ends in .csv or its first line begins with no brace.
+    It is CSV where its name ends in .csv, or not in .jsonl and its first line has no brace first.
     option: what the file was given for. needed, allowed: the names that a row must and may have.
     Raises LoadError for a file that cannot be read or a damaged line, which it names by its number,
     UsageError where there is no row, or a name that is not known.
     """
     source, lines = lines_of(path)
     found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-    structured = path.suffix.lower() != ".csv" and found[:1] and found[0][1].lstrip()[0] == "{"
+    kind = path.suffix.lower()
+    braced = kind != ".csv" and found[:1] and found[0][1].lstrip()[0] == "{"
+    structured = braced or kind in (".jsonl", ".ndjson")
     read = _json_rows(found, source) if structured else _csv_rows(found, source)
     known = {*needed, *allowed}
     rows, numbers = [], []
@@ -93,6 +95,8 @@ def _csv_rows(
             raise LoadError(f"{source} line {number} is no CSV: {error}") from error
         if not names:
             names = [cell.strip() for cell in cells]
+            if len(set(names)) < len(names):
+                raise LoadError(f"{source} line {number} names a column twice")
         elif len(cells) != len(names):
             raise LoadError(
                 f"{source} line {number} has {len(cells)} columns, the first line names "

@@ -53,12 +53,16 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
     lines: at most, 0 for all. A longer text has only those with the largest values, with words on
     which tokens they are where that leaves two lines of text or more.
     """
-    rows = rows_of(pieces_of(shown, theme, room - _INDENT - 2), room - _INDENT - 2)
+    pieces = pieces_of(shown, theme, room - _INDENT - 2)
+    rows = rows_of(pieces, room - _INDENT - 2)
     tall = 1 if theme.colour else 2
     most = max(lines // tall, 1) if lines else len(rows)
     told = most < len(rows) and lines > 2 * tall
     most = (lines - 1) // tall if told else most
     start = _strongest_window(rows, most)
+    if 0 < start == len(rows) - most:  # the end of the text: its lines are full
+        rows = [rows[0], *_last_rows(pieces, room - _INDENT - 2, most)]
+        start = 1
     kept = rows[start : start + most]
     drawn: list[Line] = []
     if told:
@@ -171,6 +175,15 @@ def _by_word(pieces: Sequence[Piece]) -> list[list[Piece]]:
             words.append([])
         words[-1].append(piece)
     return words
+
+
+def _last_rows(pieces: Sequence[Piece], room: int, most: int) -> list[list[Piece]]:
+    """As much of the end of the text as ``most`` lines hold."""
+    words = _by_word(pieces)
+    first = len(words) - 1
+    while len(rows_of([piece for word in words[first - 1 :] for piece in word], room)) <= most:
+        first -= 1
+    return rows_of([piece for word in words[first:] for piece in word], room)
 
 
 def _strongest_window(rows: Sequence[Sequence[Piece]], most: int) -> int:

@@ -53,6 +53,10 @@ class NumberScale:
         digits = self.decimals if decimals is None else decimals
         return f"{value / 10.0**self.power:{sign}.{digits}f}"
 
+    def unsigned_zero(self, value: float) -> str:
+        """The same, but what rounds to zero has no sign."""
+        return _unsigned_zero(self.text(value))
+
     @property
     def room(self) -> int:
         """The characters in which the largest value has two digits or more, six at most."""
@@ -67,13 +71,16 @@ class NumberScale:
         largest = abs(self.limit)
         least = 1 if self.decimals and not self.percent else 0
         for decimals in range(self.decimals, least - 1, -1):
-            shown, text = self.text(largest, decimals), self.text(value, decimals)
-            text = text if any(digit in "123456789" for digit in text) else text.lstrip("+-")
+            shown, text = self.text(largest, decimals), _unsigned_zero(self.text(value, decimals))
             if len(shown) <= room:
                 return text
             if len(_without_zero(shown)) <= room and largest < 1:
                 return _without_zero(text)
         return None
+
+
+def _unsigned_zero(text: str) -> str:
+    return text if any(digit in "123456789" for digit in text) else text.lstrip("+-")
 
 
 def _without_zero(text: str) -> str:

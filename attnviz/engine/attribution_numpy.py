@@ -89,7 +89,7 @@ class NumpyAttributor:
             parts.append(Part("mlp", float(traced.fed[place] @ direction), layer))
             if traced.bias is not None:
                 parts.append(Part("bias", float(traced.bias @ direction), layer))
-        parts += [Part("bias", after)] if after else []
+        parts += [] if after is None else [Part("bias", after)]
         drawn = {
             key: weights[key[1]][key[2]] * _written(trace.layers[key[1]], key[2], directions)
             for key in maps

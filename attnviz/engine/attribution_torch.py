@@ -68,12 +68,14 @@ class TorchAttributor:
         with model.hook_points.borrowed():
             with torch.no_grad():
                 own = _logits(model, given, place)[0].double()
-            answer = int(own.argmax()) if answer is None else answer
+            # Of equals the first, as NumPy has it.
+            likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
+            answer = likeliest[0] if answer is None else answer
             require_words(answer, foil, len(own))
             run = _follow(model, given, place, frozenset(chosen.values()))
         rounding = max(_ROUNDING, _EPSILONS * torch.finfo(run.leaves[0].value.dtype).eps)
         tolerance = rounding * float(own.abs().max())
-        likeliest = own.softmax(-1).topk(min(_TOP, len(own)))
+        shares = own.softmax(-1)
         towards = _difference(run.logits, answer, foil)  # (row,)
         slopes = run.slopes(towards[run.row], again=bool(chosen))
         softcap, uncapped = run.before_cap(own, answer, foil, tolerance)
@@ -83,7 +85,7 @@ class TorchAttributor:
             position=place,
             answer=answer,
             foil=foil,
-            top=tuple(zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)),
+            top=tuple((word, float(shares[word])) for word in likeliest),
             logit=float(_difference(own, answer, foil)),
             parts=parts,
             rows=rows,

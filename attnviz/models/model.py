@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.errors import LoadError, UsageError
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
@@ -210,6 +212,19 @@ def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
     more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
     names = ", ".join(broken[:_NAMED])
     return (f"weights that are not finite: {names}{more}; what they reach has no numbers",)
+
+
+def require_number(what: str, value: float, info: ModelInfo) -> None:
+    """Raise where a model's ``what``, such as its loss, is no number, so that it ranks nothing.
+
+    LoadError that names the weights that are not finite, UsageError where all of them are.
+    """
+    if math.isfinite(value):
+        return
+    told = f"the {what} of {info.name!r} is {value} in {info.dtype}, nothing can be ranked"
+    if info.not_finite:
+        raise LoadError(f"{told}: {broken_words(info.not_finite)[0]}")
+    raise UsageError(f"{told}{info.overflow_advice}")
 
 
 # Random texts --------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
     if not _COMMIT.fullmatch(commit):
         if not _PLAIN.fullmatch(commit) or ".." in commit or not reference.is_file():
             raise NotUnderstoodError(f"{name!r} is not in the cache")
-        commit = reference.read_text(encoding="utf-8").strip()
+        commit = reference.read_text(encoding="utf-8", errors="replace")
     directory = place / "snapshots" / commit
     if not _COMMIT.fullmatch(commit) or not directory.is_dir():
         raise NotUnderstoodError(f"{name!r} is not in the cache")

@@ -199,7 +199,7 @@ def _check_built_in(name: str, options: LoadOptions) -> None:
     """Raise where another backend than the one that runs a built-in model was asked for."""
     if options.backend == "torch" and options.tokens is not None:
         raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
-    if options.backend == "numpy" and options.tokens is None:
+    if options.backend == "numpy" and options.tokens is None and name != "mha":
         raise not_by_numpy(name, _NEEDS_TORCH)
 
 

@@ -3,7 +3,6 @@ store."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,15 +15,15 @@ from attnviz.cli.progress import Advance
 from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import Model, frame_of
+from attnviz.models.model import Model, frame_of, require_number
 from attnviz.prune.meter import ScanMeter
 from attnviz.prune.options import Measure, Removal
 from attnviz.prune.order import Bounds, Goal, goal_of, prune, random_losses
 from attnviz.prune.plan import BundledPlan
 from attnviz.prune.records import Half, PruneReport, PruneStep
-from attnviz.records import ModelInfo, Tokens
+from attnviz.records import Tokens
 
 if TYPE_CHECKING:
     from attnviz.prune.store import PruneStore
@@ -77,7 +76,7 @@ def prune_model(
         for scan, half in zip(scans, halves, strict=True)
     )
     for meter in (ranking, held_out):
-        _require_loss(meter.baseline, info)
+        require_number("loss", meter.baseline, info)
     goal = goal_of(removal, bounds, info, held_out.baseline, index_base)
     work.total = _estimate(bounds, goal, measure)
     steps = prune(ranking, held_out, bounds, goal, measure.method, rerank=measure.rerank)
@@ -165,16 +164,6 @@ def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> Bundled
 
 def _half(texts: Sequence[Tokens], meter: ScanMeter) -> Half:
     return Half(len(texts), sum(map(len, texts)), meter.baseline)
-
-
-def _require_loss(loss: float, info: ModelInfo) -> None:
-    """Raise where the whole model's loss is no number, so that nothing can be ranked by it."""
-    if math.isfinite(loss):
-        return
-    told = f"the loss of {info.name!r} is {loss} in {info.dtype}"
-    if info.not_finite:
-        raise LoadError(f"{told}, nothing can be ranked: {info.notes[-1]}")
-    raise UsageError(f"{told}, nothing can be ranked{info.overflow_advice}")
 
 
 def _none(removal: Removal) -> str:

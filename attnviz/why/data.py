@@ -120,6 +120,7 @@ def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> d
         low, high = effect.interval or (None, None)
         entry |= {"ci_low": low, "ci_high": high} if report.many else {}
         entry |= {"base_rate": json_number(effect.base), "stands_out": effect.clear}
+        entry["p"] = json_number(effect.p)
     if report.copying is not None:
         entry["copying"] = report.copying.copying.get(key)
         entry["suppressing"] = report.copying.suppressing.get(key)
@@ -166,13 +167,14 @@ def why_rows(report: WhyReport) -> Iterator[tuple[object, ...]]:
     """The header, and a row for each part."""
     yield (
         *("kind", "attention", "layer", "head", "contribution"),
-        *("ci_low", "ci_high", "base_rate", "stands_out", "label"),
+        *("ci_low", "ci_high", "base_rate", "stands_out", "label", "p"),
     )
     for part in why_data(report)["parts"]:
         names = ("kind", "attention", "layer", "head", "contribution", "ci_low", "ci_high")
         cells = [part.get(name) for name in (*names, "base_rate", "stands_out")]
         label = part.get("label")
-        yield (*("" if cell is None else cell for cell in cells), label["name"] if label else "")
+        cells += [label["name"] if label else None, part.get("p")]
+        yield tuple("" if cell is None else cell for cell in cells)
 
 
 def write_why_npz(report: WhyReport, stream: BinaryIO) -> None:

@@ -17,6 +17,7 @@ from attnviz.records import Tokens
 from attnviz.why.records import HeadEffect, WhyReport
 from attnviz.why.words import (
     about,
+    answers,
     caveats,
     explained_logit,
     explanation,
@@ -74,16 +75,16 @@ def why_document(report: WhyReport, explain: bool = False) -> doc.Document:
 
 
 def prediction_line(report: WhyReport) -> doc.Facts:
-    """The five most likely tokens in one line; of many prompts how often the answer is on top."""
+    """The five most likely tokens in one line, and where; of many prompts what the answers are."""
     if report.many:
-        right = sum(each.predicts_answer for each in report.prompts)
-        told = f"the answer is the top prediction of {right} of {len(report.prompts)} prompts"
-        return doc.Facts([(told, False)])
+        return doc.Facts([(answers(report), False)])
     words = [
         f"{cut(token_label(report.first.words[token]), _LONGEST_TOKEN)} {_probability(value)}"
         for token, value in report.first.found.top
     ]
-    return doc.Facts([(f"predicts {words[0]}", True), *((word, False) for word in words[1:])])
+    tokens, place = report.first.given.predicted, report.first.found.position
+    at = f"at {placed(tokens, place)} " * (place != len(tokens) - 1)
+    return doc.Facts([(f"{at}predicts {words[0]}", True), *((word, False) for word in words[1:])])
 
 
 def predictions(report: WhyReport) -> list[doc.Part]:
@@ -175,16 +176,18 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
 
     def cells(effect: HeadEffect) -> list[str]:
         source = None if report.many else report.first.source(effect.head)
-        ends = "" if effect.interval is None else ", ".join(map(scale.text, effect.interval))
+        ends = (
+            "" if effect.interval is None else ", ".join(map(scale.unsigned_zero, effect.interval))
+        )
         return [
             report.name(effect.head),
-            scale.text(effect.value),
+            scale.unsigned_zero(effect.value),
             f"[{ends}]" if ends else "",
-            "" if effect.base is None else scale.text(effect.base),
+            "" if effect.base is None else scale.unsigned_zero(effect.base),
             "" if copying is None else share(copying.copying.get(effect.head, math.nan)),
             label_of(report, effect.head),
             "" if source is None else placed(report.first.keys(effect.head), source.place, False),
-            "" if source is None else scale.text(source.contribution),
+            "" if source is None else scale.unsigned_zero(source.contribution),
             _of_whole(report, effect.value),
         ]
 

@@ -20,8 +20,8 @@ _INDENT, _CELL = 3, 6
 _TABLE = 66
 """Columns of the ranking beside other things."""
 
-_LEAST_ROWS, _DEEP = 3, 8
-"""Rows that the ranking keeps, one less beside a grid of more layers than these."""
+_LEAST_ROWS = 3
+"""Rows that the ranking keeps; it goes as a whole before the grid of all heads loses a layer."""
 
 _WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
 """Lines of prediction and sum in half of the columns, in all of them, and of the text at least."""
@@ -33,7 +33,7 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
     if not report.tallies or not report.effects:
         return [words]
     grid = head_grid(report, scaled=False)
-    table = ranking_table(report, least=_LEAST_ROWS - (len(grid.rows) > _DEEP))
+    table = ranking_table(report, least=_LEAST_ROWS)
     half, tall = (columns - _GAP) // 2, len(grid.rows) + 2
     beside = doc.Beside(half, _GAP)
     wide = _INDENT + _CELL * len(grid.columns)
@@ -51,9 +51,12 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
         below = lines - _LEAST_ROWS - 3 - _WORDS - 2  # the ranking has its lines there
         example = _example(report, half, min(max(tall - _WORDS, _LEAST_TEXT), below))
         right = doc.Group([words, *example], spaced=True)
-        return [doc.Group([grid, right], beside=beside), doc.Group([table])]
+        return [doc.Group([grid, right], beside=beside), doc.Group([table], yields=1)]
     text = _example(report, columns, lines - tall - _LEAST_ROWS - _WORDS - 3)
-    return [words, doc.Group([grid]), doc.Group([table]), doc.Group(text, yields=1)]
+    above = [words, doc.Group([grid])]
+    if tall + _WIDE_WORDS >= lines:
+        above = [doc.Group([*words.parts, grid])]
+    return [*above, doc.Group([table], yields=1), doc.Group(text, yields=2)]
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
@@ -64,12 +67,14 @@ def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
 
 
 def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """As many of the chosen heads' maps as fit in full."""
+    """As many of the chosen heads' maps as fit in full; a line says how many more there are."""
     for part in write_maps(report, scaled=False):
+        lines -= len(part.maps) > 1
         queries, keys = part.maps[0].weights.shape
         causal = part.maps[0].causal
         wide, tall = (2 if causal else 5) * keys + 12, queries + 1 + (not causal)
         count = max((columns + _GAP) // (wide + _GAP), 0) * max((lines + 1) // (tall + 1), 0)
         if count:
-            return [part._replace(maps=part.maps[:count], title=())]
+            hidden = max(len(part.maps) - count, 0)
+            return [part._replace(maps=part.maps[:count], title=(), hidden=hidden)]
     return []

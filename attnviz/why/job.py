@@ -7,6 +7,7 @@ repeat what they have read write less there; those that always write this token 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from attnviz.errors import UsageError
 from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import HasVocabulary, Model, Vocabulary
+from attnviz.models.model import HasVocabulary, Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input, Tokens
@@ -57,6 +58,7 @@ def explain(
     shown: tuple[HeadKey, ...] = ()
     for number, (prompt, given) in enumerate(asked):
         plain = _attributed(attributor, model, prompt, given, shown if not number else ())
+        _require_numbers(plain.found, model)
         if not number:
             shown = _chosen(model, plain.found, request)
             if shown:
@@ -97,9 +99,9 @@ def load_explained(
     runs = 1 + _wanted(request.question, len(prompts))
     tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
     model = load(name, replace(options, tokens=tokens))
-    alone = request.view.copying and not isinstance(model, Bundled)
-    stack = isinstance(model, StackModel) and options.backend == "auto"
-    if stack and (alone or NumpyAttributor.of(model) is None):
+    stack = isinstance(model, StackModel) and not isinstance(model, Bundled)
+    untaken = options.backend == "auto" and NumpyAttributor.of(model) is None
+    if stack and (request.view.copying or untaken):
         return load(name, replace(options, tokens=None))
     return model
 
@@ -155,6 +157,17 @@ def _attributed(
     words = dict(zip(ids, _texts(model, ids), strict=True))
     none = np.zeros((0, len(found.heads)))
     return Explained(prompt.text, given, found, words, answer is not None, none)
+
+
+def _require_numbers(found: Attribution, model: Model) -> None:
+    """Raise where weights that are not finite have reached the logit.
+
+    Fused attention may turn weights of NaN into zeros: then the logit is a number, and no row is.
+    """
+    info = model.info
+    lost = info.not_finite and len(found.rows) < len(found.heads)
+    known = math.isfinite(found.top[0][1]) and not lost  # a probability takes every logit
+    require_number("logit", found.logit if known else math.nan, info)
 
 
 def _position(tokens: Tokens, typed: str | None) -> int | None:

@@ -24,6 +24,9 @@ _SIGNIFICANT = 0.05
 LEAST_CONTROLS = 19
 """Of one prompt: as many make 1 of 20 what chance reaches."""
 
+LEAST_TESTED = 6
+"""Prompts with a base rate: the signs of five have 16 flips, so that no p is below 1/16."""
+
 
 class Source(NamedTuple):
     """The token that a head moves most from: its place among the keys, and its contribution."""
@@ -37,14 +40,19 @@ class HeadEffect(NamedTuple):
 
     interval: 95%, None for fewer than five prompts.
     base: the same where another token stands in place of the answer's earlier ones; None where
-        there are none. clear: whether it differs from that by more than chance, all heads tried.
+        there are none. p: of the difference to it, adjusted for all heads; None where not tested.
     """
 
     head: HeadKey
     value: float
     interval: tuple[float, float] | None
     base: float | None
-    clear: bool
+    p: float | None
+
+    @property
+    def clear(self) -> bool:
+        """Whether it stands out from its base rate."""
+        return self.p is not None and self.p <= _SIGNIFICANT
 
     @property
     def unclear(self) -> bool:
@@ -185,7 +193,7 @@ class WhyReport:
         bases = [each.base.mean(0) for each in self.prompts if len(each.base)]
         base: list[float | None] = np.mean(bases, 0).tolist() if bases else [None] * len(heads)
         means = values.mean(0).tolist()
-        found = zip(heads, means, ends, base, self._clear(), strict=True)
+        found = zip(heads, means, ends, base, self._p(), strict=True)
         return tuple(HeadEffect(*each) for each in found if each[0][0] in self.kinds)
 
     @property
@@ -199,21 +207,24 @@ class WhyReport:
         """The prompts in which the answer stands before, so that there is a base rate."""
         return [each for each in self.prompts if len(each.base)]
 
-    def _clear(self) -> list[bool]:
-        """Which heads differ from their base rate by more than chance, however many are tried."""
-        heads = len(self.first.found.heads)
-        found, none = self.controlled, [False] * heads
-        if self.model.weights == "random":
-            return none
+    @property
+    def tested(self) -> bool:
+        """Whether there are controls enough to tell a head from its base rate."""
+        found = self.controlled
+        if not found or self.model.weights == "random":
+            return False
+        return len(found) >= LEAST_TESTED if self.many else len(found[0].base) >= LEAST_CONTROLS
+
+    def _p(self) -> Sequence[float | None]:
+        """Of each head against its base rate, adjusted for all heads."""
+        if not self.tested:
+            return [None] * len(self.first.found.heads)
+        found = self.controlled
         values = np.array([list(each.found.heads.values()) for each in found])
         if not self.many:
-            if not found or len(found[0].base) < LEAST_CONTROLS:
-                return none
-            return [bool(far) for far in beyond(values[0], found[0].base)]
-        if len(found) < LEAST_TEXTS:
-            return none
+            return [float(p) for p in control_p(values[0], found[0].base)]
         apart = values - np.array([each.base.mean(0) for each in found])
-        return [bool(p <= _SIGNIFICANT) for p in adjusted_p(apart, self.seed)]
+        return [float(p) for p in adjusted_p(apart, self.seed)]
 
     def ranking(self, top: int | None = None) -> tuple[list[HeadEffect], list[HeadEffect]]:
         """The ``top`` heads that write most for the answer, and half as many against it."""
@@ -233,15 +244,16 @@ class WhyReport:
         return fsum(values) / len(values)
 
 
-def beyond(values: NDArray[np.floating], base: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Which of (head,) values lie further from their base rate than any head of any control.
+def control_p(values: NDArray[np.floating], base: NDArray[np.floating]) -> NDArray[np.float64]:
+    """p of each of (head,) values against (control, head) controls, adjusted for all heads.
 
-    base: (control, head). Each control is held against the mean of the others as the values are
-    against that of all, and the largest of all heads counts, so that of so many controls one in
-    (controls + 1) is so far out by chance, however many heads are tried (Westfall & Young 1993).
+    The share of controls, the values themselves counted in, whose furthest head is as far from its
+    mean. Each control is held against the mean of the others as the values are against that of all.
+    Of 20 controls the least p is 1/21 (Westfall & Young 1993, single step).
     """
     controls = len(base)
     mean = base.mean(0)
-    reached = np.abs(base - mean).max() * controls / (controls - 1)
-    found: NDArray[np.bool_] = np.abs(values - mean) > reached
+    reached = np.abs(base - mean).max(1) * controls / (controls - 1)
+    further = (reached[:, None] >= np.abs(values - mean)).sum(0)
+    found: NDArray[np.float64] = (1 + further) / (controls + 1)
     return found

@@ -9,11 +9,14 @@ from attnviz.engine.attribution import HeadKey
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
-from attnviz.why.records import LEAST_CONTROLS, HeadEffect, WhyReport
+from attnviz.why.records import LEAST_TESTED, HeadEffect, WhyReport
 
 _LONGEST_TOKEN = 14
 _NAMED = 3
 """Heads that the finding names at most."""
+
+_ANSWERS = 5
+"""Answers that are named at most where each prompt has its own."""
 
 _LITTLE = 0.1
 """Of the logit: a head that writes less than this is not worth a sentence of its own."""
@@ -94,7 +97,7 @@ def finding(report: WhyReport) -> str:
         whole = f"{explained_logit(report)} ({report.logit:.2f})"
         return f"{prompts}: no head writes a tenth of {whole}; {largest}."
     if not report.many:
-        return f"{prompts}, an anecdote: {_writes(report, best)}{_one_base(report, best)}."
+        return f"{prompts}: an anecdote. {_writes(report, best)}{_one_base(report, best)}."
     return f"{prompts}: {_writes(report, best)}{_base(report, best)}."
 
 
@@ -122,11 +125,15 @@ def _one_base(report: WhyReport, best: HeadEffect) -> str:
     first = report.first
     if best.base is None:
         return "; no base rate, the answer is not in the prompt"
-    said = f"; with {quoted(first.answer)} replaced {logits(best.base)}"
+    controls = counted(len(first.base), "control prompt")
+    said = f"; mean of {controls} {logits(best.base)}"
     if best.clear:
-        much = "much" if best.value > best.base else "little"
-        return f"{said}, in none of {len(first.base)} as {much}"
-    return said + ": no head stands out" * (len(first.base) >= LEAST_CONTROLS)
+        return f"{said}, adjusted p {_p(best)}"
+    return said + ": no head stands out" * report.tested
+
+
+def _p(effect: HeadEffect) -> str:
+    return f"{effect.p:.2g}".lstrip("0")
 
 
 def _base(report: WhyReport, best: HeadEffect) -> str:
@@ -135,7 +142,11 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
         return "; too few prompts for intervals"
     if best.base is None:
         return "; no base rate, the answers are not in the prompts"
-    said = f", base rate {logits(best.base)}"
+    known = len(report.controlled)
+    few = f" over {known} of them" * (known < len(report.prompts))
+    said = f", base rate {logits(best.base)}{few}"
+    if not report.tested:
+        return f"{said}; a test needs {LEAST_TESTED}"
     if not best.clear:
         return f"{said}; no head stands out from its base rate"
     clear = sorted(
@@ -147,6 +158,17 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
         return f"{said}; no other head stands out from its base rate"
     listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
     return f"{said}; {listed} stand{'s' * (not names[1:])} out from theirs too"
+
+
+def answers(report: WhyReport) -> str:
+    """Of many prompts: whether the model predicts the answers, or which ones it chose itself."""
+    right = sum(each.predicts_answer for each in report.prompts)
+    if any(each.asked for each in report.prompts):
+        return f"the answer is the top prediction of {right} of {len(report.prompts)} prompts"
+    words = list(dict.fromkeys(token_label(each.answer) for each in report.prompts))
+    named = [cut(word, _LONGEST_TOKEN) for word in words[:_ANSWERS]]
+    named += [f"{len(words) - _ANSWERS} more"] * (len(words) > _ANSWERS)
+    return f"each prompt's top prediction: {', '.join(named)}"
 
 
 # Provenance ----------------------------------------------------------------------------------
@@ -165,8 +187,7 @@ def about(report: WhyReport) -> list[Part]:
     if first.given.target is not None:
         parts.append(Quote("target", "".join(first.given.target.texts), lead=8))
     if report.many:
-        right = sum(each.predicts_answer for each in report.prompts)
-        told = f"the top prediction of {right} of {counted(len(report.prompts), 'prompt')}"
+        told = answers(report)
     else:
         at = placed(first.given.predicted, first.found.position)
         told = f"{'asked for' if first.asked else 'the top prediction'} at {at}"
@@ -208,7 +229,7 @@ def caveats(report: WhyReport) -> list[str]:
         )
     controlled = report.controlled
     if controlled and report.tallies:
-        each = counted(len(controlled[0].base), "prompt")
+        each = counted(len(controlled[0].base), "control prompt")
         where = f" ({len(controlled)} of the prompts have one)" * report.many
         found.append(
             f"base rate: the same head's contribution to the same answer, mean over {each} in "

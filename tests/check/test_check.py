@@ -6,20 +6,32 @@ import json
 import math
 import re
 import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from attnviz.check.baseline import DISTANCES, by_distance
+from attnviz.check.baseline import (
+    DISTANCES,
+    Baseline,
+    by_distance,
+    read_baseline,
+    write_baseline,
+)
+from attnviz.check.ci import github_lines
 from attnviz.check.document import check_document
+from attnviz.check.measure import outcome
 from attnviz.check.records import Bounds, CheckReport, Outcome, Rule, ScoreRule
 from attnviz.check.words import value_text
 from attnviz.cli.inputs import built_in_texts
 from attnviz.docs import command as manual
 from attnviz.draw.theme import Theme
+from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.bundled import Bundled
 
@@ -189,6 +201,62 @@ def test_the_divergence_is_at_most_that_of_whole_rows() -> None:
         assert (js_divergence(*shares) > 0).all()
 
 
+def baseline(score: float | None = 0.5) -> Baseline:
+    shares = {(0, head): np.full(8, 1 / 8) for head in range(2)}
+    scores = {head: {"previous": score, "first": 0.5} for head in shares}
+    return Baseline(Bundled().info, "self", "tokens", shares, scores)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"architecture"', '"other"'),
+        ('"name": "tiny"', '"name": 3'),
+        ('"revision": "', '"revision": 5, "more": "'),
+        ('"layer": 0', '"layer": 1e999'),
+        ('"head": 1', '"head": 0'),
+        ('"by_distance": [0.125', '"by_distance": [NaN'),
+        ('"by_distance": [0.125, 0.125', '"by_distance": [-0.125, 0.375'),
+        ('"by_distance": [0.125', '"by_distance": [1' + "0" * 400),
+        ('"by_distance": [0.125', '"by_distance": [0.5'),
+        ('"first": 0.5', '"first": NaN'),
+    ],
+)
+def test_a_damaged_baseline_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "b.json"
+    write_baseline(path, baseline())
+    assert read_baseline(path, baseline()).scores == baseline().scores
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(LoadError, match="is damaged"):
+        read_baseline(path, baseline())
+
+
+def test_what_is_no_number_holds_no_rule(tmp_path: Path) -> None:
+    for scores in ({"previous": math.nan, "first": 0.5}, {"first": 0.5, "previous": math.nan}):
+        broken = replace(baseline(), scores=dict.fromkeys(baseline().scores, scores))
+        assert all(map(math.isnan, baseline().score_change(broken).values()))
+    shares = {**baseline().shares, (0, 1): np.full(8, math.nan)}
+    with pytest.raises(UsageError, match=r"1 of 2 heads \(L0H1 first\) is no number"):
+        write_baseline(tmp_path / "b.json", replace(baseline(), shares=shares))
+    assert not list(tmp_path.iterdir())
+    measured: Any = SimpleNamespace(
+        scores={(0, 0): {"previous": None}, (0, 1): {"previous": 0.5}},
+        place=lambda typed: (0, int(typed)),
+        probed="texts",
+    )
+    found = [outcome(measured, ScoreRule("r", Bounds(0.5), head=h, score="previous")) for h in "01"]
+    assert [each.passed for each in found] == [False, True]
+
+
+def test_annotations_name_files_from_the_root_of_the_checkout(tmp_path: Path) -> None:
+    failing = replace(report(1, 1), path=tmp_path / "sub" / "c.toml")
+    for root, named in ((tmp_path, "sub/c.toml"), (tmp_path / "other", str(failing.path))):
+        (line,) = github_lines(failing, {"GITHUB_WORKSPACE": str(root)})
+        assert f"file={named}," in line
+
+
 def test_init_check_and_update(run: Any, refused: Any, tmp_path: Path) -> None:
     assert run("check", "c.toml", "--init").code == 0
     files = tmp_path / "c.toml", tmp_path / "c.attnviz.json"
@@ -213,6 +281,24 @@ def test_init_check_and_update(run: Any, refused: Any, tmp_path: Path) -> None:
     assert "there is no baseline" in refused(3, "check", "c.toml")
     assert run("check", "c.toml", "--update").code == 0
     assert [path.read_bytes() for path in files] == before
+
+
+def test_a_broken_head_fails_the_gate(run: Any, refused: Any, checkpoint: Any) -> None:
+    """One NaN in the last layer, behind layers whose numbers are good."""
+    from safetensors.numpy import load_file, save_file
+
+    shutil.copytree(checkpoint("gpt2"), "broken")
+    weights = load_file("broken/model.safetensors")
+    name = max(name for name in weights if name.endswith("attn.c_attn.weight"))
+    weights[name] = weights[name].copy()
+    weights[name][0, 0] = math.nan
+    save_file(weights, "broken/model.safetensors", {"format": "pt"})
+    Path("c.toml").write_text("[[check]]\nrows_sum_to_one = true\n", encoding="utf-8")
+    result = run("check", "c.toml", "--model", "./broken", "--json")
+    assert result.code == 6, result
+    assert json.loads(result.out)["rules"][0]["value"] is None
+    assert "is no number" in refused(2, "check", "d.toml", "--init", "--model", "./broken")
+    assert not Path("d.toml").exists()
 
 
 def test_a_planted_change_is_found(run: Any, checkpoint: Any, tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from attnviz.check import ci
+from attnviz.errors import LoadError
 
 GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
 
@@ -46,6 +50,7 @@ GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
         ('[[check]]\nspan = "cat"\nat_most = 1', "a span stands in a text"),
         ('[[check]]\nspan = "dog"\ntext = "The dot."\nat_most = 1', "did you mean 'dot'?"),
         ('[[check]]\nagainst = "b.json"\nat_most = 1', "unknown key 'at_most'"),
+        ('[[check]]\nagainst = "\\u0000"\nscore_change = { at_most = 1 }', "against as a file"),
         ('[[check]]\nagainst = "b.json"', "expected one of js_divergence or score_change"),
         (
             '[[check]]\nagainst = "b.json"\njs_divergence = { at_most = 1, heads = "0%" }',
@@ -86,6 +91,74 @@ def test_options_that_do_not_go_together(
 ) -> None:
     (tmp_path / "checks.toml").write_text(GOOD, encoding="utf-8")
     refused(2, "check", "checks.toml", *options)
+
+
+AGAINST = '[[check]]\nagainst = "{}"\njs_divergence = {{ at_most = 0.1 }}\n'
+COUNTED = '[[check]]\nparams = "total"\nat_most = {}\n'
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--junit", "c.toml"), ("--save", "b.json"), ("--save", "x.json", "--junit", "./x.json")],
+)
+def test_nothing_is_written_over_what_is_read(
+    refused: Any, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "c.toml").write_text(AGAINST.format("b.json"), encoding="utf-8")
+    before = sorted(tmp_path.iterdir())
+    assert "name another" in refused(2, "check", "c.toml", *options)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        (AGAINST.format("notes.txt"), 2, "is no baseline"),
+        (AGAINST.format("c.toml"), 2, "is no baseline"),
+        (AGAINST.format("."), 2, "it is a directory"),
+        (AGAINST.format("none/b.json"), 3, "there is no directory"),
+        (AGAINST.format("b.json") + GOOD.replace("L1H2", "L9H2"), 2, "no layer 9"),
+    ],
+)
+def test_update_renews_baselines_and_nothing_else(
+    refused: Any, tmp_path: Path, content: str, code: int, said: str
+) -> None:
+    for name, text in (("c.toml", content), ("notes.txt", "mine")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert said in refused(code, "check", "c.toml", "--update")
+    found = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert found == {"c.toml": content, "notes.txt": "mine"}
+
+
+@pytest.mark.parametrize(("most", "code"), [(1, 6), (7e9, 0)])
+def test_a_reader_who_leaves_makes_no_rule_hold(
+    program: Any, environment: Any, tmp_path: Path, most: float, code: int
+) -> None:
+    (tmp_path / "c.toml").write_text(COUNTED.format(most), encoding="utf-8")
+    for options in ((), ("--json",)):
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = [*program, "check", "c.toml", *options]
+        done = subprocess.run(
+            command, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path, env=environment
+        )
+        os.close(writing)
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("most", "code"), [(1, 6), (7e9, 3)])
+def test_a_report_that_cannot_be_written_loses_nothing(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, code: int
+) -> None:
+    def full(path: Path) -> None:
+        raise LoadError(f"cannot write {path}: No space left on device")
+
+    monkeypatch.setattr(ci, "whole_file", full)
+    (tmp_path / "c.toml").write_text(COUNTED.format(most), encoding="utf-8")
+    result = run("check", "c.toml", "--junit", "out.xml")
+    assert (result.code, "params total" in result.out) == (code, True)
+    assert "cannot write out.xml: No space left" in result.err
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])

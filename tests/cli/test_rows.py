@@ -38,6 +38,7 @@ def test_json_lines_and_csv_are_the_same(tmp_path: Path, name: str, content: str
         ("a,b\nx\n", LoadError, "line 2 has 1 columns, the first line names 2"),
         ('a\n"x\n', LoadError, "line 2 is no CSV"),
         ("a,d\nx,y\n", UsageError, "line 2 has 'd'"),
+        ("a,a\nx,y\n", LoadError, "line 1 names a column twice"),
         ("a\n \n\xff", LoadError, "not UTF-8"),
     ],
 )

@@ -74,6 +74,16 @@ def test_without_colour_glyphs_tell_sign_and_size(theme: Theme) -> None:
     assert below == f"      {up} {down} {not_}"
 
 
+def test_the_end_of_a_long_text_fills_its_lines() -> None:
+    """Broken from the beginning its last line would hold three words."""
+    pieces = [f" word{place}" for place in range(10, 21)]
+    shown = text_of([0.0] * 10 + [1.0], tuple(pieces))
+    (line,) = text_block(shown, COLOUR, 64, lines=1).plain.splitlines()
+    assert line.startswith("…")
+    assert line.split()[-1] == "word20"
+    assert len(line.split()) == 9
+
+
 def test_the_tokens_that_change_most_are_named() -> None:
     values = np.zeros(len(PIECES))
     values[0], values[6], values[9], values[11] = np.nan, 2.5, 0.5, -1.25

@@ -97,6 +97,23 @@ def both(name: str) -> tuple[tuple[Model, Attributor], tuple[Model, Attributor]]
     return (numpy, first), (torch, TorchAttributor.of(torch, given))
 
 
+def test_equals_come_in_one_order(directory: Any) -> None:
+    """Of a model without weights, whose biases are parts though they add nothing."""
+    from safetensors.numpy import load_file, save_file
+
+    place = directory("gpt2")
+    file = place / "model.safetensors"
+    tensors = {name: np.zeros_like(held) for name, held in load_file(file).items()}
+    save_file(tensors, file, {"format": "pt"})
+    (numpy, first), (_, second) = both(str(place))
+    ours, theirs = (one.attribute(Input(numpy.encode(TEXT))) for one in (first, second))
+    assert [word for word, _ in ours.top] == [word for word, _ in theirs.top] == [0, 1, 2, 3, 4]
+    assert ours.answer == theirs.answer == 0
+    assert [part[:1] + part[2:] for part in ours.parts] == [
+        part[:1] + part[2:] for part in theirs.parts
+    ]
+
+
 @pytest.mark.parametrize("kind", ["tiny", *SHAPES])
 def test_equal_to_torch(directory: Any, kind: str) -> None:
     name = kind if kind == "tiny" else str(directory(kind))

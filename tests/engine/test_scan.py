@@ -359,9 +359,9 @@ def test_the_bundled_model_equals_its_numpy_twin_with_a_zeroed_projection():
         name = f"layers.{layer}.output.weight"
         fresh = Bundled().stack
         columns = slice(head * info.head_dim, (head + 1) * info.head_dim)
-        weight = fresh._tensors[name].copy()
+        weight = fresh.tensors[name].copy()
         weight[:, columns] = 0
-        fresh._tensors._kept[name] = weight
+        fresh.tensors._kept[name] = weight
         removed = _log_softmax(fresh.logits(tokens.ids))
         at = piece.variants.index(variants.index(Variant(((layer, head),))))
         kl = (np.exp(clean) * (clean - removed)).sum(-1).mean()

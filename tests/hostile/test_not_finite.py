@@ -30,6 +30,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "prune": ("prune", TEXT, "--heads", "2"),
     "scaling": ("scaling", TEXT, "--from-model"),
     "verify": ("verify",),
+    "why": ("why", TEXT),
+    "why by torch": ("why", TEXT, "--backend", "torch"),
 }
 
 
@@ -68,6 +70,22 @@ def test_the_tensor_is_named_and_no_advice_given(
         assert ADVICE not in said(result)
         if extra and result.out:
             json.loads(result.out, parse_constant=lambda name: pytest.fail(name))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_logit_that_is_none_is_not_taken_apart(
+    run: Any, broken: Callable[..., str], place: str, backend: str
+) -> None:
+    """The same words from both; torch's fused attention makes zeros of a query of NaN."""
+    model = broken(math.nan, place)
+    for extra in ((), ("--json",)):
+        result = run("why", TEXT, "--model", model, "--backend", backend, *extra)
+        assert (result.code, result.out) == (3, "")
+        assert result.err == (
+            f"attnviz: the logit of {model!r} is nan in float32, nothing can be ranked: weights "
+            f"that are not finite: {place}; what they reach has no numbers\n"
+        )
 
 
 @pytest.mark.parametrize("place", PLACES)

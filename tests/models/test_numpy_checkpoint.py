@@ -228,13 +228,19 @@ def test_the_cache_of_the_hub_is_read(
     assert (model["revision"], model["backend"]) == (COMMIT, "numpy")
 
 
-@pytest.mark.parametrize("lack", ["a branch", "a shard", "the snapshot", "nothing"])
+@pytest.mark.parametrize(
+    "lack", ["a branch", "a commit", "a commit in letters", "a shard", "the snapshot", "nothing"]
+)
 def test_what_the_cache_lacks(lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     snapshot = cached(tmp_path)
     match lack:
         case "a shard":
             next(snapshot.glob("*.safetensors")).resolve().unlink()
+        case "a commit":  # huggingface_hub takes the file as it is
+            (snapshot.parents[1] / "refs" / "main").write_text(f"{COMMIT}\n")
+        case "a commit in letters":
+            (snapshot.parents[1] / "refs" / "main").write_bytes(b"\xff" * 40)
         case "the snapshot":
             snapshot.rename(snapshot.with_name("elsewhere"))
     revision = "nightly" if lack == "a branch" else None
@@ -281,6 +287,10 @@ def damage(directory: Path, way: str) -> None:
             config.write_text(json.dumps(fields | {"id2label": "x"}))
         case "a type of its own":
             config.write_text(json.dumps(fields | {"dtype": "float8"}))
+        case "a whole epsilon":
+            config.write_text(json.dumps(fields | {"layer_norm_epsilon": 0}))
+        case "two beginnings":
+            config.write_text(json.dumps(fields | {"bos_token_id": [1, 2]}))
         case "zero heads":
             config.write_text(json.dumps(fields | {"n_head": 0}))
         case "empty":
@@ -320,7 +330,8 @@ def damage(directory: Path, way: str) -> None:
         *("more layers", "other heads", "other widths", "few embeddings", "not finite"),
         *("a list", "no class", "labels of text", "a type of its own", "zero heads", "empty"),
         *("a header without end", "settings no JSON", "a class that is none", "one less"),
-        *("one more", "turned around", "integers", "wide numbers"),
+        *("one more", "turned around", "integers", "wide numbers", "a whole epsilon"),
+        "two beginnings",
     ],
 )
 def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:

@@ -56,6 +56,23 @@ def test_it_fits(
         assert "sum" in result.out
 
 
+@pytest.mark.parametrize("lines", [16, 18, 20])
+def test_the_grid_stays_whole_where_the_ranking_goes(run: Any, lines: int) -> None:
+    shown = run("why", PROMPT, "--no-full", env={"COLUMNS": "80", "LINES": str(lines)}).lines
+    assert len(shown) < lines
+    assert [line[:2] for line in shown if line[:3] in {f"L{layer} " for layer in range(6)}] == [
+        f"L{layer}" for layer in range(6)
+    ]
+
+
+def test_a_position_and_maps_without_room_are_said(run: Any) -> None:
+    small = {"COLUMNS": "80", "LINES": "24"}
+    placed = run("why", PROMPT, "--position", "4", "--no-full", env=small).out
+    assert "at “John” (4) predicts" in placed
+    shown = run("why", PROMPT, "--head", "L1H0,L1H2", "--no-full", env=small).out
+    assert "1 more map: --full" in shown
+
+
 def test_a_short_screen_has_the_grid_and_the_ranking(run: Any) -> None:
     shown = run("why", PROMPT, "--no-full", env={"COLUMNS": "80", "LINES": "24"}).lines
     rows = [line.split()[0] for line in shown if line.strip()]

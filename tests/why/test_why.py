@@ -19,7 +19,7 @@ from attnviz.models.resolve import random_twin
 from attnviz.why.job import explain
 from attnviz.why.options import Kind, Question, Request, View
 from attnviz.why.prompts import Prompt
-from attnviz.why.records import WhyReport, beyond
+from attnviz.why.records import WhyReport, control_p
 from attnviz.why.words import finding
 
 from ..small_models import WORDS, bert_fields, random_model, word_tokenizer
@@ -116,7 +116,7 @@ def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
     assert found["controls"] == 20
     shown = run("why", PROMPT).out
     assert "L1H2 (induction) writes +4.44 of the logit of “John”" in " ".join(shown.split())
-    assert "in none of 20 as much" in " ".join(shown.split())
+    assert "mean of 20 control prompts +0.01, adjusted p .048." in " ".join(shown.split())
 
 
 def test_over_many_prompts_too() -> None:
@@ -157,8 +157,24 @@ def test_chance_is_far_out_as_often_as_said() -> None:
     generator = np.random.default_rng(5)
     spread = generator.lognormal(size=24)
     drawn = generator.normal(size=(2000, 21, 24)) * spread
-    found = np.mean([beyond(one[0], one[1:]).any() for one in drawn])
+    found = np.mean([control_p(one[0], one[1:]).min() <= 0.05 for one in drawn])
     assert 0.03 < found < 0.07
+
+
+def test_p_counts_the_controls_that_reach_as_far() -> None:
+    """Controls at 0, 0, 0, 4 of one head: their mean is 1, each is 4/3 and the last 4 away."""
+    base = np.array([[0.0], [0.0], [0.0], [4.0]])
+    for value, p in ((1.0, 5 / 5), (2.5, 2 / 5), (4.9, 2 / 5), (5.1, 1 / 5), (-3.1, 1 / 5)):
+        assert control_p(np.array([value]), base) == pytest.approx([p])
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_five_prompts_are_too_few_for_a_test(count: int) -> None:
+    """Sixteen flips of signs allow no p below 1/16."""
+    report = reports(Bundled(), *list(names())[:count])
+    assert report.tested == (count > 5)
+    assert all((effect.p is None) == (count == 5) for effect in report.effects)
+    assert ("a test needs 6" in finding(report)) == (count == 5)
 
 
 def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
@@ -239,6 +255,8 @@ def test_two_kinds_of_heads(run: Any, checkpoint: Any) -> None:
     [
         (["the", "--answer", "internationalisation"], 2, "is 6 tokens here"),
         (["the", "--answer", "cat", "--foil", "cat"], 2, "the same token"),
+        (["the", "--answer", ""], 2, "--answer is empty: expected a word"),
+        (["the", "--foil", "\udcff"], 2, "--foil is not UTF-8: byte 1 is 0xff"),
         (["the", "--position", "7"], 2, "no token '7' in the prompt"),
         (["the", "--position", "zebra"], 2, "no token 'zebra' in the prompt"),
         (["the", "--head", "L9H0"], 2, "layers 0 to 5"),
@@ -315,3 +333,6 @@ def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
     shown = run(*asked).out
     assert "base rate  copies" in shown or "logits  copies" in shown
     assert "one-token texts" in shown
+    refused = run(*asked, "--backend", "numpy")
+    assert (refused.code, refused.out) == (5, "")
+    assert "this command runs on torch; leave it out" in refused.err
