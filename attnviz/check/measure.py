@@ -250,8 +250,7 @@ def _score(measured: Measured, rule: ScoreRule) -> Outcome:
     if value is None and all(scores.get(rule.score) is None for scores in measured.scores.values()):
         why = measured.patterns.not_measured.get(rule.score, "it is measured of no head")
         raise UsageError(f"no score {rule.score!r} here: {why}")
-    unit = MEASURES[rule.score].unit
-    unit = "" if unit == "share" else unit
+    unit = MEASURES[rule.score].unit.replace("share", "")
     if value is None:  # a head that overflowed is what a gate is for
         return Outcome(rule, math.nan, measured.probed, unit, "this head has no number")
     return Outcome(rule, value, measured.probed, unit)
