@@ -263,5 +263,9 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
             f"{model!r} runs in NumPy on the cpu: --device {options.device} is for Hugging Face "
             "models"
         )
-    if model == "mha" and options.dtype not in ("auto", "float32"):
-        raise UsageError(f"{model!r} computes in float32, got --dtype {options.dtype}")
+    dtypes = ("float32",) if model == "mha" else ("float32", "float64")
+    if options.dtype not in ("auto", *dtypes):
+        raise UsageError(
+            f"{model!r} computes in {' or '.join(dtypes)}, got {options.dtype}: choose another "
+            "--dtype"
+        )
