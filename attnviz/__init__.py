@@ -1,8 +1,8 @@
 """attnviz: see where each attention head of a transformer looks, in the terminal.
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
-``patterns``, ``ablate``, ``patch``, ``rollout``, ``params`` and ``prune`` are the commands of these
-names, ``attribute`` is ``attnviz why``;
+``patterns``, ``ablate``, ``patch``, ``diff``, ``rollout``, ``params`` and ``prune`` are the
+commands of these names, ``attribute`` is ``attnviz why``;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
@@ -22,6 +22,7 @@ __all__ = [
     "ablate",
     "attribute",
     "capture",
+    "diff",
     "errors",
     "heatmap",
     "params",
@@ -47,7 +48,7 @@ _PLACES = {
 }
 
 
-_MODULES = ("ablate", "errors", "params", "patch", "patterns", "prune")
+_MODULES = ("ablate", "diff", "errors", "params", "patch", "patterns", "prune")
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,7 @@
 from attnviz import errors as errors
 from attnviz.api.analyses import ablate as ablate
 from attnviz.api.analyses import attribute as attribute
+from attnviz.api.analyses import diff as diff
 from attnviz.api.analyses import params as params
 from attnviz.api.analyses import patch as patch
 from attnviz.api.analyses import patterns as patterns
@@ -24,6 +25,7 @@ __all__ = [
     "ablate",
     "attribute",
     "capture",
+    "diff",
     "errors",
     "heatmap",
     "params",

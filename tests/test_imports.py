@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "check": {"diff", "patterns", "params"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
-    "api": {"heads", "patterns", "ablate", "patch", "prune", "params", "why"} | SHARED,
+    "api": {"heads", "patterns", "ablate", "patch", "diff", "prune", "params", "why"} | SHARED,
 }
 """What each folder may import beside itself; a capability another one only as it stands here."""
 

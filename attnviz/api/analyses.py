@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnviz.api.analysis import Analysis, analysis, texts_of
+from attnviz.api.analysis import Analysis, analysis, named, texts_of
 from attnviz.api.head_choice import in_python_words
 from attnviz.errors import UsageError
 
@@ -97,6 +97,38 @@ def patch(
     several = pairs if pairs is None or isinstance(pairs, str | os.PathLike) else given_pairs(pairs)
     prompts = {"clean": _text(clean), "corrupt": _text(corrupt), "pairs": several}
     return analysis(command, model, tokenizer, options, **prompts)
+
+
+def diff(
+    a: AnyModel = "tiny",
+    b: AnyModel | None = None,
+    tokenizer: Any = None,
+    texts: str | Iterable[str] | None = None,
+    **options: Any,
+) -> Analysis:
+    """What changed between two models, head by head, beyond a noise floor.
+
+    a, b: see ``patterns``, or results saved as JSON; b: a again where it is left out.
+    tokenizer: of the loaded ones. texts: one or several; by default the built-in ones.
+    options: those of ``attnviz diff``, such as ``dtype_b="bfloat16"``, ``importance=True``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.diff.command import diff as command
+
+    loaded = [not isinstance(side, str | os.PathLike) for side in (a, a if b is None else b)]
+    if tokenizer is not None and not any(loaded):
+        raise UsageError("tokenizer is for a loaded model: a name brings its own")
+    for option in ("dtype_b", "revision_b", "backend_b"):
+        if loaded[1] and options.get(option) is not None:
+            raise UsageError(f"{option} is for a model that is loaded by its name: b is loaded")
+    inputs: dict[str, Any] = (
+        {"text": _text(texts)} if isinstance(texts, str) else {"texts": _texts(texts)}
+    )
+    if b is not None:
+        with in_python_words():
+            inputs["b"] = named(b, tokenizer if loaded[1] else None, options, reads=True)
+    return analysis(command, a, tokenizer if loaded[0] else None, options, **inputs)
 
 
 def rollout(

@@ -27,7 +27,7 @@ from attnviz.errors import UsageError
 from attnviz.models.resolve import Loaded
 
 _ELSEWHERE = {
-    *("model", "models", "names", "text", "file", "texts", "clean", "corrupt", "pairs"),
+    *("model", "models", "names", "a", "b", "text", "file", "texts", "clean", "corrupt", "pairs"),
     *("json", "save", "palette", "colour", "ascii", "width", "full", "quiet"),
 }
 """What is said of a command otherwise than by an option: its model and texts, its outlets."""
@@ -123,8 +123,9 @@ def analysis(
         if model is None and inputs:
             raise UsageError("expected a model, its name or a loaded one, got None")
         if model is not None:
-            named = _named(model, tokenizer, given, reads=bool(inputs))
-            arguments |= {"names": (named,)} if "names" in parameters else {"model": named}
+            known = named(model, tokenizer, given, reads=bool(inputs))
+            place = next(each for each in ("model", "names", "a") if each in parameters)
+            arguments[place] = (known,) if place == "names" else known
         with taking() as taken:
             call(**arguments)
     (report,) = taken
@@ -147,7 +148,7 @@ def texts_of(texts: str | Iterable[str] | None) -> Texts | None:
     return Texts(several, "", lines)
 
 
-def _named(model: Any, tokenizer: Any, given: Mapping[str, Any], reads: bool) -> str:
+def named(model: Any, tokenizer: Any, given: Mapping[str, Any], reads: bool) -> str:
     """The model's name; that of a loaded one brings it along."""
     if isinstance(tokenizer, str):
         raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")

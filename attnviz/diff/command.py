@@ -11,6 +11,7 @@ from attnviz.diff.options import Compared, ConditionB, Drawn, Request, Sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from _typeshed import SupportsWrite
 
@@ -57,16 +58,17 @@ def diff(
         with progress.loading(side.name, outlet.notices) as advance:
             return load(side.name, replace(side.options, progress=advance))
 
+    def scanning() -> AbstractContextManager[progress.Advance]:
+        return progress.scanning("comparing heads", outlet.notices)
+
     if isinstance(a, LiveSide) and isinstance(b, LiveSide):
         from attnviz.diff.job import compared as compared_models
 
-        with progress.scanning("comparing heads", outlet.notices) as advance:
-            report = compared_models(request, a, b, open_model, advance)
+        report = compared_models(request, a, b, open_model, scanning)
     else:
         from attnviz.diff.saved_job import compared_saved
 
-        with progress.scanning("comparing heads", outlet.notices) as advance:
-            report = compared_saved(request, a, b, open_model, advance)
+        report = compared_saved(request, a, b, open_model, scanning)
     outlet.show(_Compared(report, output.explain, () if output.quiet else _hints(request, report)))
 
 

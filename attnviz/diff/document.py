@@ -17,6 +17,7 @@ from attnviz.diff.words import (
     effect_words,
     explanation,
     finding,
+    floor_number,
     heading,
     move_words,
     pair_words,
@@ -27,6 +28,7 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import notes_group
 from attnviz.draw.signed import signed_scale
+from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Tokens
 
 _GAP = 3
@@ -63,8 +65,8 @@ def diff_document(
             notes_group(report.notes, tokens),
             doc.Group(_verdict(report)),
             _grids(report),
-            doc.Group([head_table(report, report.ranked[: report.top], _ranked_title(report))]),
-            doc.Group(example_maps(report.examples[0]) if report.examples else []),
+            doc.Group(_ranked(report)),
+            doc.Group(example_maps(report, report.examples[0]) if report.examples else []),
             doc.Group(every, full=True),
         ],
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
@@ -97,7 +99,8 @@ def js_grid(report: DiffReport) -> doc.HeadGrid | None:
 
     Faint where it did not change; None for fewer than two heads.
     """
-    what, why = "JS divergence, bits", "noise"
+    tested = report.texts >= LEAST_TEXTS
+    what, why = "JS divergence, bits", f"≤ floor {floor_number(report)}" if tested else "not tested"
     values = {change.place: change.js for change in report.changes}
     if report.saved:
         what, why = ("Δ loss increase" if report.importance else "Δ score"), "intervals meet"
@@ -150,10 +153,13 @@ def _grid(
 # The heads -----------------------------------------------------------------------------------
 
 
-def _ranked_title(report: DiffReport) -> str:
-    if any(change.differs for change in report.changes):
-        return "Heads that changed most: what they did and do now"
-    return "Largest differences"
+def _ranked(report: DiffReport) -> list[doc.Part]:
+    """The heads that changed most; empty where nothing did at all."""
+    if report.ranked[0].size <= _EXACT:
+        return []
+    clear = any(change.differs for change in report.changes)
+    most = "Heads that changed most: what they did and do now" if clear else "Largest differences"
+    return [head_table(report, report.ranked[: report.top], most)]
 
 
 def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "") -> doc.Table:
@@ -171,6 +177,7 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
     if maps:
         columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]
     limit = max((change.size for change in report.changes), default=0.0)
+    limit = limit if limit > _EXACT else math.inf
     rows = []
     for change in changes:
         cells = [report.pair_name(change), *[bits(change.js)] * maps]
@@ -189,21 +196,22 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
 # Maps ----------------------------------------------------------------------------------------
 
 
-def example_maps(example: Example, lines: int = 0, name: str = "") -> list[doc.Part]:
+def example_maps(report: DiffReport, example: Example, lines: int = 0) -> list[doc.Part]:
     """One head's map in A, in B, and B minus A over the same text."""
     change = example.change
-    named = name or f"L{change.place[0]}H{change.place[1]}"
+    named, other = report.name(change.place), report.name(change.other)
     causal = bool((np.triu(example.a, 1) == 0).all()) if example.a.shape[0] > 1 else False
     apart = example.b - example.a
     limit = float(np.abs(apart).max()) or 1.0
     shown = [
         doc.Map(f"{named} in A", example.a, example.queries, example.keys, causal=causal),
-        doc.Map(f"{named} in B", example.b, example.queries, example.keys, causal=causal),
+        doc.Map(f"{other} in B", example.b, example.queries, example.keys, causal=causal),
     ]
+    pair = report.pair_name(change)
     turned = doc.Map(
-        f"{named}, B - A", apart, example.queries, example.keys, causal=causal, limit=limit
+        f"{pair}, B - A", apart, example.queries, example.keys, causal=causal, limit=limit
     )
-    title: doc.Words = [(f"{named} over text {example.text + 1}, where it changed most", True)]
+    title: doc.Words = [(f"{pair} over text {example.text + 1}, where it changed most", True)]
     return [
         doc.Maps(shown, title, lines=lines, across=2),
         doc.Maps([turned], lines=lines, scale=signed_scale(NumberScale(limit), "B - A", "B - A")),
@@ -245,5 +253,5 @@ def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
     count = min(columns // (min(len(example.queries), _MOST_CELLS) + _NAMES), 3)
     if lines < _LEAST_MAP or count < 2:
         return None
-    parts = example_maps(example, lines, report.name(example.change.place))
+    parts = example_maps(report, example, lines)
     return doc.Group(parts[: count - 1], beside=doc.Beside(0, _GAP), yields=1)

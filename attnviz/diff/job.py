@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,6 +40,9 @@ from attnviz.patterns.score import score_patterns
 from attnviz.records import Input, Kind
 
 Open = Callable[[LiveSide], Model]
+
+Scanning = Callable[[], AbstractContextManager[Advance]]
+"""Shows a bar; not while a model is opened, which shows its own."""
 
 _SEEDS = 3
 """Draws of random tokens, as many as ``patterns`` takes."""
@@ -102,32 +106,23 @@ def ablation_effects(
 
 
 def compared(
-    request: Request, a: LiveSide, b: LiveSide, open_model: Open, advance: Advance
+    request: Request, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
 ) -> DiffReport:
-    """Two models, each loaded once, the second after the first is done with.
-
-    advance: told of the share of the work that is done.
-    """
+    """Two models, each loaded once, the second after the first is done with."""
     began = time.monotonic()
+    same = a.of_model(b) and a.options == b.options
     model = open_model(a)
-    first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
-    pairs = pairs_by_index(first.maps.heads, first.maps.heads)
-    floor, words, floor_predictions = Floor(request.compared.noise_floor or 0.0), "given", None
-    same = (a.name, a.options) == (b.name, b.options)
-    if request.compared.noise_floor is None:
-        other = in_other_numbers(model)
-        words = f"A {other.words}"
-        probing = Probing(other.model, first.maps.kind, first.maps.causal)
-        noise = model_maps(probing, first.inputs, first.maps.stride)
-        floor = noise_floor(divergences(first.maps, noise, pairs))
-        floor_predictions = predictions(first.maps, noise)
-        del noise, other, probing
+    with scanning() as advance:
+        first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
+        floor, words, floor_predictions = _floor(request, first, model)
     del model
-    advance(0.5)
-    second = _measured(
-        request, b, open_model(b), first, lambda done: advance(0.5 + 0.4 * done), same=same
-    )
-    report = _held(request, first, second, floor)
+    other = open_model(b)
+    with scanning() as advance:
+        advance(0.5)
+        second = _measured(
+            request, b, other, first, lambda done: advance(0.5 + 0.4 * done), same=same
+        )
+        report = _held(request, first, second, floor)
     return replace(
         report,
         source=a.texts.source,
@@ -139,6 +134,23 @@ def compared(
     )
 
 
+def _floor(
+    request: Request, first: Measured, model: Model
+) -> tuple[Floor, str, Predictions | None]:
+    """The floor, what it was measured against, and how far predictions are apart there.
+
+    A torch model that was loaded by name is converted by that.
+    """
+    if request.compared.noise_floor is not None:
+        return Floor(request.compared.noise_floor), "given", None
+    other = in_other_numbers(model)
+    probing = Probing(other.model, first.maps.kind, first.maps.causal)
+    noise = model_maps(probing, first.inputs, first.maps.stride)
+    pairs = pairs_by_index(first.maps.heads, first.maps.heads)
+    floor = noise_floor(divergences(first.maps, noise, pairs))
+    return floor, f"A {other.words}", predictions(first.maps, noise)
+
+
 def _comparable(first: Measured, second: Measured) -> Predictions | None:
     """Predictions of the same token ids; None where the vocabularies differ."""
     ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
@@ -147,7 +159,7 @@ def _comparable(first: Measured, second: Measured) -> Predictions | None:
 
 def _condition(request: Request, a: LiveSide, b: LiveSide) -> str:
     """What B is where it is A's model."""
-    if a.name != b.name:
+    if not a.of_model(b):
         return ""
     named = {name: value for name, value in vars(request.condition).items() if value is not None}
     told = {"text_b": "another text", "texts_b": "other texts"}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.head_run import HeadRun, open_heads
 from attnviz.engine.probing import Probing
+from attnviz.errors import UnsupportedError
 from attnviz.measures.sinks import sink_keys
 from attnviz.records import Input, Kind, ModelInfo, Tokens
 
@@ -80,7 +81,7 @@ def model_maps(
     """Run a model over every input.
 
     stride: keep every so many queries, as was done for the other side; None decides by memory.
-    Raises UnsupportedError where its attention cannot be observed.
+    Raises UnsupportedError where its attention cannot be observed or holds what is no number.
     """
     model, kind, causal = probing.model, probing.kind, probing.causal
     in_order = causal if kind == "self" else kind != "encoder"
@@ -88,6 +89,7 @@ def model_maps(
     texts = []
     for number, given in enumerate(inputs):
         seen = run(given)
+        _require_numbers(model.info, seen, number)
         if stride is None:
             stride = _stride(inputs, kind, seen)
         queries, keys = given.queries(kind), given.keys(kind)
@@ -105,6 +107,20 @@ def model_maps(
         )
         progress((number + 1) / len(inputs))
     return ModelMaps(model.info, kind, causal, tuple(texts), stride or 1, notes)
+
+
+def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
+    """UnsupportedError for NaN or infinity, of which nothing can be said but that it is there."""
+    for layer, rows in seen.weights.items():
+        values = np.isfinite(rows).all((1, 2))
+        if layer in seen.outputs:
+            values &= np.isfinite(seen.outputs[layer]).all((1, 2))
+        if not values.all():
+            raise UnsupportedError(
+                f"{info.name!r} computes what is no number (NaN or infinity) in layer {layer}, "
+                f"head {values.argmin()}, over text {text + 1}: its weights are damaged, or "
+                f"overflow in {info.dtype}; try another --dtype, or --dtype-b for B"
+            )
 
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:

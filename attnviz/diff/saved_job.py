@@ -10,9 +10,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from attnviz.cli.progress import Advance
 from attnviz.diff.compare import Head, over_texts
-from attnviz.diff.job import Open, ablation_effects, head_states
+from attnviz.diff.job import Open, Scanning, ablation_effects, head_states
 from attnviz.diff.options import Request
 from attnviz.diff.records import DiffReport, HeadChange, HeadState
 from attnviz.diff.saved import SavedResult
@@ -35,7 +34,7 @@ class _Known:
 
 
 def compared_saved(
-    request: Request, a: Side, b: Side, open_model: Open, advance: Advance
+    request: Request, a: Side, b: Side, open_model: Open, scanning: Scanning
 ) -> DiffReport:
     """Two sides of which at least one is a saved result.
 
@@ -53,7 +52,7 @@ def compared_saved(
     one, other = (
         _of_file(side)
         if isinstance(side, SavedResult)
-        else _of_model(request, side, saved[0], open_model, advance)
+        else _of_model(request, side, saved[0], open_model, scanning)
         for side in (a, b)
     )
     shared = [head for head in one.heads if head in other.heads]
@@ -89,7 +88,7 @@ def _of_file(side: SavedResult) -> _Known:
 
 
 def _of_model(
-    request: Request, side: LiveSide, saved: SavedResult, open_model: Open, advance: Advance
+    request: Request, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
 ) -> _Known:
     """The same numbers of a model, over what the saved ones were measured over."""
     if saved.command == "patterns" and saved.text is None and saved.source:
@@ -99,7 +98,8 @@ def _of_model(
     model = open_model(side)
     probing = open_probing(model, saved.kind)
     if saved.command == "patterns":
-        states = head_states(model, saved.kind, request.seed, saved.text)
+        with scanning():
+            states = head_states(model, saved.kind, request.seed, saved.text)
         return _Known(model.info, probing.kind, states)
     inputs = inputs_of(probing, side, request.truncation.truncate)
     if tuple(given.text.ids for given in inputs) != saved.texts:
@@ -107,7 +107,8 @@ def _of_model(
             f"{saved.path} was measured over other texts, or another tokenizer's tokens: give "
             "the same ones with --texts or --text"
         )
-    heads, effects = ablation_effects(model, inputs, probing.kind, advance)
+    with scanning() as advance:
+        heads, effects = ablation_effects(model, inputs, probing.kind, advance)
     doubt = over_texts(effects, request.seed, positive=False)
     states = {
         head: HeadState(effect=float(doubt.mean[place]), effect_ends=doubt.ends(place))

@@ -20,7 +20,7 @@ from attnviz.diff.saved import SavedResult, is_saved, read_saved
 from attnviz.draw.labels import visible
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
-from attnviz.models.resolve import LoadOptions
+from attnviz.models.resolve import Loaded, LoadOptions
 from attnviz.records import Input, Kind
 
 _BUILT_IN = ("tiny", "mha")
@@ -38,6 +38,12 @@ class LiveSide:
     name: str
     options: LoadOptions
     texts: Texts
+
+    def of_model(self, other: LiveSide) -> bool:
+        """Whether both are one model; of two that Python has loaded the names may be the same."""
+        if isinstance(self.name, Loaded) or isinstance(other.name, Loaded):
+            return self.name is other.name
+        return self.name == other.name
 
 
 Side = LiveSide | SavedResult
@@ -72,7 +78,9 @@ def both_sides(request: Request) -> tuple[Side, Side]:
     )
 
 
-def _texts(text: str | None, many: Path | None) -> Texts:
+def _texts(text: str | None, many: Path | Texts | None) -> Texts:
+    if isinstance(many, Texts):  # from Python
+        return many
     if many is not None:
         return read_texts_file(many, "--texts")
     return built_in_texts() if text is None else Texts((read_text(text, None, "diff"),), "")

@@ -28,12 +28,15 @@ _EXACT = 1e-12
 def heading(report: DiffReport) -> list[tuple[str, bool]]:
     """Both models, their shape, over how much."""
     a, b = short_name(report.a.name), short_name(report.b.name)
-    both = f"{a} → {b}" if report.a.name != report.b.name else f"{a}: {report.condition}"
+    both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
     random = [("random weights", False)] * (report.a.weights == report.b.weights == "random")
     kind = [] if report.kind == "self" else [(f"{report.kind} attention", False)]
     size = [(counted(report.texts, "text"), False)] * bool(report.texts)
     tokens = [(f"{report.tokens:,} tokens", False)] * bool(report.tokens)
-    return [(both, True), *random, *kind, (shape_words(report.a), False), *size, *tokens]
+    shape = shape_words(report.a)
+    if (report.a.layers, report.a.heads) != (report.b.layers, report.b.heads):
+        shape += f" → {report.b.layers} × {report.b.heads}"
+    return [(both, True), *random, *kind, (shape, False), *size, *tokens]
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -80,6 +83,9 @@ def earliest(report: DiffReport) -> str:
     first = [change for change in changed if change.place[0] == layer]
     if len(first) == len(changed) or len(changed) == len(report.changes):
         return ""
+    if layer and len(first) == sum(change.place[0] == layer for change in report.changes):
+        name = layer + report.index_base
+        return f"earliest: all heads of L{name}: theirs, or FFN or output projection of L{name - 1}"
     names = ", ".join(report.pair_name(change) for change in first[:_NAMED])
     more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
     return f"earliest: {names}{more}; heads of later layers read what it wrote"
@@ -164,7 +170,12 @@ def prediction_words(report: DiffReport) -> list[str]:
 
 def floor_text(report: DiffReport) -> str:
     """The floor, such as ``1.9e-05 bits``."""
-    return f"{bits(math.nan if report.floor is None else report.floor.js)} bits"
+    return f"{floor_number(report)} bits"
+
+
+def floor_number(report: DiffReport) -> str:
+    """The floor in bits without its unit."""
+    return bits(math.nan if report.floor is None else report.floor.js)
 
 
 def floor_words(report: DiffReport) -> str:
@@ -206,7 +217,7 @@ def pair_words(report: DiffReport) -> list[str]:
         if heads
     ]
     if report.matched:
-        how = f"heads matched by least divergence: {report.crossed} at another place"
+        how = f"matched by least divergence: {report.crossed} at another place"
         return ["; ".join([how, *left])]
     return ["heads paired by index; " + "; ".join(left)] if left else []
 

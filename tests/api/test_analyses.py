@@ -20,7 +20,7 @@ from attnviz.errors import AttnvizError, UsageError
 
 TEXT = "The cat sat on the mat because the cat was tired."
 OTHER = "When Mary and John went out, John gave Mary a book."
-PACKAGES = ("ablate", "params", "patch", "patterns", "prune")
+PACKAGES = ("ablate", "diff", "params", "patch", "patterns", "prune")
 
 
 def same(found: Any, document: Any) -> None:
@@ -56,11 +56,17 @@ def same(found: Any, document: Any) -> None:
             ("patterns", TEXT, "--layer", "1", "--without-first"),
         ),
         (
+            lambda: attnviz.diff(
+                "tiny", texts=[TEXT, OTHER, TEXT + " " + OTHER], dtype_b="float64"
+            ),
+            ("diff", "tiny", "--texts", "texts.txt", "--dtype-b", "float64"),
+        ),
+        (
             lambda: attnviz.prune(texts=[TEXT, OTHER, TEXT + " " + OTHER], heads=["L0H1", "L2H3"]),
             ("prune", "--texts", "texts.txt", "--heads", "L0H1", "--heads", "L2H3"),
         ),
     ],
-    ids=["rollout", "mha", "ablate", "params", "shape", "patterns", "prune"],
+    ids=["rollout", "mha", "ablate", "params", "shape", "patterns", "diff", "prune"],
 )
 def test_the_numbers_are_those_of_the_command(
     run: Any, tmp_path: Path, found: Callable[[], Any], arguments: tuple[str, ...]
@@ -162,6 +168,8 @@ def test_the_example_of_the_issue() -> None:
         (lambda: attnviz.ablate(index_base=2), UsageError, "expected 0 to 1"),
         (lambda: attnviz.ablate(texts=[]), UsageError, "expected at least one text"),
         (lambda: attnviz.ablate(texts=["a b", 3]), UsageError, "expected texts"),
+        (lambda: attnviz.diff("tiny", "tiny", object()), UsageError, "is for a loaded model"),
+        (lambda: attnviz.diff("tiny", object()), UsageError, "expected the name of a model"),
         (lambda: attnviz.prune(fraction=3), UsageError, "fraction= 3 is no share"),
         (lambda: attnviz.rollout("tiny"), UsageError, "expected a text"),
         (lambda: attnviz.rollout("tiny", text="-"), UsageError, "got '-'"),

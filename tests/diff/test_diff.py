@@ -124,6 +124,29 @@ def test_heads_in_another_order_are_matched(run: Any, tuned: Any) -> None:
     assert found["kl"] < found["noise"]["kl"]
 
 
+def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
+    def damage(tensors: Any) -> None:
+        tensors["model.layers.4.self_attn.q_proj.weight"][35, 3] = np.nan
+
+    result = run("diff", "tiny", tuned(damage), "-q")
+    assert (result.code, result.out) == (5, "")
+    assert "no number (NaN or infinity) in layer 4, head 1, over text 1" in result.err
+
+
+def test_the_head_of_the_maps_is_counted_as_asked(run: Any, permuted: str) -> None:
+    shown = run("diff", "tiny", permuted, "--index-base", "1", "-q").out
+    assert "L2H3 in A" in shown
+    assert "L1H2" not in shown
+
+
+def test_a_lost_output_projection_is_no_change_of_the_heads_behind_it(run: Any, tuned: Any) -> None:
+    def lose(tensors: Any) -> None:
+        tensors["model.layers.3.self_attn.o_proj.weight"][:, 64:96] = 0
+
+    shown = run("diff", "tiny", tuned(lose), "-q").out
+    assert "earliest: all heads of L4: theirs, or FFN or output projection of L3" in shown
+
+
 def test_saved_results(run: Any, permuted: str) -> None:
     run("patterns", "-q", "--save", "base.json")
     found = run("diff", "base.json", permuted, "--json", "-q").document
@@ -131,7 +154,9 @@ def test_saved_results(run: Any, permuted: str) -> None:
         (head["layer"], head["head"]) == (1, 2) for head in found["heads"]
     ]
     assert (found["noise_floor"], found["kl"], found["saved"]) == (None, None, True)
-    assert "None of 24 heads changed" in run("diff", "base.json", "base.json").out
+    shown = run("diff", "base.json", "base.json").lines
+    assert "None of 24 heads changed" in " ".join(shown)
+    assert run("diff", "base.json", "tiny", "--no-full").lines[0].startswith("tiny → tiny")
     run("ablate", "-q", "--layer", "0", "--save", "cost.json")
     cost = run("diff", "cost.json", "tiny", "--json", "-q").document
     assert len(cost["heads"]) == 4
