@@ -100,7 +100,7 @@ def js_grid(report: DiffReport) -> doc.HeadGrid | None:
     Faint where it did not change; None for fewer than two heads.
     """
     tested = report.texts >= LEAST_TEXTS
-    what, why = "JS divergence, bits", f"≤ floor {floor_number(report)}" if tested else "not tested"
+    what, why = "JS divergence, bits", f"floor {floor_number(report)}" if tested else "not tested"
     values = {change.place: change.js for change in report.changes}
     if report.saved:
         what, why = ("Δ loss increase" if report.importance else "Δ score"), "intervals meet"

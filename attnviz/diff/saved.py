@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from attnviz.diff.compare import Head
 from attnviz.diff.records import HeadState
@@ -72,13 +72,12 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
     model = data["model"]
     info = ModelInfo(**{name: model[name] for name in _PLAIN}, notes=tuple(model["notes"]))
     read = _pattern_state if command == "patterns" else _effect_state
-    heads = {
-        (int(entry["layer"]), int(entry["head"])): read(entry)
-        for entry in data["heads"]
-        if entry["head"] is not None
-    }
-    if not heads:
-        raise ValueError("no heads")
+    entries = [entry for entry in data["heads"] if entry["head"] is not None]
+    heads = {(int(entry["layer"]), int(entry["head"])): read(entry) for entry in entries}
+    if not heads or len(heads) < len(entries):
+        raise ValueError("a head that is there twice" if heads else "no heads")
+    if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
+        raise ValueError("no such attention or head")
     if command == "patterns":
         found = {"text": data["text"], "source": data["source"] or ""}
         return SavedResult(path, "patterns", info, data["kind"], heads, **found)
@@ -91,9 +90,12 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
 
 
 def _pattern_state(entry: dict[str, Any]) -> HeadState:
-    scores = {str(name): _number(value) for name, value in entry["scores"].items()}
+    scores = {
+        str(name): None if value is None else _number(value)
+        for name, value in entry["scores"].items()
+    }
     ends = {
-        str(name): (float(low), float(high))
+        str(name): (_number(low), _number(high))
         for name, (low, high) in entry["intervals"].items()
         if low is not None and high is not None
     }
@@ -104,11 +106,13 @@ def _pattern_state(entry: dict[str, Any]) -> HeadState:
 
 
 def _effect_state(entry: dict[str, Any]) -> HeadState:
-    value = _number(entry["loss_delta"])
-    low, high = _number(entry.get("ci_low")), _number(entry.get("ci_high"))
-    known = None if low is None or high is None else (low, high)
-    return HeadState(effect=math.nan if value is None else value, effect_ends=known)
+    value, low, high = (entry.get(name) for name in ("loss_delta", "ci_low", "ci_high"))
+    known = None if low is None or high is None else (_number(low), _number(high))
+    return HeadState(effect=math.nan if value is None else _number(value), effect_ends=known)
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _number(value: Any) -> float:
+    """ValueError for NaN and infinity, which Python's JSON lets through."""
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"expected a number, got {value}")
+    return number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -177,6 +178,8 @@ REFUSED: dict[tuple[str, ...], tuple[int, str]] = {
     ("tiny", "list.json"): (3, "holds no schema"),
     ("tiny", "other.json"): (3, "holds the schema 'attnviz.rollout/1'"),
     ("tiny", "damaged.json"): (3, "'damaged.json' is damaged"),
+    ("tiny", "twice.json"): (3, "'twice.json' is damaged (ValueError: a head that is there twice)"),
+    ("tiny", "nan.json"): (3, "'nan.json' is damaged (ValueError: expected a number, got nan)"),
     ("base.json", "--dtype-b", "float64"): (2, "leave out --dtype-b"),
     ("base.json", "tiny", "--match"): (2, "--match pairs heads by their maps"),
     ("base.json", "cost.json"): (2, "compare two of one kind"),
@@ -205,6 +208,8 @@ def test_bad_input_is_one_line(run: Any, tmp_path: Path, asked: tuple[str, ...])
             "damaged": json.dumps({**base, "heads": [{"layer": 0}]}),
             "other": json.dumps({**base, "schema": "attnviz.rollout/1"}),
             "list": "[]",
+            "twice": json.dumps({**base, "heads": [entry, entry]}),
+            "nan": json.dumps({**base, "heads": [{**entry, "scores": {"first": math.nan}}]}),
         }
         for name, content in contents.items():
             (tmp_path / f"{name}.json").write_text(content)
