@@ -232,7 +232,7 @@ def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> 
         family=family,
         stride=a.stride,
         importance=request.compared.importance,
-        notes=_notes(a, b),
+        notes=_notes(first, second),
         top=request.compared.top,
         index_base=request.counted.index_base,
     )
@@ -289,8 +289,12 @@ def _without(heads: dict[int, int], taken: set[Head]) -> tuple[Head, ...]:
     return tuple(head for head in every if head not in taken)
 
 
-def _notes(a: ModelMaps, b: ModelMaps) -> tuple[str, ...]:
+def _notes(first: Measured, second: Measured) -> tuple[str, ...]:
+    a, b = first.maps, second.maps
     notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
+    pairs = zip(first.inputs, second.inputs, strict=True)
+    if len({(one.text.ids, other.text.ids) for one, other in pairs}) < len(first.inputs):
+        notes.append("a text is there more than once: the intervals are too narrow")
     if a.heads != b.heads:
         notes.append("the models differ in shape: heads without a partner are left out")
     return tuple(dict.fromkeys(notes))

@@ -134,6 +134,16 @@ def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
     assert "no number (NaN or infinity) in layer 4, head 1, over text 1" in result.err
 
 
+def test_a_repeated_text_is_told(run: Any, tmp_path: Path) -> None:
+    for words, told in (
+        (("a b c", "b c a", "c a b", "a c b", "b a c"), False),
+        (("a b c",) * 5, True),
+    ):
+        (tmp_path / "texts.txt").write_text("\n".join(words))
+        found = run("diff", "tiny", "--texts", "texts.txt", "--json", "-q").document
+        assert any("more than once" in note for note in found["notes"]) == told
+
+
 def test_the_head_of_the_maps_is_counted_as_asked(run: Any, permuted: str) -> None:
     shown = run("diff", "tiny", permuted, "--index-base", "1", "-q").out
     assert "L2H3 in A" in shown
