@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +13,6 @@ from attnviz.engine.observer import KeepWeights, to_numpy
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, OutputModel
 from attnviz.records import Input, Kind
-
-if TYPE_CHECKING:  # torch only where it runs
-    from contextlib import AbstractContextManager
-
-    from torch import Tensor
-
-    from attnviz.engine.hook_points import HookPoint, HookPoints
 
 Floats = NDArray[np.floating]
 
@@ -79,6 +71,7 @@ def _weights(model: Model, kind: Kind, given: Input) -> dict[int, Floats]:
 def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
     import torch
 
+    from attnviz.engine.hook_points import HeadOutputs
     from attnviz.engine.observe_torch import observe_pass, transformers_of
     from attnviz.engine.patchable import open_patchable, whole_pass
 
@@ -104,26 +97,3 @@ def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
         )
 
     return run
-
-
-class HeadOutputs:
-    """Keeps what the heads of one kind put out: ``found``, (head, token, dim) of each layer."""
-
-    def __init__(self, kind: Kind, points: HookPoints) -> None:
-        self._kind = kind
-        self._points = points
-        self.found: dict[int, Floats] = {}
-
-    def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
-        """Those of a call, (batch, token, head, dim)."""
-        if kind == self._kind:
-            self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
-
-    def met(self) -> AbstractContextManager[None]:
-        """Take them at the hook points of every pass while this is open."""
-        return self._points.intervening(self)
-
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
-        """As an ``Intervention`` that changes nothing."""
-        self.take(point.kind, point.layer, outputs)
-        return outputs

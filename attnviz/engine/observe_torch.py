@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -26,6 +26,7 @@ from attnviz.engine.attention_calls import (
     without_recording_hooks,
 )
 from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
+from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observer import Observer, hand_over, rows_of_a_block, to_numpy
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.plain_pass import PlainCheck
@@ -36,9 +37,6 @@ from attnviz.models.memory import free_memory
 from attnviz.models.model import Model
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind
-
-if TYPE_CHECKING:
-    from attnviz.engine.head_run import HeadOutputs
 
 LONG = 2048
 """Tokens from which weights are recomputed in blocks."""
