@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
@@ -266,6 +266,14 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
     if info.not_finite:
         raise LoadError(f"{told}: {broken_words(info.not_finite)[0]}")
     raise UsageError(f"{told}{info.overflow_advice}")
+
+
+def cannot_write(info: ModelInfo) -> UnsupportedError:
+    """The refusal of a model that does not tell the next token."""
+    return UnsupportedError(
+        f"{info.name!r} does not tell the next token, so that it cannot write: choose a causal "
+        "language model"
+    )
 
 
 # Random texts --------------------------------------------------------------------------------
