@@ -60,8 +60,8 @@ def open_reader(
     except (UnsupportedError, LostTrackError) as error:
         if removed:
             raise UnsupportedError(
-                f"{type(root).__name__} does not show its weights while heads are removed: generate "
-                "with all heads, or choose another model"
+                f"{type(root).__name__} does not show its weights while heads are removed: "
+                "generate with all heads, or choose another model"
             ) from error
         return _Plain(open_heads(model, kind, given, causal=True)[0], source)
     reader.remove(removed)
