@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.capture import Asked, Choice, asked
-from attnviz.engine.effects import Metric
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, texts_of
+from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import Head, TextPass, moved_norms, read_text, token_losses
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
@@ -104,20 +104,6 @@ class Frame:
         line = np.nan_to_num(line, nan=0.0)
         order = np.argsort(-line, kind="stable")[:count].tolist()
         return tuple((at, float(line[at])) for at in order if line[at] > 0)
-
-
-class Effects(NamedTuple):
-    """What each single removal costs.
-
-    metric: ``loss_delta``, nats per token, or of a model without a loss ``output_mse``.
-    """
-
-    metric: Metric
-    values: Mapping[Head, float]
-
-    def ranking(self) -> tuple[Head, ...]:
-        """The heads, the one that costs most first."""
-        return tuple(sorted(self.values, key=lambda head: -self.values[head]))
 
 
 class Session(Protocol):
@@ -213,7 +199,8 @@ class LiveSession:
         return likeliest(logs, texts_of(self.model), _LIKELY), loss
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
-        raise NotImplementedError
+        wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
+        return removal_effects(self.model, wanted, advance)
 
 
 def open_session(
