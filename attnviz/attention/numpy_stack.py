@@ -15,7 +15,7 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Self
@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from attnviz.attention.activations import ACTIVATE
 from attnviz.attention.converted_tensors import ConvertedTensors
 from attnviz.attention.functional import project
+from attnviz.attention.key_values import KeyValues
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.stack_shape import StackShape
 from attnviz.attention.stack_trace import LayerTrace, Trace
@@ -69,15 +70,25 @@ class NumpyStack:
         """
         return self.unembed(self.run_outputs(ids, lambda layer, weights, outputs: None))
 
-    def run_outputs(self, ids: ArrayLike, observe: Callable[[int, Floats, Floats], None]) -> Floats:
+    def run_outputs(
+        self,
+        ids: ArrayLike,
+        observe: Callable[[int, Floats, Floats], None],
+        past: Sequence[KeyValues] = (),
+    ) -> Floats:
         """The residual after the last layer; ``observe(layer, weights, outputs)`` gets each one's.
 
-        Outputs are (..., head, token, dim), before the output projection joins them.
+        Outputs are (..., head, token, dim), before the output projection joins them; what is
+        changed in them changes what follows.
+        past: of each layer of a causal stack, what it has read of ``ids`` (token,) already; only
+            the tokens behind that run, all of them see the past.
         """
-        residual = self._embed(self._check(ids))
+        residual = self._embed(self._check(ids), past[0].tokens if past else 0)
         for layer in range(self.shape.layers):
-            attention = self._attention(layer)
-            outputs, weights = attention.head_outputs(self._read(layer, residual))
+            attention, read = self._attention(layer), self._read(layer, residual)
+            outputs, weights = (
+                attention.continued(read, past[layer]) if past else attention.head_outputs(read)
+            )
             observe(layer, weights, outputs)
             residual = self._layer(layer, residual, attention.joined(outputs))
         return residual
@@ -275,13 +286,13 @@ class NumpyStack:
             )
         return checked
 
-    def _embed(self, ids: NDArray[np.integer]) -> Floats:
-        """The residual before the first layer."""
-        residual = self.tensors.rows("tokens.weight", ids)
+    def _embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+        """The residual before the first layer, of the tokens from ``start`` on."""
+        residual = self.tensors.rows("tokens.weight", ids[..., start:])
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
         if "positions.weight" in self.tensors:
-            residual = residual + self.tensors.rows("positions.weight", self._places(ids))
+            residual = residual + self.tensors.rows("positions.weight", self._places(ids, start))
         if "types.weight" in self.tensors:
             residual = residual + self.tensors.rows("types.weight", slice(0, 1))
         if "embedding_norm.weight" in self.tensors:
@@ -290,14 +301,14 @@ class NumpyStack:
             residual = self._project("embedding_projection", residual)
         return residual
 
-    def _places(self, ids: NDArray[np.integer]) -> NDArray[np.integer] | slice:
+    def _places(self, ids: NDArray[np.integer], start: int) -> NDArray[np.integer] | slice:
         """The rows of ``positions``."""
         padding = self.shape.padding
         if padding is None:
-            return slice(ids.shape[-1])
+            return slice(start, ids.shape[-1])
         counted = ids != padding
         places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
-        return places
+        return places[..., start:]
 
     def _read(self, layer: int, residual: Floats) -> Floats:
         """What a layer's attention reads."""

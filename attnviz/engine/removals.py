@@ -65,9 +65,7 @@ def removal_effects(
     return found
 
 
-def _in_numpy(
-    model: StackModel, ids: Sequence[int], advance: Callable[[float], None]
-) -> Effects:
+def _in_numpy(model: StackModel, ids: Sequence[int], advance: Callable[[float], None]) -> Effects:
     stack, values = model.stack, dict[Head, float]()
     if model.predicts and len(ids) < 2:
         raise UsageError("the text has one token: a loss needs two, one to read, one to predict")
@@ -104,9 +102,9 @@ def _by_scan(model: Model, wanted: Asked, advance: Callable[[float], None]) -> E
     for start in range(0, len(heads), size):
         some = range(start, min(start + size, len(heads)))
         for piece in scan.scan(0, variants, some):
-            for metric, found in values.items():
-                if metric in piece.metrics:
-                    measured = piece.metrics[metric].tolist()
+            for name, found in values.items():
+                if name in piece.metrics:
+                    measured = piece.metrics[name].tolist()
                     found |= zip((heads[at] for at in piece.variants), measured, strict=True)
             done += len(piece.variants)
             advance(done / len(heads))

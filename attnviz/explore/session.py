@@ -7,7 +7,7 @@ raises ends a call; nothing is left behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol, get_args
@@ -15,7 +15,8 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.capture import Asked, Choice, asked
+from attnviz.engine.capture import Asked, Choice, asked, encoded
+from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, texts_of
 from attnviz.engine.removals import Effects, removal_effects
@@ -137,6 +138,15 @@ class Session(Protocol):
         """
         ...
 
+    def generation(
+        self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
+    ) -> Iterator[Step]:
+        """The model writes on, a token a step; each step is slow.
+
+        Raises UnsupportedError for a model that does not write, UsageError where there is no room.
+        """
+        ...
+
 
 class LiveSession:
     """A loaded model.
@@ -201,6 +211,12 @@ class LiveSession:
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
         return removal_effects(self.model, wanted, advance)
+
+    def generation(
+        self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
+    ) -> Iterator[Step]:
+        tokens = encoded(self.model, text, self._choice.truncate)
+        return generate(self.model, tokens, sampling, kind=self._choice.kind, removed=removed)
 
 
 def open_session(
