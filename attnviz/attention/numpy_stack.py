@@ -15,9 +15,10 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -52,6 +53,15 @@ class NumpyStack:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
+        self._removed: Mapping[int, tuple[int, ...]] = {}
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero, whatever is run."""
+        changed = copy(self)
+        changed._removed = {
+            layer: tuple(sorted(head for at, head in heads if at == layer)) for layer, _ in heads
+        }
+        return changed
 
     def logits(self, ids: ArrayLike) -> Floats:
         """Scores of the next token at every position: ids (..., token) to (..., token, vocabulary).
@@ -85,8 +95,7 @@ class NumpyStack:
 
     def unembed(self, residual: Floats) -> Floats:
         """Scores of tokens (..., vocabulary) by a residual (..., d_model) after the last layer."""
-        if "final_norm.weight" in self.tensors:
-            residual = self._norm("final_norm", residual)
+        residual = self.hidden(residual)
         if "prediction.weight" in self.tensors:
             activate = ACTIVATE[self.shape.head_activation]
             residual = self._norm(
@@ -98,6 +107,33 @@ class NumpyStack:
         scores: Floats = project(residual, weight, self.tensors.optional("unembedding.bias"))
         self.finite = self.finite and bool(np.isfinite(scores).all())
         return scores
+
+    def hidden(self, residual: Floats) -> Floats:
+        """The final hidden states: the residual after the last layer, through the last norm."""
+        has_norm = "final_norm.weight" in self.tensors
+        return self._norm("final_norm", residual) if has_norm else residual
+
+    def removals(self, ids: ArrayLike, most: int) -> Iterator[tuple[int, int, Floats]]:
+        """What one text ends in without each head: (layer, first head, residuals), layer by layer.
+
+        The residuals (head, token, width) after the last layer are those without the first head,
+        the next one and so on, at most ``most`` at once. What lies before a layer is run once: a
+        removal changes nothing there. Raises UsageError as ``logits``.
+        """
+        residual = self._embed(self._check(ids))
+        for layer in range(self.shape.layers):
+            attention = self._attention(layer)
+            outputs, _ = attention.head_outputs(self._read(layer, residual))
+            for first in range(0, len(outputs), most):
+                heads = np.arange(first, min(first + most, len(outputs)))
+                without = np.repeat(outputs[None], len(heads), 0)
+                without[heads - first, heads] = 0
+                ends = self._layer(layer, residual, attention.joined(without))
+                for later in range(layer + 1, self.shape.layers):
+                    read = self._read(later, ends)
+                    ends = self._layer(later, ends, self._attention(later)(read)[0])
+                yield layer, first, ends
+            residual = self._layer(layer, residual, attention.joined(outputs))
 
     @property
     def is_sum(self) -> bool:
@@ -303,6 +339,7 @@ class NumpyStack:
             rotary=None if layer in shape.unturned else shape.rotary,
             norm_eps=shape.norm_eps,
             query_factor=1.0 if shape.scaled else math.sqrt(shape.head_dim),
+            removed=self._removed.get(layer, ()),
         )
 
     def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:

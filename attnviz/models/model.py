@@ -133,6 +133,10 @@ class OutputModel(NumpyModel, Protocol):
         """The same with weights, and what passes between its parts, rounded to bfloat16."""
         ...
 
+    def without(self, heads: Collection[tuple[int, int]]) -> OutputModel:
+        """The same where the outputs of these (layer, head) count as zero."""
+        ...
+
 
 class Reader(Protocol):
     """Reads a text that grows by tokens, and says what its end predicts."""
