@@ -217,7 +217,7 @@ def _reader(
     """What reads the growing text; UnsupportedError where the model does not tell what follows."""
     if isinstance(model, GrowingModel) and model.predicts:
         _check_heads(model, removed)
-        return model.reader(removed)
+        return model.without(removed).reader()
     if isinstance(model, NumpyModel):
         raise cannot_write(model.info)
     from attnviz.engine.generation_torch import open_reader  # torch only where needed

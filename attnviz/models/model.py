@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,7 +150,7 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class GrowingModel(NumpyModel, Protocol):
+class GrowingModel(OutputModel, Protocol):
     """A NumPy model that reads a growing text without computing what it has read again.
 
     predicts: whether it tells the next token.
@@ -159,8 +159,12 @@ class GrowingModel(NumpyModel, Protocol):
     @property
     def predicts(self) -> bool: ...
 
-    def reader(self, removed: Collection[tuple[int, int]] = ()) -> Reader:
-        """One that reads without these (layer, head) pairs, whose outputs are zero."""
+    def reader(self) -> Reader:
+        """One that reads a text of its own."""
+        ...
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero."""
         ...
 
 
