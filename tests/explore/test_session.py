@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.capture import Choice
 from attnviz.engine.effects import Variant
 from attnviz.engine.scan.run import inputs_of, open_scan
-from attnviz.errors import UnsupportedError, UsageError
-from attnviz.explore.session import LiveSession, open_session
-from attnviz.measures.sinks import sink_of
+from attnviz.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
-from attnviz.models.own import OwnAttention
 
 TEXT = "When Mary and John went out, John gave Mary a book."
 
