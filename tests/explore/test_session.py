@@ -55,7 +55,9 @@ def test_a_frame_is_what_torch_computes_without_these_heads(tiny, removed):
         np.testing.assert_allclose(found, weights[layer][head], atol=2e-6)
     assert frame.loss == pytest.approx(loss, abs=1e-5)
     chances = [each.probability for each in frame.likely]
-    assert len(chances) == 10 and chances == sorted(chances, reverse=True) and sum(chances) < 1
+    assert len(chances) == 10
+    assert chances == sorted(chances, reverse=True)
+    assert sum(chances) < 1
 
 
 def test_effects_are_those_of_a_loop_and_of_ablate(tiny):
@@ -63,7 +65,9 @@ def test_effects_are_those_of_a_loop_and_of_ablate(tiny):
     found = tiny.effects(TEXT, shares.append)
     tokens = tiny.model.encode(TEXT)
     _, clean = by_hand(tiny.model, tokens.ids, ())
-    assert found.metric == "loss_delta" and shares[-1] == 1 and shares == sorted(shares)
+    assert found.metric == "loss_delta"
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
     for head in ((0, 0), (1, 1), (3, 2)):
         loss = by_hand(tiny.model, tokens.ids, {head})[1]
         assert found.values[head] == pytest.approx(loss - clean, abs=1e-5)
