@@ -1,4 +1,4 @@
-"""Which decoders ``NumpyStack`` can run: one description for each family, no code.
+"""Which models ``NumpyStack`` can run: one description for each family, no code.
 
 A description says how ``config.json`` calls the sizes, which of its settings are computed and which
 say nothing about the forward pass, and how the tensors of each role are called; see ``family``. A
@@ -13,21 +13,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attnviz.attention.family import LINEAR, SIZES, UNEMBEDDING, Family, linear
+from attnviz.attention.family import LINEAR, SIZES, UNEMBEDDING, Family, in_layer, linear, norm
 
 _ATTENTION, _FEED_FORWARD = LINEAR[:4], LINEAR[4:]
+_CLASSIFIED = linear("classifier", "labels")
+_ANSWERED = linear("qa_outputs", "2")
+_SCORED = {"score.weight": "labels d_model"}
+_NORMS = "input_layernorm post_attention_layernorm"
+_SUMMARY = (
+    *("summary_activation", "summary_first_dropout", "summary_proj_to_labels"),
+    *("summary_type", "summary_use_proj"),
+)
+
+# Decoders -------------------------------------------------------------------------------------
 
 
-def _heads(name: str) -> dict[str, dict[str, str]]:
+def _llama_heads(name: str) -> dict[str, dict[str, str]]:
     """The classes of the Llama line."""
     return {
         f"{name}Model": {},
         f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING},
-        f"{name}ForSequenceClassification": {"score.weight": "labels d_model"},
+        f"{name}ForSequenceClassification": _SCORED,
         f"{name}ForTokenClassification": linear("score", "labels"),
     }
 
 
+_SELF = "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj"
 LLAMA = Family(
     model_types=("llama",),
     sizes={
@@ -38,15 +49,7 @@ LLAMA = Family(
     },
     tensors={
         "tokens": "embed_tokens",
-        "layers.N.attention_norm": "layers.N.input_layernorm",
-        "layers.N.query": "layers.N.self_attn.q_proj",
-        "layers.N.key": "layers.N.self_attn.k_proj",
-        "layers.N.value": "layers.N.self_attn.v_proj",
-        "layers.N.output": "layers.N.self_attn.o_proj",
-        "layers.N.feed_norm": "layers.N.post_attention_layernorm",
-        "layers.N.gate": "layers.N.mlp.gate_proj",
-        "layers.N.up": "layers.N.mlp.up_proj",
-        "layers.N.down": "layers.N.mlp.down_proj",
+        **in_layer("layers.N", _NORMS, _SELF, "mlp.gate_proj mlp.up_proj mlp.down_proj"),
         "final_norm": "norm",
     },
     prefixes=("model.", ""),
@@ -62,21 +65,17 @@ LLAMA = Family(
     rotary="whole",
     # what two conversions of SmolLM's say, and no release of transformers reads
     settings={"is_llama_config": (True,), "rope_interleaved": (False,)},
-    heads=_heads("Llama"),
+    heads=_llama_heads("Llama"),
     unused=r"(lm_head|score)\..*|.*rotary_emb\.inv_freq",
 )
 
-_STATED = {
-    **SIZES,
-    "kv_heads": "num_key_value_heads",
-    "head_dim": "head_dim=d_model/heads",
-}
+_STATED = {**SIZES, "kv_heads": "num_key_value_heads", "head_dim": "head_dim=d_model/heads"}
 
 _MISTRAL = replace(
     LLAMA,
     model_types=("mistral",),
     sizes={**_STATED, "head_dim": "head_dim?=d_model/heads"},
-    heads=_heads("Mistral"),
+    heads=_llama_heads("Mistral"),
     biases={},
     settings={},
     windows="every",
@@ -87,8 +86,8 @@ _QWEN2 = replace(
     LLAMA,
     model_types=("qwen2",),
     sizes=_STATED,
-    heads=_heads("Qwen2"),
-    biases=dict.fromkeys(("query", "key", "value"), True),
+    heads=_llama_heads("Qwen2"),
+    biases=dict.fromkeys(_ATTENTION[:3], True),
     settings={"use_mrope": (False,)},
     windows="listed",
     silent=("max_window_layers",),
@@ -97,7 +96,7 @@ _QWEN2 = replace(
 _QWEN3 = replace(
     _QWEN2,
     model_types=("qwen3",),
-    heads=_heads("Qwen3"),
+    heads=_llama_heads("Qwen3"),
     sizes={**_STATED, "head_dim": "head_dim=128"},
     tensors={
         **LLAMA.tensors,
@@ -107,15 +106,16 @@ _QWEN3 = replace(
     biases=dict.fromkeys(_ATTENTION, "attention_bias"),
 )
 
+_PHI3_SELF = 3 * "self_attn.qkv_proj " + "self_attn.o_proj"
 _PHI3 = replace(
     LLAMA,
     model_types=("phi3",),
     sizes={**_STATED, "original_context": "original_max_position_embeddings=4096"},
-    heads=_heads("Phi3"),
+    heads=_llama_heads("Phi3"),
     tensors={
         **LLAMA.tensors,
         **dict.fromkeys(
-            ("layers.N.query", "layers.N.key", "layers.N.value"), "layers.N.self_attn.qkv_proj"
+            (f"layers.N.{each}" for each in _ATTENTION[:3]), "layers.N.self_attn.qkv_proj"
         ),
         **dict.fromkeys(("layers.N.gate", "layers.N.up"), "layers.N.mlp.gate_up_proj"),
     },
@@ -132,7 +132,7 @@ _SMOLLM3 = replace(
     LLAMA,
     model_types=("smollm3",),
     sizes=_STATED,
-    heads=_heads("SmolLM3"),
+    heads=_llama_heads("SmolLM3"),
     required=("pad_token_id",),
     tied=True,
     settings={},
@@ -146,7 +146,7 @@ _GEMMA = replace(
     LLAMA,
     model_types=("gemma",),
     sizes={**_STATED, "head_dim": "head_dim=256"},
-    heads=_heads("Gemma"),
+    heads=_llama_heads("Gemma"),
     tied=True,
     norm="rms-from-one",
     embedding_scale="d_model",
@@ -155,6 +155,20 @@ _GEMMA = replace(
     settings={"use_bidirectional_attention": (False, None)},
     silent=("hidden_activation",),
 )
+
+
+def _gpt_heads(
+    name: str, predicts: str = "ForCausalLM", unembedding: str = "lm_head"
+) -> dict[str, dict[str, str]]:
+    """The classes of the GPT line."""
+    return {
+        f"{name}Model": {},
+        f"{name}{predicts}": {f"{unembedding}.weight": UNEMBEDDING},
+        f"{name}ForSequenceClassification": _SCORED,
+        f"{name}ForTokenClassification": _CLASSIFIED,
+        f"{name}ForQuestionAnswering": _ANSWERED,
+    }
+
 
 _GPT2 = Family(
     model_types=("gpt2",),
@@ -169,14 +183,7 @@ _GPT2 = Family(
     tensors={
         "tokens": "wte",
         "positions": "wpe",
-        "layers.N.attention_norm": "h.N.ln_1",
-        "layers.N.query": "h.N.attn.c_attn",
-        "layers.N.key": "h.N.attn.c_attn",
-        "layers.N.value": "h.N.attn.c_attn",
-        "layers.N.output": "h.N.attn.c_proj",
-        "layers.N.feed_norm": "h.N.ln_2",
-        "layers.N.up": "h.N.mlp.c_fc",
-        "layers.N.down": "h.N.mlp.c_proj",
+        **in_layer("h.N", "ln_1 ln_2", 3 * "attn.c_attn " + "attn.c_proj", "mlp.c_fc mlp.c_proj"),
         "final_norm": "ln_f",
     },
     prefixes=("transformer.", ""),
@@ -189,17 +196,14 @@ _GPT2 = Family(
     transposed=True,
     settings={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
     silent=(
-        *("n_ctx", "attn_pdrop", "embd_pdrop", "resid_pdrop", "reorder_and_upcast_attn"),
-        *("summary_activation", "summary_first_dropout", "summary_proj_to_labels"),
-        *("summary_type", "summary_use_proj"),
+        "n_ctx",
+        "attn_pdrop",
+        "embd_pdrop",
+        "resid_pdrop",
+        "reorder_and_upcast_attn",
+        *_SUMMARY,
     ),
-    heads={
-        "GPT2Model": {},
-        "GPT2LMHeadModel": {"lm_head.weight": UNEMBEDDING},
-        "GPT2ForSequenceClassification": {"score.weight": "labels d_model"},
-        "GPT2ForTokenClassification": linear("classifier", "labels"),
-        "GPT2ForQuestionAnswering": linear("qa_outputs", "2"),
-    },
+    heads=_gpt_heads("GPT2", "LMHeadModel"),
     tied=True,
     unused=r"(lm_head|score|classifier|qa_outputs)\..*|.*\.attn\.(masked_)?bias",
 )
@@ -208,12 +212,10 @@ _GPT_NEO = replace(
     _GPT2,
     model_types=("gpt_neo",),
     sizes={
+        **SIZES,
         "layers": "num_layers",
         "heads": "num_heads",
-        "d_model": "hidden_size",
         "d_ff": "intermediate_size?=4*d_model",
-        "vocabulary": "vocab_size",
-        "context": "max_position_embeddings",
     },
     tensors={
         **_GPT2.tensors,
@@ -228,34 +230,18 @@ _GPT_NEO = replace(
     windows="listed",
     window="window_size",
     settings={},
-    silent=(
-        *("resid_dropout", "embed_dropout", "classifier_dropout", "attention_layers"),
-        *("summary_activation", "summary_first_dropout", "summary_proj_to_labels"),
-        *("summary_type", "summary_use_proj"),
-    ),
-    heads={
-        "GPTNeoModel": {},
-        "GPTNeoForCausalLM": {"lm_head.weight": UNEMBEDDING},
-        "GPTNeoForSequenceClassification": {"score.weight": "labels d_model"},
-        "GPTNeoForTokenClassification": linear("classifier", "labels"),
-        "GPTNeoForQuestionAnswering": linear("qa_outputs", "2"),
-    },
+    silent=("resid_dropout", "embed_dropout", "classifier_dropout", "attention_layers", *_SUMMARY),
+    heads=_gpt_heads("GPTNeo"),
     unused=r"(lm_head|score|classifier|qa_outputs)\..*|.*\.attention\.(masked_)?bias",
 )
 
+_NEOX = 3 * "attention.query_key_value " + "attention.dense"
 _GPT_NEOX = Family(
     model_types=("gpt_neox",),
     sizes=SIZES,
     tensors={
         "tokens": "embed_in",
-        "layers.N.attention_norm": "layers.N.input_layernorm",
-        "layers.N.query": "layers.N.attention.query_key_value",
-        "layers.N.key": "layers.N.attention.query_key_value",
-        "layers.N.value": "layers.N.attention.query_key_value",
-        "layers.N.output": "layers.N.attention.dense",
-        "layers.N.feed_norm": "layers.N.post_attention_layernorm",
-        "layers.N.up": "layers.N.mlp.dense_h_to_4h",
-        "layers.N.down": "layers.N.mlp.dense_4h_to_h",
+        **in_layer("layers.N", _NORMS, _NEOX, "mlp.dense_h_to_4h mlp.dense_4h_to_h"),
         "final_norm": "final_layer_norm",
     },
     prefixes=("gpt_neox.", ""),
@@ -274,17 +260,157 @@ _GPT_NEOX = Family(
     share="rotary_pct=0.25",
     settings={"use_parallel_residual": (True,)},
     silent=("hidden_dropout", "classifier_dropout"),
-    heads={
-        "GPTNeoXModel": {},
-        "GPTNeoXForCausalLM": {"embed_out.weight": UNEMBEDDING},
-        "GPTNeoXForSequenceClassification": {"score.weight": "labels d_model"},
-        "GPTNeoXForTokenClassification": linear("classifier", "labels"),
-        "GPTNeoXForQuestionAnswering": linear("qa_outputs", "2"),
-    },
+    heads=_gpt_heads("GPTNeoX", unembedding="embed_out"),
     unused=r"(embed_out|score|classifier|qa_outputs)\..*|.*\.attention\.(masked_)?bias|.*rotary_emb\.inv_freq",
 )
 
-DECODERS = (
-    *(LLAMA, _MISTRAL, _QWEN2, _QWEN3, _PHI3, _SMOLLM3, _GEMMA),
-    *(_GPT2, _GPT_NEO, _GPT_NEOX),
+# Encoders -------------------------------------------------------------------------------------
+
+
+_POOLER = linear("pooler.dense", "d_model")
+_MAYBE_POOLER = {name: f"?{said}" for name, said in _POOLER.items()}
+_CHOSEN = linear("classifier", "1")
+_DENSE_CLASSIFIED = {
+    **linear("classifier.dense", "d_model"),
+    **linear("classifier.out_proj", "labels"),
+}
+_NEXT = linear("cls.seq_relationship", "2")
+_BERT_PREDICTIONS = {
+    **linear("cls.predictions.transform.dense", "d_model", role="prediction"),
+    **norm("cls.predictions.transform.LayerNorm", "prediction_norm"),
+    "cls.predictions.decoder.weight": UNEMBEDDING,
+    "cls.predictions.bias": "unembedding.bias: vocabulary",
+}
+
+_BERT_NORMS = "attention.output.LayerNorm output.LayerNorm"
+_BERT_SELF = "attention.self.query attention.self.key attention.self.value attention.output.dense"
+_BERT = Family(
+    model_types=("bert",),
+    sizes={**SIZES, "types": "type_vocab_size=2"},
+    tensors={
+        "tokens": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "types": "embeddings.token_type_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        **in_layer("encoder.layer.N", _BERT_NORMS, _BERT_SELF, "intermediate.dense output.dense"),
+    },
+    prefixes=("bert.", ""),
+    norm="layer",
+    order="after",
+    norm_eps="layer_norm_eps",
+    activation="hidden_act",
+    causal=False,
+    biases=dict.fromkeys(LINEAR, True),
+    heads={
+        "BertModel": {name: f"?{said}" for name, said in _POOLER.items()},
+        "BertForMaskedLM": _BERT_PREDICTIONS,
+        "BertForPreTraining": {**_BERT_PREDICTIONS, **_POOLER, **_NEXT},
+        "BertForNextSentencePrediction": {**_POOLER, **_NEXT},
+        "BertForSequenceClassification": {**_POOLER, **_CLASSIFIED},
+        "BertForMultipleChoice": {**_POOLER, **_CHOSEN},
+        "BertForTokenClassification": _CLASSIFIED,
+        "BertForQuestionAnswering": _ANSWERED,
+    },
+    tied=True,
+    settings={"position_embedding_type": ("absolute",), "tie_word_embeddings": (True,)},
+    silent=(
+        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+        *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_type"),
+        *("pooler_num_fc_layers", "pooler_size_per_head"),
+    ),
+    unused=r"(cls|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
+)
+
+_ROBERTA = replace(
+    _BERT,
+    model_types=("roberta",),
+    prefixes=("roberta.", ""),
+    heads={
+        "RobertaModel": _BERT.heads["BertModel"],
+        "RobertaForMaskedLM": {
+            **linear("lm_head.dense", "d_model", role="prediction"),
+            **norm("lm_head.layer_norm", "prediction_norm"),
+            "lm_head.decoder.weight": UNEMBEDDING,
+            "lm_head.bias": "unembedding.bias: vocabulary",
+        },
+        "RobertaForSequenceClassification": _DENSE_CLASSIFIED,
+        "RobertaForMultipleChoice": {**_POOLER, **_CHOSEN},
+        "RobertaForTokenClassification": _CLASSIFIED,
+        "RobertaForQuestionAnswering": _ANSWERED,
+    },
+    head_activation="gelu",
+    padding=1,
+    settings={**_BERT.settings, "pad_token_id": (1,)},
+    unused=r"(lm_head|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
+)
+
+_DISTIL_NORMS = "sa_layer_norm output_layer_norm"
+_DISTIL_SELF = "attention.q_lin attention.k_lin attention.v_lin attention.out_lin"
+_PRE_CLASSIFIED = linear("pre_classifier", "d_model")
+_DISTILBERT = replace(
+    _BERT,
+    model_types=("distilbert",),
+    sizes={
+        **SIZES,
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "d_model": "dim",
+        "d_ff": "hidden_dim",
+    },
+    tensors={
+        "tokens": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        **in_layer("transformer.layer.N", _DISTIL_NORMS, _DISTIL_SELF, "ffn.lin1 ffn.lin2"),
+    },
+    prefixes=("distilbert.", ""),
+    norm_eps="=1e-12",
+    activation="activation",
+    heads={
+        "DistilBertModel": {},
+        "DistilBertForMaskedLM": {
+            **linear("vocab_transform", "d_model", role="prediction"),
+            **norm("vocab_layer_norm", "prediction_norm"),
+            **linear("vocab_projector", "vocabulary", role="unembedding"),
+        },
+        "DistilBertForSequenceClassification": {**_PRE_CLASSIFIED, **_CLASSIFIED},
+        "DistilBertForMultipleChoice": {**_PRE_CLASSIFIED, **_CHOSEN},
+        "DistilBertForTokenClassification": _CLASSIFIED,
+        "DistilBertForQuestionAnswering": _ANSWERED,
+    },
+    settings={"sinusoidal_pos_embds": (False, True), "tie_word_embeddings": (True,)},
+    silent=("dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_"),
+    unused=r"(vocab_\w+|pre_classifier|classifier|qa_outputs)\..*|embeddings\.position_ids",
+)
+
+_ELECTRA = replace(
+    _BERT,
+    model_types=("electra",),
+    sizes={**_BERT.sizes, "embedding": "embedding_size"},
+    tensors={**_BERT.tensors, "embedding_projection": "embeddings_project"},
+    heads={
+        "ElectraModel": {},
+        "ElectraForPreTraining": {
+            **linear("discriminator_predictions.dense", "d_model"),
+            **linear("discriminator_predictions.dense_prediction", "1"),
+        },
+        "ElectraForMaskedLM": {
+            **linear("generator_predictions.dense", "embedding", role="prediction"),
+            **norm("generator_predictions.LayerNorm", "prediction_norm", "embedding"),
+            **linear("generator_lm_head", "vocabulary", "embedding", role="unembedding"),
+        },
+        "ElectraForSequenceClassification": _DENSE_CLASSIFIED,
+        "ElectraForTokenClassification": _CLASSIFIED,
+        "ElectraForQuestionAnswering": _ANSWERED,
+    },
+    head_activation="gelu",
+    prefixes=("electra.", ""),
+    settings={**_BERT.settings, "summary_activation": ("gelu",)},
+    silent=(*_BERT.silent, "summary_last_dropout", "summary_type", "summary_use_proj"),
+    unused=r"(generator_\w+|discriminator_\w+|classifier|qa_outputs)\..*|.*\.position_ids",
+)
+
+FAMILIES = (
+    *(LLAMA, _MISTRAL, _QWEN2, _QWEN3, _PHI3, _SMOLLM3, _GEMMA, _GPT2, _GPT_NEO, _GPT_NEOX),
+    *(_BERT, _ROBERTA, _DISTILBERT, _ELECTRA),
 )

@@ -1,6 +1,6 @@
 """What a description of a family says: how ``NumpyStack`` reads the checkpoints of an architecture.
 
-The descriptions themselves are in ``families`` and ``encoder_families``.
+The descriptions themselves are in ``families``.
 """
 
 from __future__ import annotations
@@ -152,3 +152,16 @@ def linear(name: str, out: str, width: str = "d_model", role: str = "") -> dict[
 def norm(name: str, role: str, width: str = "d_model") -> dict[str, str]:
     """A LayerNorm of a head."""
     return {f"{name}.{kind}": f"{role}.{kind}: {width}" for kind in ("weight", "bias")}
+
+
+def in_layer(block: str, norms: str, attention: str, feed_forward: str) -> dict[str, str]:
+    """The roles of a layer, as ``tensors`` says them; stored names within ``block``, by blanks.
+
+    norms: of attention and feed-forward. attention: query, key, value, output. feed_forward: gate
+    where there is one, up, down.
+    """
+    first, second = norms.split()
+    feed = feed_forward.split()
+    roles = ("attention_norm", *LINEAR[:4], "feed_norm", *LINEAR[-len(feed) :])
+    named = zip(roles, (first, *attention.split(), second, *feed), strict=True)
+    return {f"layers.N.{role}": f"{block}.{name}" for role, name in named}

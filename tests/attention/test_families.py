@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from attnviz.attention.family import Family, NotUnderstoodError
 from attnviz.attention.family_reading import FAMILIES, understood
+from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.models.stored_tensors import Roles, StoredTensors
+from attnviz.models.stored_tensors import StoredTensors
 
 from .hub_configs import CONFIGS
 
@@ -227,7 +228,7 @@ def stack(directory: Path) -> tuple[NumpyStack, Any]:
     fields = json.loads((directory / "config.json").read_text())
     stored = StoredTensors([directory / "model.safetensors"])
     read = understood(fields, stored.shapes)
-    return NumpyStack(read.shape, Roles(stored, read.parts)), read
+    return NumpyStack(read.shape, by_role(stored, read.parts)), read
 
 
 def difference(model: Any, ours: NumpyStack, ids: list[int]) -> float:
