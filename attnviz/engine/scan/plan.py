@@ -18,8 +18,7 @@ from attnviz.engine.ablation import HeadAblation, Replacements
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.hook_points import LostTrackError, hooked
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
-from attnviz.engine.plain_pass import ends_alike, length_class, not_its_own
-from attnviz.engine.rounding import nearly_equal
+from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
 from attnviz.engine.scan.expansion import (
     STRATEGIES,
