@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.engine.capture import capture
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError
-from attnviz.models.model import Model, NumpyModel, OutputModel
+from attnviz.models.model import Model, NumpyModel
 from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:  # torch only where it runs
@@ -46,19 +46,16 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
     given: an input on which a torch model is tried. causal: whether its logits are of the next
     token. Raises UnsupportedError where its attention cannot be observed.
     """
-    if isinstance(model, OutputModel):
+    if isinstance(model, NumpyModel):
         return lambda given: _in_numpy(model, given), ()
-    lacks = UnsupportedError("NumPy does not show them")
-    if not isinstance(model, NumpyModel):
-        try:
-            return _on_torch(model, kind, given, causal), ()
-        except UnsupportedError as error:
-            lacks = error
-    note = f"outputs of heads and predictions are not shown: {lacks}"
+    try:
+        return _on_torch(model, kind, given, causal), ()
+    except UnsupportedError as error:
+        note = f"outputs of heads and predictions are not shown: {error}"
     return lambda given: HeadRun(_weights(model, kind, given), {}, None), (note,)
 
 
-def _in_numpy(model: OutputModel, given: Input) -> HeadRun:
+def _in_numpy(model: NumpyModel, given: Input) -> HeadRun:
     weights: dict[int, Floats] = {}
     outputs: dict[int, Floats] = {}
 
