@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.engine.hook_points import LostTrackError
-from attnviz.engine.patchable import PatchableModel, run_pass
+from attnviz.engine.patchable import Keep, PatchableModel, run_pass
 from attnviz.engine.patching import (
     Pair,
     Patch,
@@ -24,12 +24,10 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.plain_pass import ends_alike, not_its_own
-from attnviz.engine.scan.memory import rows_at_once
-from attnviz.engine.scan.plan import ENDING, ScanPlan, ordered
+from attnviz.engine.scan.plan import ENDING, ScanPlan, check_clean_row, ordered
 from attnviz.engine.scan.session import Session
 from attnviz.engine.scan.sites import (
     Held,
-    Keep,
     Slopes,
     Way,
     find_way,
@@ -305,13 +303,9 @@ def _measured(plan: ScanPlan, work: _Work, patches: Sequence[Patch]) -> _Found:
     way = work.way if plan.strategy is not None else replace(work.way, strategy=None)
     tokens = len(base.given.predicted)
     short = way.ends_short and ENDING < tokens <= base.position + ENDING
-    at_once = rows_at_once([call.block for call in plan.calls], len(base.given.ids))
-    answer = run_patched(
-        plan, way, base.given, patches, work.held, at_once, ENDING if short else None
-    )
-    read = slice(-ENDING if short else None, None)  # of the others nothing was computed
-    if not ends_alike(plan.model.root, answer.hidden[0, read], base.hidden[0, read], exact=False):
-        raise LostTrackError("a grown batch ends in other numbers than the text alone")
+    kept = ENDING if short else None
+    answer = run_patched(plan, way, base.given, patches, work.held, plan.at_once(base.given), kept)
+    check_clean_row(plan, answer.hidden[0], base.hidden[0], short=short)
     assert answer.projected is not None
     rows = answer.projected[:, base.position]
     wanted = torch.tensor([work.answer], device=rows.device)

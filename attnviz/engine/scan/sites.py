@@ -14,11 +14,11 @@ from torch import Tensor
 
 from attnviz.engine.feed_forward import find_feed_forward
 from attnviz.engine.hook_points import HookPoint, LostTrackError
-from attnviz.engine.patchable import ForwardOutput, run_pass
+from attnviz.engine.patchable import ForwardOutput, Keep, Untouched, run_pass
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
-from attnviz.engine.plain_pass import nearly_equal, not_its_own
+from attnviz.engine.plain_pass import not_its_own
 from attnviz.engine.scan.expansion import STRATEGIES, Inside, Strategy
-from attnviz.engine.scan.plan import ENDING, MISFITS, ScanPlan, ordered, run_expanded
+from attnviz.engine.scan.plan import MISFITS, ScanPlan, fitting, ordered, run_expanded
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input, Kind
 
@@ -67,22 +67,21 @@ def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
     held = {place: 2 * values.flip(0) for place, values in keep.held.items()}
     trials = _trials(plan, heads)
     expected = run_patched(plan, way, plan.probe, trials, held, 1).hidden
-    best = [plan.strategy, *(each for each in STRATEGIES if each != plan.strategy)]
-    for kept in (ENDING, None) if plan.ends_short else (None,):
-        for strategy in best:
-            tried = Way(inside, heads, strategy, kept is not None)
-            try:
-                found = run_patched(plan, tried, plan.probe, trials, held, 2, kept).hidden
-            except MISFITS:
-                continue
-            read = slice(None if kept is None else -kept, None)
-            if nearly_equal(found[:, read], expected[:, read]):
-                return tried
-    return way
+    found = fitting(
+        [plan.strategy, *(each for each in STRATEGIES if each != plan.strategy)],
+        expected,
+        lambda strategy, kept: (
+            run_patched(
+                plan, replace(way, strategy=strategy), plan.probe, trials, held, 2, kept
+            ).hidden
+        ),
+        short=plan.ends_short,
+    )
+    return way if found is None else replace(way, strategy=found[0], ends_short=found[1])
 
 
 def run_alone(
-    plan: ScanPlan, inside: Inside, given: Input, intervention: Exchange
+    plan: ScanPlan, inside: Inside, given: Input, intervention: Untouched
 ) -> ForwardOutput:
     """One pass over one text."""
     if not plan.calls:
@@ -174,33 +173,7 @@ def values_of(held: Held, site: Site) -> Tensor:
     return values if site.tokens is None else values[list(site.tokens)]
 
 
-class Exchange:
-    """An intervention of single texts and of batches; this one changes nothing."""
-
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
-        """As ``Intervention`` has it."""
-        return self.edit_rows(point, outputs, 0)
-
-    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
-        """As ``RowIntervention`` has it."""
-        return outputs
-
-
-class Keep(Exchange):
-    """Takes down what the first row holds, of one kind of attention."""
-
-    def __init__(self, kind: Kind, what: Collection[What]) -> None:
-        self._kind = kind
-        self._what = what
-        self.held: dict[tuple[What, int], Tensor] = {}
-
-    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
-        if point.kind == self._kind and point.what in self._what and not first:
-            self.held[point.what, point.layer] = outputs[0].clone()
-        return outputs
-
-
-class PutIn(Exchange):
+class PutIn(Untouched):
     """Puts what another run holds in the place of sites, other ones in each row of a batch.
 
     rows: what to replace by row. held: what the other run holds, token for token.
@@ -241,7 +214,7 @@ class PutIn(Exchange):
         return outputs
 
 
-class Slopes(Exchange):
+class Slopes(Untouched):
     """Adds zeros to what a run holds, by which something can be differentiated.
 
     held: what it holds. zeros: what was added, (1, token, head, dim).
