@@ -28,6 +28,9 @@ class ShowsWeights:
     def narrowed(self) -> Any:
         raise NotImplementedError
 
+    def without(self, *_: Any) -> Any:
+        raise NotImplementedError
+
 
 def whole_weights(model: Any, tokens: Any) -> dict[int, Any]:
     """Of each layer of ``mha`` or ``tiny`` the weights (head, query, key), from a plain call."""

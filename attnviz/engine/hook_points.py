@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.observer import Observer, hand_over
+from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
 from attnviz.engine.patching import What
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
@@ -141,6 +141,36 @@ class HookPoints(ABC):
         self, counter: CallCounter, hide: Hide, given: Input
     ) -> AbstractContextManager[Any]:
         """Let ``counter`` take each call, and ``hide`` say what it does not see."""
+
+
+class HeadOutputs:
+    """Keeps what the heads of one kind put out: ``found``, (head, token, dim) of each layer.
+
+    removed: (layer, head) whose outputs then go on as zero.
+    """
+
+    def __init__(
+        self, kind: Kind, points: HookPoints, removed: Collection[tuple[int, int]] = ()
+    ) -> None:
+        self._kind = kind
+        self._points = points
+        self._removed = removed
+        self.found: dict[int, Floats] = {}
+
+    def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
+        """Those of a call, (batch, token, head, dim), which are changed in place."""
+        if kind == self._kind:
+            self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
+            outputs[:, :, [head for at, head in self._removed if at == layer]] = 0
+
+    def met(self) -> AbstractContextManager[None]:
+        """Take them at the hook points of every pass while this is open."""
+        return self._points.intervening(self)
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        """As an ``Intervention``."""
+        self.take(point.kind, point.layer, outputs)
+        return outputs
 
 
 @contextmanager

@@ -6,14 +6,14 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
@@ -103,9 +103,54 @@ class NumpyModel(Model, Protocol):
         """
         ...
 
-    def narrowed(self) -> NumpyModel:
+    def narrowed(self) -> Self:
         """The same with weights, and what passes between its parts, rounded to bfloat16."""
         ...
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads a text that grows by tokens, and says what its end predicts."""
+
+    def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
+        """Scores of the token that follows the whole text, and the weights of its last one.
+
+        The scores are (word,), the weights of each layer (head, key).
+        """
+        ...
+
+
+@runtime_checkable
+class GrowingModel(NumpyModel, Protocol):
+    """A NumPy model that reads a growing text without computing what it has read again.
+
+    predicts: whether it tells the next token.
+    """
+
+    @property
+    def predicts(self) -> bool: ...
+
+    def reader(self) -> Reader:
+        """One that reads a text of its own."""
+        ...
+
+
+@runtime_checkable
+class HasEnds(Protocol):
+    """A model that knows which tokens end a text."""
+
+    @property
+    def end_ids(self) -> frozenset[int]: ...
+
+
+def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
+    """The token ids that files state, one or a list each, of those that a model has."""
+    each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
+    numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
+    return frozenset(number for number in numbers if 0 <= number < vocabulary)
 
 
 @runtime_checkable
@@ -176,6 +221,14 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
     if info.not_finite:
         raise LoadError(f"{told}: {broken_words(info.not_finite)[0]}")
     raise UsageError(f"{told}{info.overflow_advice}")
+
+
+def cannot_write(info: ModelInfo) -> UnsupportedError:
+    """The refusal of a model that does not tell the next token."""
+    return UnsupportedError(
+        f"{info.name!r} does not tell the next token, so that it cannot write: choose a causal "
+        "language model"
+    )
 
 
 # Random texts --------------------------------------------------------------------------------
