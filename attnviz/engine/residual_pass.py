@@ -43,6 +43,8 @@ from attnviz.engine.followed import (
     QUOTIENTS,
     RMS_NORM,
     SUMS,
+    Function,
+    FunctionWatch,
     Mark,
     Way,
     by_ratio,
@@ -58,8 +60,6 @@ from attnviz.engine.followed import (
 )
 from attnviz.engine.hook_points import (
     ATTENDED,
-    Function,
-    FunctionWatch,
     HookPoint,
     Intervention,
     LostTrackError,
