@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnviz.engine.capture import capture
 from attnviz.engine.observer import KeepWeights, to_numpy
 from attnviz.errors import UnsupportedError
-from attnviz.models.model import Model, NumpyModel, OutputModel
+from attnviz.models.model import Model, NumpyModel
 from attnviz.records import Input, Kind
 
 Floats = NDArray[np.floating]
@@ -53,7 +53,7 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
     given: an input on which a torch model is tried. causal: whether its logits are of the next
     token. Raises UnsupportedError where its attention cannot be observed.
     """
-    if isinstance(model, OutputModel) and kind == "self":
+    if isinstance(model, NumpyModel) and kind == "self":
         return partial(_in_numpy, model), ()
     lacks = UnsupportedError("NumPy does not show them")
     if not isinstance(model, NumpyModel):
@@ -71,7 +71,7 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
     return run, (f"outputs of heads and predictions are not shown: {lacks}",)
 
 
-def _in_numpy(model: OutputModel, given: Input, removed: Collection[Head] = ()) -> HeadRun:
+def _in_numpy(model: NumpyModel, given: Input, removed: Collection[Head] = ()) -> HeadRun:
     weights: dict[int, Floats] = {}
     outputs: dict[int, Floats] = {}
 

@@ -16,7 +16,7 @@ from attnviz.engine.head_run import Head, Run, open_heads
 from attnviz.engine.observer import KeepWeights
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import Model, NumpyModel, OutputModel
+from attnviz.models.model import Model, NumpyModel
 from attnviz.records import AttentionRecord, Kind
 
 Floats = NDArray[np.floating]
@@ -75,7 +75,7 @@ class TextReader:
         """
         check_heads(self.model, removed)
         model, keep = self.model, _KeepNorms(wanted.kind)
-        if removed and isinstance(model, OutputModel):
+        if removed and isinstance(model, NumpyModel):
             model = model.without(removed)
         elif removed:
             raise UnsupportedError(
