@@ -156,7 +156,7 @@ def finding(shown: Shown) -> str:
     over = f"the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
         over = f"the {one.steps} of {len(run.steps)} steps that can show it"
-    named_by = "" if one.known else ", the closest measure" * (one.name in _MEASURED)
+    named_by = "" if one.known else ", furthest above uniform" * (one.name in _MEASURED)
     return (
         f"{run.name(shown.head)} over {over}: {looked_words(one)}{named_by}. Most attended: "
         f"{_most(shown)}."
