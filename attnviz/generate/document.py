@@ -40,7 +40,7 @@ _EXPLANATION = (
     "and top-p change it (Holtzman et al. 2020). entropy: of that distribution, in nats.",
     "head: the mean of a measure over the steps, beside that of uniform attention over the same "
     "tokens. The name is the label that the model's card or attnviz patterns gives, or, faint, the "
-    "measure that gained most over uniform on this text, which is a description and no finding.",
+    "measure that gained most over uniform on this text, which only describes it.",
     "limits: where a head attends is not what it does. attnviz ablate and --ablate measure that.",
 )
 
