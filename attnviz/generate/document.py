@@ -79,7 +79,7 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
         [
             doc.Group(about),
             notes_group(info.notes, run.tokens),
-            doc.Group([texts(run, shown.head)]),
+            doc.Group([texts(run, shown.head, whole=True)]),
             *([] if shown.chosen else [doc.Group([_grid(shown)])]),
             *([doc.Group([_ranking(shown)])] if shown.chosen and len(shown.heads) > 1 else []),
             doc.Group([_steps(shown)]),
