@@ -92,27 +92,35 @@ def capture(
         if not isinstance(text, str):
             raise UsageError(f"expected a text, got a {type(text).__name__}")
         choice = Choice(
-            None if layer is None else str(layer), _choices(head), 0, kind, target, truncate
+            None if layer is None else str(layer), choices(head), 0, kind, target, truncate
         )
-        given: dict[str, Any] = {
-            name: value for name, value in options.items() if value is not None
-        }
-        name = named(model, tokenizer, given)
-        asked = LoadOptions(**given, tokens=reckoned_tokens(text))
-        if not isinstance(name, Loaded):
-            refuse_ignored(name, asked, [option for option in _SHAPE if option in given])
-        loaded = load(name, asked)
-        record, selected = capture_text(loaded, text, choice)
-        known = known_labels(loaded, record.kind)
+        given = {name: value for name, value in options.items() if value is not None}
+        opened = model_of(model, tokenizer, given, reckoned_tokens(text))
+        record, selected = capture_text(opened, text, choice)
+        known = known_labels(opened, record.kind)
         return HeadMaps(heads_report(record, selected, text=text, target=target, known=known))
 
 
-def _choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:
+def choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:
+    """Every choice as the command line writes it."""
     if head is None:
         return ()
     if isinstance(head, list):
         return tuple(map(spelled, head))
     return (spelled(head),)
+
+
+def model_of(model: Any, tokenizer: Any, given: dict[str, Any], tokens: int) -> Model:
+    """The model behind a name, or the one that was handed over.
+
+    given: the options that were given, which must be such that this model heeds them.
+    tokens: about how many it is to run.
+    """
+    name = named(model, tokenizer, given)
+    options = LoadOptions(**given, tokens=tokens)
+    if not isinstance(name, Loaded):
+        refuse_ignored(name, options, [option for option in _SHAPE if option in given])
+    return load(name, options)
 
 
 def named(model: Any, tokenizer: Any, given: Iterable[str], reads: bool = True) -> str:

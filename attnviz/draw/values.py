@@ -25,8 +25,11 @@ def write_object(
 ) -> None:
     """Write a JSON object in ASCII: nothing in a name may reach a terminal as a control.
 
-    lists: its lists that come last, a line for each entry.
+    lists: its lists that come last, a line for each entry; without any all is indented.
     """
+    if not lists:
+        stream.write(json.dumps(data, indent=1, allow_nan=False) + "\n")
+        return
     data = dict(data)
     last = {name: data.pop(name) for name in lists if name in data}
     stream.write(json.dumps(data, allow_nan=False).removesuffix("}"))
@@ -50,6 +53,12 @@ def token_facts(tokens: Tokens) -> dict[str, Any]:
     return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
 
 
+_PLAIN = (
+    *("name", "revision", "architecture", "dtype", "layers", "heads", "kv_heads", "head_dim"),
+    *("weights", "seed", "device", "backend"),
+)
+
+
 def model_facts(info: ModelInfo) -> dict[str, Any]:
     """Where the numbers come from, as JSON values; None for what an array does not tell."""
     known = not info.is_array
@@ -68,6 +77,24 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "backend": info.backend if known else None,
         "notes": list(info.notes),
     }
+
+
+def model_of(facts: Mapping[str, Any]) -> ModelInfo:
+    """The model that ``model_facts`` told of, read from a file that anyone may have written.
+
+    Raises KeyError, TypeError or ValueError for what is none.
+    """
+    given = {name: facts[name] for name in _PLAIN}
+    if facts["weights"] == "given":
+        given |= dict.fromkeys(("layers", "kv_heads", "head_dim"), 1)
+        given |= dict.fromkeys(("architecture", "device"), "") | {"backend": "numpy"}
+    sizes = ("layers", "heads", "kv_heads", "head_dim")
+    if any(type(given[name]) is not int for name in sizes):
+        raise TypeError("sizes that are no whole numbers")
+    texts = [given["name"], given["architecture"], given["dtype"], given["device"], *facts["notes"]]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a name that is no text")
+    return ModelInfo(**given, notes=tuple(facts["notes"]))
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def prune(
         check_new_directory(removal.out)
     read = read_texts(texts.text, texts.file, texts.texts)
     with outlet.opened(model.model, options) as loaded:
-        from attnviz.prune.data import LISTS, prune_data, prune_rows
+        from attnviz.prune.data import prune_data, prune_rows
         from attnviz.prune.document import prune_document
         from attnviz.prune.job import prune_model  # brings torch
     with outlet.advancing("removing heads") as advance:
@@ -66,7 +66,7 @@ def prune(
         )
     hints = () if output.quiet else _hints(report)
     drawn = partial(prune_document, report, hints, output.explain)
-    outlet.show(Found(partial(prune_data, report), partial(prune_rows, report), drawn, LISTS))
+    outlet.show(Found(partial(prune_data, report), partial(prune_rows, report), drawn))
 
 
 def _hints(report: PruneReport) -> Sequence[str]:

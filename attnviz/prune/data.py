@@ -9,8 +9,6 @@ from attnviz.draw.values import json_number, model_facts
 from attnviz.prune.records import Head, PruneReport
 
 SCHEMA = "attnviz.prune/1"
-LISTS = ("removed", "steps", "random")
-"""Those of which each entry has a line."""
 
 
 def prune_data(report: PruneReport) -> dict[str, Any]:

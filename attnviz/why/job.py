@@ -20,8 +20,7 @@ from attnviz.cli.progress import Advance
 from attnviz.cli.rows import read_rows
 from attnviz.draw.labels import visible
 from attnviz.engine.attribution import Attribution, Attributor, HeadKey
-from attnviz.engine.attribution_numpy import NumpyAttributor
-from attnviz.engine.attributor import open_attributor
+from attnviz.engine.attribution_numpy import NumpyAttributor, open_attributor
 from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
