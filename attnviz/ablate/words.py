@@ -125,8 +125,8 @@ def _interval(report: AblationReport, effect: Effect) -> str:
 
 
 def _three_digits(value: float, signed: bool) -> str:
-    """Trailing zeros stay, as in the table: ``+0.470``."""
-    return f"{value:{'+' * signed}#.3g}".rstrip(".")
+    """Trailing zeros stay, as in the table: ``+0.470``; zero has no sign."""
+    return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
 
 
 # Provenance ----------------------------------------------------------------------------------

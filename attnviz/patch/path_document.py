@@ -108,12 +108,12 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 def finding(report: PathReport) -> str:
     """Which head listens most, with what, and how much other heads give it."""
     sender = report.name(report.sender)
-    lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
+    lead = "1 pair: an anecdote. In it, " if len(report.pairs) == 1 else ""
     if report.model.weights == "random":
         lead = "Random weights: "
     above = [one for one in report.listeners if one.share >= _LEAST and not _unclear(one)]
     if not above:
-        return f"{lead}No later head clearly reads from {sender}."
+        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}."
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
     said = f"{sender} makes {percent(first.share)} of what differs in {_owned(report, first)}"
     said += "".join(f", {percent(one.share)} in {_owned(report, one, False)}" for one in more)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, model_words
 from attnviz.prune.records import PruneReport
 
@@ -234,7 +235,7 @@ def _steps(report: PruneReport) -> doc.Table:
             f"{step.loss:.4f}",
             f"{report.ratio(step.loss):.3f}",
             f"{report.ratio(chance[0]):.3f}" if chance else "",
-            f"{step.score:+.4f}",
+            NumberScale(1.0).text(step.score, 4),
             str(step.heads_left),
         )
         rows.append(doc.Row(cells))
