@@ -210,6 +210,13 @@ def test_frames_and_effects_of_checkpoints(checkpoints, case, removed):
             best,
             pytest.approx(float(chances[best]), abs=1e-5),
         )
+    if name == "gpt2":
+        (step,) = session.generation(text, Sampling(tokens=1), frozenset(removed))
+        assert step.id == frame.likely[0].id
+        np.testing.assert_allclose(step.rows[1][2], frame.weights((1, 2))[-1], atol=1e-5)
+    else:
+        with pytest.raises(UnsupportedError):
+            list(session.generation(text, Sampling(), frozenset(removed)))
     effects = session.effects(text, nothing)
     assert set(effects.values) == {(layer, head) for layer in range(2) for head in range(3)}
     if effects.metric == "loss_delta":
