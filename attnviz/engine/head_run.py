@@ -122,6 +122,7 @@ class _KeepNorms:
 def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
     import torch
 
+    from attnviz.engine.ablation import check_heads
     from attnviz.engine.hook_points import HeadOutputs
     from attnviz.engine.observe_torch import observe_pass, transformers_of
     from attnviz.engine.patchable import open_patchable, whole_pass
@@ -135,6 +136,7 @@ def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
     compared: set[int] = set()
 
     def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
+        check_heads(patchable, removed)
         size = length_class(len(given.text))
         if removed and size not in compared:
             run(given)  # which is held against a plain pass: without heads it ends elsewhere

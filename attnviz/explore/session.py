@@ -202,7 +202,7 @@ class LiveSession:
     def _predictions(
         self, wanted: Asked, passed: TextPass
     ) -> tuple[tuple[Likely, ...], float | None]:
-        if passed.logits is None:
+        if passed.logits is None or not np.isfinite(passed.logits).all():
             return (), None
         last = passed.logits[-1].astype(np.float64)
         last -= last.max()

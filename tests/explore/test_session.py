@@ -324,6 +324,17 @@ def test_generation_is_what_a_frame_predicts(tiny):
         np.testing.assert_allclose(steps[count].rows[3], last, atol=1e-5)
 
 
+def test_what_is_no_number_is_not_told():
+    model = Bundled()
+    model.stack.tensors["layers.2.up.weight"][0, 0] = np.nan
+    session = LiveSession(model)
+    frame = session.frame(TEXT)
+    assert (frame.loss, frame.likely) == (None, ())
+    assert frame.strongest((5, 0), 3, "keys") == ()
+    with pytest.raises(UsageError, match="nothing can be ranked"):
+        session.effects(TEXT, nothing)
+
+
 def test_a_frame_of_tiny_needs_no_torch():
     program = """if True:
         import sys
