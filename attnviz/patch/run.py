@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.cli.progress import Advance
-from attnviz.cli.resume import Piece, ResumeFile
+from attnviz.cli.resume import Piece, ResumeFile, restored, stored
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Patching, PatchMetric, PatchScores
 from attnviz.errors import LoadError
@@ -276,10 +276,7 @@ def _control_words(job: Job) -> str:
 
 
 def _stored(scores: PatchScores) -> dict[str, Any]:
-    metrics = {
-        name: [value if math.isfinite(value) else None for value in values.tolist()]
-        for name, values in scores.metrics.items()
-    }
+    metrics = {name: stored(values) for name, values in scores.metrics.items()}
     plain = {"clean": dict(scores.clean), "corrupt": dict(scores.corrupt)}
     return {"patches": list(scores.patches), "metrics": metrics, **plain}
 
@@ -287,14 +284,10 @@ def _stored(scores: PatchScores) -> dict[str, Any]:
 def _restored(piece: Piece) -> PatchScores:
     """The piece that ``_stored`` wrote; LoadError where it is none."""
     try:
-        metrics = {
-            name: np.array([math.nan if value is None else value for value in values], dtype=float)
-            for name, values in piece.result["metrics"].items()
-        }
-        patches = tuple(map(int, piece.result["patches"]))
-        return PatchScores(
-            piece.text, patches, metrics, piece.result["clean"], piece.result["corrupt"]
-        )
+        kept = piece.result
+        metrics = {name: restored(values) for name, values in kept["metrics"].items()}
+        patches = tuple(map(int, kept["patches"]))
+        return PatchScores(piece.text, patches, metrics, kept["clean"], kept["corrupt"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(
             f"the resume file is damaged: what it has of pair {piece.text + 1} cannot be read; "
