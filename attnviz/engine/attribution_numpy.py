@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.stack_shape import StackShape
-from attnviz.attention.stack_trace import LayerTrace
+from attnviz.attention.stack_shape import LayerTrace, StackShape
 from attnviz.engine.attribution import (
     Asked,
     Attribution,

@@ -272,12 +272,7 @@ def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
         begin += 1
     while end > begin and tokens.special[end - 1]:
         end -= 1
-    return _cut(tokens, 0, begin), _cut(tokens, end, len(tokens))
-
-
-def _cut(tokens: Tokens, begin: int, end: int) -> Tokens:
-    kept = slice(begin, end)
-    return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])
+    return tokens.cut(begin), tokens.taken(range(end, len(tokens)))
 
 
 def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:

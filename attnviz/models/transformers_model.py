@@ -49,7 +49,7 @@ class TransformersModel:
             UsageError: not even the special tokens fit into ``limit``.
         """
         if self.tokenizer is None:
-            return _cut(self._words(text), limit)
+            return self._words(text).cut(limit)
         with tokenizing(self.info.name):
             check_limit(self.info.name, self.tokenizer.num_special_tokens_to_add(), limit)
             check_growth(self.info.name, self._normalizer, text)
@@ -73,14 +73,14 @@ class TransformersModel:
             words = self._words(text)
             start = self._tokens([self._start_id])
             joined = (start.ids + words.ids, start.texts + words.texts, (True, *words.special))
-            return _cut(Tokens(*joined), limit)
+            return Tokens(*joined).cut(limit)
         with tokenizing(self.info.name):
             check_growth(self.info.name, self._normalizer, text)
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
             if not labels or labels[-1] not in self.tokenizer.all_special_ids:
                 # Shifting drops the last label, which is to be an end.
                 labels = [*labels, self._start_id]
-            return _cut(self._tokens(self._shift_right(labels)), limit)
+            return self._tokens(self._shift_right(labels)).cut(limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """The decoder text that the model itself writes for ``tokens``, always the likeliest token.
@@ -231,11 +231,6 @@ class TransformersModel:
     def _configs(self) -> tuple[Any, Any]:
         """What names special tokens: config.json, then generation_config.json."""
         return self.model.config, getattr(self.model, "generation_config", None)
-
-
-def _cut(tokens: Tokens, limit: int | None) -> Tokens:
-    kept = slice(limit)
-    return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])
 
 
 def _word_tokens(text: str, vocabulary: int, reserved: int | None = None) -> Tokens:
