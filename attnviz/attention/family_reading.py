@@ -95,7 +95,6 @@ def _renamed(name: str) -> str:
 
 
 def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[str, int]:
-    """The sizes by our names."""
     sizes: dict[str, int] = {}
     for ours, said in family.sizes.items():
         field, _, otherwise = said.partition("=")
@@ -200,7 +199,6 @@ _WHOLE, _WINDOWED = ("full_attention", "global"), ("sliding_attention", "local")
 def _windows(
     family: Family, fields: Mapping[str, Any], layers: int, used: set[str]
 ) -> tuple[int | None, ...]:
-    """How many keys a query of each layer sees."""
     used.update(_LISTS)
     width = None
     if family.windows != "none":
@@ -235,7 +233,6 @@ def _kinds(fields: Mapping[str, Any]) -> list[Any]:
 def _unturned(
     family: Family, fields: Mapping[str, Any], layers: int, used: set[str]
 ) -> frozenset[int]:
-    """Layers without rotary positions."""
     if family.turned is None:
         return frozenset()
     used.add(family.turned)

@@ -137,7 +137,6 @@ def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
 
 
 def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
-    """The most likely tokens as (id, probability)."""
     powers = np.exp(logits - logits.max())
     order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
     return tuple((number, float(powers[number] / powers.sum())) for number in order)

@@ -231,6 +231,19 @@ def cannot_write(info: ModelInfo) -> UnsupportedError:
     )
 
 
+def split_words(text: str, limit: int | None = None) -> list[str]:
+    """The words of a text, at most ``limit``; UsageError where there is none."""
+    words = text.split()[:limit]
+    if not words:
+        raise UsageError("expected a text of at least one word, got none")
+    return words
+
+
+def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
+    """Words as tokens with these numbers."""
+    return replace(Tokens.bare([numbers[word] for word in words]), texts=tuple(words))
+
+
 # Random texts --------------------------------------------------------------------------------
 
 

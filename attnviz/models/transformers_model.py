@@ -11,8 +11,20 @@ import numpy as np
 import torch
 
 from attnviz.errors import UsageError
-from attnviz.models.model import Vocabulary, beyond_training, frame_of, known_ids
-from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
+from attnviz.models.model import (
+    Vocabulary,
+    beyond_training,
+    frame_of,
+    known_ids,
+    split_words,
+    word_tokens,
+)
+from attnviz.models.pieces import (
+    check_growth,
+    check_ids,
+    check_limit,
+    token_texts,
+)
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -239,13 +251,7 @@ def _word_tokens(text: str, vocabulary: int, reserved: int | None = None) -> Tok
     Ids count up from 0 in order of first appearance, modulo ``vocabulary``, and leave out
     ``reserved``, the padding id, which some models take for no word at all.
     """
-    words = text.split()
-    if not words:
-        raise UsageError("expected a text of at least one word, got none")
+    words = split_words(text)
     free = [number for number in range(min(vocabulary, len(words) + 1)) if number != reserved]
     numbers = {word: free[place % len(free)] for place, word in enumerate(dict.fromkeys(words))}
-    return Tokens(
-        ids=tuple(numbers[word] for word in words),
-        texts=tuple(words),
-        special=(False,) * len(words),
-    )
+    return word_tokens(words, numbers)

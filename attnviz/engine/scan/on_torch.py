@@ -61,7 +61,6 @@ class TorchScan:
 
     @property
     def heads(self) -> Mapping[int, int]:
-        """The number of heads of each layer."""
         return self._model.heads
 
     def scan(
@@ -111,7 +110,6 @@ class TorchScan:
         ablated: Collection[tuple[int, int]] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, int], float]:
-        """First-order importance of each (layer, head) over all texts; ``gradient_importance``."""
         check_heads(self._model, ablated)
         replacements = None
         if self._options.mode == "mean":
@@ -155,7 +153,6 @@ class TorchScan:
         return [self._mean]
 
     def _piece(self, text: int, variants: tuple[int, ...], chunks: Sequence[_Chunk]) -> Scores:
-        """The mean over the draws, with its standard error."""
         first = chunks[0]
         stacked = {
             name: np.stack([chunk.metrics[name] for chunk in chunks]) for name in first.metrics

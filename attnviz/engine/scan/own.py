@@ -41,7 +41,6 @@ class OwnScan:
         variants: Sequence[Variant],
         wanted: Sequence[int],
     ) -> Iterator[Scores]:
-        """Measure the ``wanted`` ones of ``variants`` over one text."""
         for variant in variants:
             self._check(variant)
         outputs = self._model.head_outputs(self._texts[text])
@@ -133,7 +132,6 @@ class OwnScan:
         return [np.stack(means, 1)]
 
     def _outputs(self, text: Tokens, length: int | None = None) -> Floats:
-        """The heads' outputs over a text, cut to a length."""
         return self._model.head_outputs(text.cut(length))
 
 
