@@ -12,14 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.stack_shape import LayerTrace, StackShape
-from attnviz.engine.attribution import (
-    Asked,
-    Attribution,
-    Attributor,
-    HeadKey,
-    Part,
-    place_of,
-)
+from attnviz.engine.attribution import Asked, Attribution, Attributor, HeadKey, Part, place_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention

@@ -58,13 +58,7 @@ from attnviz.engine.followed import (
     named,
     plainly,
 )
-from attnviz.engine.hook_points import (
-    ATTENDED,
-    HookPoint,
-    Intervention,
-    LostTrackError,
-    hooked,
-)
+from attnviz.engine.hook_points import ATTENDED, HookPoint, Intervention, LostTrackError, hooked
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import What
 

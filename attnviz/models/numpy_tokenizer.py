@@ -169,8 +169,7 @@ _CLASSES: Mapping[str, _Class] = {
     ),
     "LlamaTokenizer": _Class(_PAIR, _llama),
     "GemmaTokenizer": _Class(
-        {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"},
-        _gemma,
+        {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"}, _gemma
     ),
 }
 

@@ -19,12 +19,7 @@ from attnviz.models.model import (
     split_words,
     word_tokens,
 )
-from attnviz.models.pieces import (
-    check_growth,
-    check_ids,
-    check_limit,
-    token_texts,
-)
+from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens

@@ -64,10 +64,7 @@ class TorchScan:
         return self._model.heads
 
     def scan(
-        self,
-        text: int,
-        variants: Sequence[Variant],
-        wanted: Sequence[int],
+        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
         """Measure the ``wanted`` ones of ``variants`` over one text, a chunk at a time."""
         for variant in variants:

@@ -36,10 +36,7 @@ class OwnScan:
         return {0: self._model.info.heads}
 
     def scan(
-        self,
-        text: int,
-        variants: Sequence[Variant],
-        wanted: Sequence[int],
+        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
         for variant in variants:
             self._check(variant)
