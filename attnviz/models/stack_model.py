@@ -121,11 +121,9 @@ class StackModel:
         return token_texts(self.tokenizer, pieces)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Whether the text is longer than those of the training."""
         return beyond_training(self._trained_tokens, tokens)
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Hand over queries and keys of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_queries_keys(tokens.ids, wants, observe)
 
@@ -138,35 +136,29 @@ class StackModel:
         *,
         norms: bool = False,
     ) -> None:
-        """Hand over blocks of the weights of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_rows(ids, rows, wants, observe, norms=norms)
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
-        """Hand over weights and outputs of each layer; the logits. See ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             residual = self.stack.run_outputs(tokens.ids, observe)
             return self.stack.unembed(residual) if self.predicts else None
 
     @property
     def predicts(self) -> bool:
-        """Whether it tells the next token; see ``GrowingModel``."""
         lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
         return self.causal and not lacks
 
     def reader(self) -> StackReader:
-        """Reads a text as it grows; see ``GrowingModel``."""
         free = free_memory()
         if free is not None:  # each token needs every tensor once more
             self.stack.tensors.keep(free // 2)
         return StackReader(self.stack)
 
     def narrowed(self) -> Self:
-        """The same in rounded numbers; see ``NumpyModel``."""
         return self._over(NarrowStack.of(self.stack))
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """The same where the outputs of these (layer, head) count as zero."""
         return self._over(self.stack.without(heads))
 
     def _over(self, stack: NumpyStack) -> Self:
