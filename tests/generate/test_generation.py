@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 
 import numpy as np
 import pytest
@@ -218,3 +219,11 @@ def test_a_model_whose_heads_are_not_found_writes_too(kind):
         ids.append(step.id)
     with pytest.raises(UnsupportedError, match="cannot be removed"):
         generate(opened_model, Tokens.bare(ids), Sampling(), removed=[(0, 0)])
+
+
+def test_both_backends_read_the_ends_of_both_files(checkpoint, tmp_path):
+    directory = shutil.copytree(checkpoint("llama"), tmp_path / "m")
+    (directory / "generation_config.json").write_text('{"eos_token_id": [5, 99]}')
+    for backend, tokens in (("numpy", 9), ("torch", None)):
+        model = load(str(directory), LoadOptions(backend=backend, tokens=tokens))
+        assert model.end_ids == {2, 5}  # there is no token 99
