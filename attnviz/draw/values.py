@@ -49,8 +49,8 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     """
     given = {name: facts[name] for name in _PLAIN}
     if facts["weights"] == "given":
-        given |= dict.fromkeys(("layers", "kv_heads", "head_dim"), 1)
-        given |= dict.fromkeys(("architecture", "device"), "") | {"backend": "numpy"}
+        given |= {"layers": 1, "kv_heads": facts["heads"], "head_dim": 1}
+        given |= {"architecture": "array", "device": "", "backend": "numpy"}
     for size in ("layers", "heads", "kv_heads", "head_dim"):
         typed(given[size], int)
     for text in (given["name"], given["architecture"], given["dtype"], given["device"]):
