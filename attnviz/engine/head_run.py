@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnviz.engine.capture import capture, observe
 from attnviz.engine.observer import KeepWeights, to_numpy
 from attnviz.errors import UnsupportedError
-from attnviz.models.model import Model, NumpyModel, OutputModel
+from attnviz.models.model import Model, NumpyModel
 from attnviz.records import Input, Kind
 
 Floats = NDArray[np.floating]
@@ -57,7 +57,7 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
     given: an input on which a torch model is tried. causal: whether its logits are of the next
     token. Raises UnsupportedError where its attention cannot be observed.
     """
-    if isinstance(model, OutputModel) and kind == "self":
+    if isinstance(model, NumpyModel) and kind == "self":
         return partial(_in_numpy, model), ()
     lacks = UnsupportedError("NumPy does not show them")
     if not isinstance(model, NumpyModel):
@@ -77,7 +77,7 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
 
 
 def _in_numpy(
-    model: OutputModel, given: Input, removed: Collection[Head] = (), norms: bool = False
+    model: NumpyModel, given: Input, removed: Collection[Head] = (), norms: bool = False
 ) -> HeadRun:
     weights: dict[int, Floats] = {}
     outputs: dict[int, Floats] = {}
