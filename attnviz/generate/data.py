@@ -25,7 +25,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError, UsageError
 from attnviz.generate.records import Ending, Floats, Looked, Run
-from attnviz.reading import TEXT_BYTES, parse_json, read_bytes
+from attnviz.reading import TEXT_BYTES, one_of, parse_json, read_bytes, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
@@ -235,14 +235,16 @@ class _Header:
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.info = model_of(header["model"])
-        self.kind: Kind = _one_of(header["kind"], ("self", "decoder", "cross"))
-        self.ending: Ending = _one_of(header["ending"], get_args(Ending))
-        self.text: str = _is(header["prompt"], str)
+        self.kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
+        self.ending: Ending = one_of(header["ending"], get_args(Ending))
+        self.text: str = typed(header["prompt"], str)
         source = _read_tokens(header)
         self.source = None if self.kind == "self" else source
         self.begun = source if self.kind == "self" else _read_tokens(header["begun"])
         self.sampling = Sampling(**header["sampling"])
-        self.removed = tuple((_is(layer, int), _is(head, int)) for layer, head in header["removed"])
+        self.removed = tuple(
+            (typed(layer, int), typed(head, int)) for layer, head in header["removed"]
+        )
         self._place = len(self.begun) - 1
 
     def _keys(self, place: int) -> int:
@@ -270,16 +272,16 @@ class _Header:
         rows = {int(layer): _weights(heads, keys) for layer, heads in given["rows"].items()}
         step = Step(
             place=self._place,
-            id=_is(given["id"], int),
-            text=_is(given["token"], str),
+            id=typed(given["id"], int),
+            text=typed(given["token"], str),
             probability=_share(given["probability"]),
             likely=tuple(
-                Likely(_is(one["token"], str), _is(one["id"], int), _share(one["probability"]))
+                Likely(typed(one["token"], str), typed(one["id"], int), _share(one["probability"]))
                 for one in given["likely"]
             ),
             entropy=float(given["entropy"]),
             rows=rows,
-            ended=_is(given["ended"], bool),
+            ended=typed(given["ended"], bool),
         )
         self._place += 1
         return step
@@ -301,9 +303,9 @@ class _Header:
 
 def _read_tokens(given: Mapping[str, Any]) -> Tokens:
     return Tokens(
-        tuple(_is(number, int) for number in given["token_ids"]),
-        tuple(_is(text, str) for text in _is(given["tokens"], list)),
-        tuple(_is(special, bool) for special in given["special"]),
+        tuple(typed(number, int) for number in given["token_ids"]),
+        tuple(typed(text, str) for text in typed(given["tokens"], list)),
+        tuple(typed(special, bool) for special in given["special"]),
     )
 
 
@@ -322,15 +324,3 @@ def _share(value: Any) -> float:
     if isinstance(value, bool) or not 0 <= float(value) <= 1:
         raise ValueError(f"{value!r} is no probability")
     return float(value)
-
-
-def _is(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
-
-
-def _one_of(value: Any, choices: Sequence[str]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r:.40} is none of {', '.join(choices)}")
-    return value
