@@ -109,16 +109,13 @@ class TorchPatching:
 
     @property
     def queries(self) -> Mapping[int, int]:
-        """The number of query heads of each layer."""
         return self._model.heads
 
     def heads(self, what: What) -> Mapping[int, int]:
-        """By layer how many sites of this kind there are; UnsupportedError where there are none."""
         with self._session.open() as plan:
             return self._way(plan, frozenset({what})).heads[what]
 
     def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
-        """What the plain model predicts: clean, corrupt."""
         with self._session.open() as plan:
             clean, corrupt = (
                 Prediction(run.position, run.logits.double().cpu().numpy())
@@ -134,7 +131,6 @@ class TorchPatching:
         answer: int,
         foil: int | None = None,
     ) -> Iterator[PatchScores]:
-        """Measure the ``wanted`` ones of ``patches`` over one pair, a chunk at a time."""
         if not wanted:
             return
         what = frozenset(site.what for at in wanted for site in patches[at].sites)

@@ -265,7 +265,6 @@ def is_causal(model: PatchableModel, probe: Input) -> bool:
 
 
 def _other_end(probe: Input) -> Input:
-    """The same text but for its last token."""
     read = probe.predicted.ids
     other = next(token for token in (*read, 0, 1) if token != read[-1])
     changed = replace(probe.predicted, ids=(*read[:-1], other))
