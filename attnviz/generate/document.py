@@ -22,6 +22,9 @@ from attnviz.records import Tokens
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
 _LEAST_STEPS = 4
+_LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
+"""Lines and columns that a map needs, and lines that other parts take."""
+
 _GAP = 3
 _CELL, _INDENT = 5, 3
 _STEPS, _SOURCE = 37, 24
@@ -37,7 +40,7 @@ _EXPLANATION = (
     "and top-p change it (Holtzman et al. 2020). entropy: of that distribution, in nats.",
     "head: the mean of a measure over the steps, beside that of uniform attention over the same "
     "tokens. The name is the label that the model's card or attnviz patterns gives, or, faint, the "
-    "measure that gained most over uniform on this text, which is a description and no finding.",
+    "measure that gained most over uniform on this text, which only describes it.",
     "limits: where a head attends is not what it does. attnviz ablate and --ablate measure that.",
 )
 
@@ -76,9 +79,8 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
         [
             doc.Group(about),
             notes_group(info.notes, run.tokens),
-            doc.Group([texts(run, shown.head)]),
+            doc.Group([texts(run, shown.head, whole=True)]),
             *([] if shown.chosen else [doc.Group([_grid(shown)])]),
-            *([doc.Group([_ranking(shown)])] if shown.chosen and len(shown.heads) > 1 else []),
             doc.Group([_steps(shown)]),
             doc.Group([_maps(shown)]),
         ],
@@ -99,19 +101,23 @@ def _another(shown: Shown) -> Head:
 
 
 def _first(shown: Shown, columns: int, lines: int) -> Sequence[doc.Group]:
-    """The text in half of the lines at most; then the heads beside the steps."""
+    """The text in half of the lines at most; then the heads and a map beside the steps."""
     text = doc.Group([texts(shown.run, shown.head, lines // 2)])
-    if shown.chosen:
-        return [text, doc.Group([_steps(shown, columns)])]
-    grid, half = _grid(shown), (columns - _GAP) // 2
-    least = _INDENT + _CELL * len(grid.columns)
+    grids = [] if shown.chosen else [_grid(shown)]
+    half = (columns - _GAP) // 2
+    least = max((_INDENT + _CELL * len(grid.columns) for grid in grids), default=0)
     left = half if least <= half else columns - _GAP - _STEPS
     if left < least:
-        return [text, doc.Group([grid]), doc.Group([_steps(shown, columns)], yields=1)]
-    parts: list[doc.Part] = [grid, _steps(shown, columns - _GAP - left)]
-    if left == half:
-        return [text, doc.Group(parts, beside=doc.Beside(half, _GAP, 2))]
-    return [text, doc.Group(parts, beside=doc.Beside(least, _GAP, yields=True))]
+        return [text, doc.Group(grids), doc.Group([_steps(shown, columns)], yields=1)]
+    letters = sum(map(len, shown.run.tokens.texts))
+    rest = lines - 2 * (letters // columns) - sum(len(grid.rows) for grid in grids) - _BETWEEN
+    maps = [_maps(shown, 1, rest)] if rest >= _LEAST_MAP and left >= _LEAST_WIDE else []
+    if not grids and not maps:
+        return [text, doc.Group([_steps(shown, columns)])]
+    steps = _steps(shown, columns - _GAP - left)
+    parts = [doc.Group([*grids, *maps], spaced=True), doc.Group([steps])]
+    beside = doc.Beside(half, _GAP, 2) if left == half else doc.Beside(least, _GAP, yields=True)
+    return [text, doc.Group(parts, beside=beside)]
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -149,7 +155,7 @@ def finding(shown: Shown) -> str:
     over = f"the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
         over = f"the {one.steps} of {len(run.steps)} steps that can show it"
-    named_by = "" if one.known else ", the closest measure" * (one.name in _MEASURED)
+    named_by = "" if one.known else ", furthest above uniform" * (one.name in _MEASURED)
     return (
         f"{run.name(shown.head)} over {over}: {looked_words(one)}{named_by}. Most attended: "
         f"{_most(shown)}."
@@ -239,18 +245,6 @@ def _cell(name: str, one: Looked) -> doc.Cell:
     return doc.Cell(one.score, tint, share(one.score), measure.short, tip)
 
 
-def _ranking(shown: Shown) -> doc.Table:
-    """The heads that were chosen."""
-    columns = [doc.Column("head", right=False), doc.Column("while writing", right=False)]
-    columns += [doc.Column("score"), doc.Column("uniform"), doc.Column("steps")]
-    rows = []
-    for head in shown.heads:
-        one = shown.found[head]
-        cells = [share(one.score), share(one.uniform), str(one.steps)]
-        rows.append(doc.Row([shown.run.name(head), one.said, *cells]))
-    return doc.Table(columns, rows, least=2)
-
-
 def _steps(shown: Shown, room: int = 0) -> doc.Table:
     """Each token, its probability, and what the head attended to when it was written.
 
@@ -277,16 +271,21 @@ def _steps(shown: Shown, room: int = 0) -> doc.Table:
     return doc.Table(columns, rows, least=_LEAST_STEPS if room else 0)
 
 
-def _maps(shown: Shown) -> doc.Maps:
-    """The rows of each head that is shown in full: a row a step, a column a token."""
+def _maps(shown: Shown, most: int | None = None, lines: int = 0) -> doc.Maps:
+    """The rows of the heads that are shown: a row a step, a column a token.
+
+    most: of the heads, None for all. lines: of a terminal that a map takes, 0 for what it needs.
+    """
     run = shown.run
     looking = run.queries.taken(range(run.start, len(run.queries)))
     maps = []
-    for layer, head in shown.heads:
+    for layer, head in shown.heads[:most]:
         weights = run.weights(layer)[head].astype(float)
         if run.kind != "cross":
             later = np.arange(weights.shape[1]) > run.start + np.arange(len(weights))[:, None]
             weights[later] = np.nan
         words = [(run.name((layer, head)), True), (looked_words(shown.found[layer, head]), False)]
         maps.append(doc.Map(run.name((layer, head)), weights, looking, run.keys, words))
-    return doc.Maps(maps, [("Rows of the steps", True)], index_base=run.index_base)
+    title = [] if lines else [("Rows of the steps", True)]
+    base, scale = run.index_base, None if lines else doc.WEIGHTS
+    return doc.Maps(maps, title, lines=lines, index_base=base, scale=scale)

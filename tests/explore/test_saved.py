@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import attnviz
 from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.explore.saved import open_saved
+from attnviz.explore.session import LiveSession
+from attnviz.models.bundled import Bundled
 
 ENDINGS = ("json", "npz", "safetensors")
 TEXT = "The cat sat on the mat."
@@ -49,7 +52,8 @@ def test_what_was_saved_comes_back(saved: Path, view: str, ending: str) -> None:
     assert len(sides) == len(told.get("variants", [0]))
     for variant, side in enumerate(sides):
         facts = {**told, **told.get("variants", [{}])[variant]}
-        report = side.frame(side.texts[0], side.seen.removed).report
+        report = side.frame(side.texts[0]).report
+        assert side.frame(side.texts[0], side.seen.removed).report is report
         assert report.record.queries.texts == tuple(facts["tokens"])
         assert report.record.keys.texts == tuple(facts.get("key_tokens", facts["tokens"]))
         assert (report.record.kind, report.record.causal) == (facts["kind"], facts["causal"])
@@ -66,6 +70,17 @@ def test_what_was_saved_comes_back(saved: Path, view: str, ending: str) -> None:
             np.testing.assert_array_equal(side.seen.weights(head), expected)
 
 
+def test_an_array_without_a_model_comes_back(tmp_path: Path) -> None:
+    weights = np.random.default_rng(2).dirichlet(np.ones(5), (3, 5))
+    for ending in ENDINGS:
+        path = tmp_path / f"array.{ending}"
+        attnviz.heatmap(weights, list("abcde")).save(path)
+        report = open_saved(path).seen.report
+        assert (report.name(0, 2), report.record.model.is_array) == ("H2", True)
+        assert report.record.model.group(1) is None
+        np.testing.assert_allclose(report.weights(0, 2), weights[2], atol=1e-7)
+
+
 def test_there_is_no_model_behind_a_file(saved: Path) -> None:
     session = open_saved(saved / "plain.npz")
     assert (session.live, session.info.name, session.texts) == (False, "tiny", (TEXT,))
@@ -78,6 +93,27 @@ def test_there_is_no_model_behind_a_file(saved: Path) -> None:
         session.generation(TEXT, Sampling())
     with pytest.raises(UsageError, match="not known here"):
         session.seen.weights((0, 0), "value-weighted")
+
+
+def test_a_run_is_replayed(tmp_path: Path) -> None:
+    path, prompt = tmp_path / "run.jsonl", "Once upon a time attnviz.heads/1"
+    options = ["--tokens", "4", "--ablate", "L1H1", "--quiet", "--save", str(path)]
+    command = [sys.executable, "-m", "attnviz", "generate", prompt, *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    session, live = open_saved(path), LiveSession(Bundled())
+    removed = frozenset({(1, 1)})
+    assert (session.live, session.texts, session.seen.removed) == (False, (prompt,), removed)
+    frame, expected = session.frame(prompt, removed), live.frame(prompt, removed)
+    for layer, head, weights in expected.report.record:
+        np.testing.assert_allclose(frame.weights((layer, head)), weights, rtol=1e-3, atol=1e-6)
+    told = list(session.generation(prompt, Sampling(), removed))
+    steps = list(live.generation(prompt, Sampling(tokens=4), removed))
+    assert [step.id for step in told] == [step.id for step in steps]
+    for saved, step in zip(told, steps, strict=True):
+        np.testing.assert_allclose(saved.rows[2], step.rows[2], rtol=1e-3, atol=1e-6)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(LoadError, match="line 6"):
+        open_saved(path)
 
 
 # Hostile files -------------------------------------------------------------------------------

@@ -198,7 +198,6 @@ class BatchExpansion:
         return _joined(results, rows)
 
     def _taken(self, number: int, part: _Part, arguments: Any) -> Any:
-        """The arguments for the rows of one part."""
         call, side_inputs = self._calls[number], self._strategy.side_inputs
         before = sum(part.rows for part in self._parts[number] if not part.begins)
         rows = 1 if part.late else part.rows
@@ -277,7 +276,6 @@ class _Part:
 
 
 def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """(first, rows) of each piece."""
     for start in range(first, first + rows, at_once):
         yield start, min(at_once, first + rows - start)
 

@@ -36,13 +36,8 @@ class OwnScan:
         return {0: self._model.info.heads}
 
     def scan(
-        self,
-        text: int,
-        variants: Sequence[Variant],
-        wanted: Sequence[int],
-        on_progress: Callable[[int], None] | None = None,
+        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
-        """Measure the ``wanted`` ones of ``variants`` over one text."""
         for variant in variants:
             self._check(variant)
         outputs = self._model.head_outputs(self._texts[text])
@@ -66,8 +61,6 @@ class OwnScan:
             spread = values.std(1, ddof=1) / np.sqrt(values.shape[1])
             errors = dict(zip(names, spread.T, strict=True))
         yield Scores(text, tuple(wanted), metrics, {}, errors)
-        if on_progress is not None:
-            on_progress(len(wanted))
 
     def gradients(
         self,
@@ -136,7 +129,6 @@ class OwnScan:
         return [np.stack(means, 1)]
 
     def _outputs(self, text: Tokens, length: int | None = None) -> Floats:
-        """The heads' outputs over a text, cut to a length."""
         return self._model.head_outputs(text.cut(length))
 
 

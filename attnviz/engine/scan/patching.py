@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.engine.hook_points import LostTrackError
-from attnviz.engine.patchable import PatchableModel, run_pass
-from attnviz.engine.patches import Held, Keep, Slopes, reached, values_of
+from attnviz.engine.patchable import Keep, PatchableModel, run_pass
 from attnviz.engine.patching import (
     Pair,
     Patch,
@@ -25,10 +24,18 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.plain_pass import ends_alike, not_its_own
-from attnviz.engine.scan.memory import rows_at_once
-from attnviz.engine.scan.plan import ENDING, ScanPlan, ordered
+from attnviz.engine.scan.plan import ENDING, ScanPlan, check_clean_row, ordered
 from attnviz.engine.scan.session import Session
-from attnviz.engine.scan.sites import Way, find_way, run_alone, run_patched
+from attnviz.engine.scan.sites import (
+    Held,
+    Slopes,
+    Way,
+    find_way,
+    reached,
+    run_alone,
+    run_patched,
+    values_of,
+)
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
@@ -102,16 +109,13 @@ class TorchPatching:
 
     @property
     def queries(self) -> Mapping[int, int]:
-        """The number of query heads of each layer."""
         return self._model.heads
 
     def heads(self, what: What) -> Mapping[int, int]:
-        """By layer how many sites of this kind there are; UnsupportedError where there are none."""
         with self._session.open() as plan:
             return self._way(plan, frozenset({what})).heads[what]
 
     def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
-        """What the plain model predicts: clean, corrupt."""
         with self._session.open() as plan:
             clean, corrupt = (
                 Prediction(run.position, run.logits.double().cpu().numpy())
@@ -126,9 +130,7 @@ class TorchPatching:
         wanted: Sequence[int],
         answer: int,
         foil: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
     ) -> Iterator[PatchScores]:
-        """Measure the ``wanted`` ones of ``patches`` over one pair, a chunk at a time."""
         if not wanted:
             return
         what = frozenset(site.what for at in wanted for site in patches[at].sites)
@@ -147,8 +149,6 @@ class TorchPatching:
         if idle:  # what both runs hold alike changes nothing
             nothing = work.plain(work.base).items()
             yield _piece(work, idle, {name: np.full(len(idle), value) for name, value in nothing})
-            if on_progress is not None:
-                on_progress(len(idle))
         order = [list(moving)[at] for at in ordered(self._model, list(moving.values()))]
         if self._options.method == "gradient":
             size = max(1, len(order))
@@ -164,8 +164,6 @@ class TorchPatching:
                     measure = partial(_measured, work=work, patches=some)
                     found = self._session.attempt(plan, work.base.given, len(some), measure)
             yield _piece(work, tuple(chosen), found)
-            if on_progress is not None:
-                on_progress(len(chosen))
 
     def _way(self, plan: ScanPlan, what: frozenset[What]) -> Way:
         if what not in self._ways:
@@ -265,7 +263,7 @@ class TorchPatching:
             if place is None and len(holes) != 1:
                 raise UsageError(
                     f"this model predicts where a token is masked: expected one mask token in "
-                    f"each prompt, or a position; got {len(holes)}"
+                    f"each prompt; got {len(holes)}"
                 )
             place = holes[0] if place is None else place
             prompts.append((given.masked(place, mask), place))
@@ -301,13 +299,9 @@ def _measured(plan: ScanPlan, work: _Work, patches: Sequence[Patch]) -> _Found:
     way = work.way if plan.strategy is not None else replace(work.way, strategy=None)
     tokens = len(base.given.predicted)
     short = way.ends_short and ENDING < tokens <= base.position + ENDING
-    at_once = rows_at_once([call.block for call in plan.calls], len(base.given.ids))
-    answer = run_patched(
-        plan, way, base.given, patches, work.held, at_once, ENDING if short else None
-    )
-    read = slice(-ENDING if short else None, None)  # of the others nothing was computed
-    if not ends_alike(plan.model.root, answer.hidden[0, read], base.hidden[0, read], exact=False):
-        raise LostTrackError("a grown batch ends in other numbers than the text alone")
+    kept = ENDING if short else None
+    answer = run_patched(plan, way, base.given, patches, work.held, plan.at_once(base.given), kept)
+    check_clean_row(plan, answer.hidden[0], base.hidden[0], short=short)
     assert answer.projected is not None
     rows = answer.projected[:, base.position]
     wanted = torch.tensor([work.answer], device=rows.device)

@@ -31,11 +31,7 @@ class Scan(Protocol):
     def heads(self) -> Mapping[int, int]: ...
 
     def scan(
-        self,
-        text: int,
-        variants: Sequence[Variant],
-        wanted: Sequence[int],
-        on_progress: Callable[[int], None] | None = None,
+        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
         """Measure the ``wanted`` ones of ``variants`` over one text, piece by piece."""
         ...
