@@ -17,18 +17,17 @@ from attnviz.diff.words import (
     effect_words,
     explanation,
     finding,
-    floor_number,
     heading,
     move_words,
     pair_words,
     prediction_words,
+    tested,
 )
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS
-from attnviz.draw.provenance import notes_group
+from attnviz.draw.provenance import counted, notes_group
 from attnviz.draw.signed import signed_scale
-from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Tokens
 
 _GAP = 3
@@ -39,6 +38,9 @@ _LEAD = 7
 _LONGEST = 100
 _EXACT = 1e-12
 """Changes below it are rounding of their own formula."""
+
+_BARS = "the larger"
+"""Of the columns JS and output, by which heads are ranked."""
 
 _LEAST_ROWS = 3
 _AROUND = 11
@@ -56,7 +58,7 @@ def diff_document(
         doc.Facts([(words, False)], name, _LEAD) for name, words in about(report)
     ]
     tokens = report.examples[0].queries if report.examples else Tokens((), (), ())
-    every = [head_table(report, report.changes, "Every head")]
+    every = [head_table(report, report.changes, [("Every head", True)])]
     return doc.Document(
         f"heads of {report.a.name} and {report.b.name}",
         f"{report.a.name} and {report.b.name}",
@@ -97,16 +99,15 @@ def _grids(report: DiffReport) -> doc.Group:
 def js_grid(report: DiffReport) -> doc.HeadGrid | None:
     """The divergence of each head of A, or of a saved result how far its score moved.
 
-    Faint where it did not change; None for fewer than two heads.
+    Shaded where it changed; None for fewer than two heads.
     """
-    tested = report.texts >= LEAST_TEXTS
-    what, why = "JS divergence, bits", f"floor {floor_number(report)}" if tested else "not tested"
+    what, shaded = "JS divergence, bits", tested(report, output=False)
     values = {change.place: change.js for change in report.changes}
     if report.saved:
-        what, why = ("Δ loss increase" if report.importance else "Δ score"), "intervals meet"
+        what = "Δ loss increase" if report.importance else "Δ score"
         values = {change.place: change.size for change in report.changes}
     clear = {change.place for change in report.changes if change.changed}
-    return _grid(report, values, clear, what, f"grey: {why}")
+    return _grid(report, values, clear, what, shaded)
 
 
 def output_grid(report: DiffReport) -> doc.HeadGrid | None:
@@ -114,7 +115,8 @@ def output_grid(report: DiffReport) -> doc.HeadGrid | None:
     values = {change.place: change.output for change in report.changes}
     clear = {change.place for change in report.changes if change.output_changed}
     known = all(map(math.isfinite, values.values()))
-    return _grid(report, values, clear, "Output, 1-cosine") if known else None
+    shaded = tested(report, output=True)
+    return _grid(report, values, clear, "Output, 1-cosine", shaded) if known else None
 
 
 def _grid(
@@ -122,7 +124,7 @@ def _grid(
     values: dict[tuple[int, int], float],
     clear: set[tuple[int, int]],
     title: str,
-    remark: str = "",
+    shaded: str,
 ) -> doc.HeadGrid | None:
     if len(values) < 2:
         return None
@@ -146,7 +148,7 @@ def _grid(
         [f"L{layer + base}" for layer in layers],
         [f"H{head + base}" for head in heads],
         cells,
-        [(title + scale.times, True), *[(remark, False)] * bool(remark)],
+        [(title + scale.times, True), (shaded, False)],
     )
 
 
@@ -159,10 +161,12 @@ def _ranked(report: DiffReport) -> list[doc.Part]:
         return []
     clear = any(change.differs for change in report.changes)
     most = "Heads that changed most: what they did and do now" if clear else "Largest differences"
-    return [head_table(report, report.ranked[: report.top], most)]
+    return [head_table(report, report.ranked[: report.top], [(most, True)])]
 
 
-def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "") -> doc.Table:
+def head_table(
+    report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
+) -> doc.Table:
     """A row a head: divergence, interval, output, what it did and does."""
     maps = not report.saved
     outputs = any(math.isfinite(change.output) for change in report.changes)
@@ -172,7 +176,8 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
     effects = report.importance and maps
     columns += [doc.Column("loss increase")] if effects else []
     columns += [doc.Column("output")] if outputs and not effects else []
-    columns += [doc.Column("did → does", right=False)]
+    tests = f" (*: FDR 5%, {counted(report.family, 'test')})" if report.family else ""
+    columns += [doc.Column(f"did → does{tests}", right=False)]
     columns += [doc.Column("output")] if outputs and effects else []
     if maps:
         columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]
@@ -190,7 +195,7 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
         cells += [ends, bits(change.no_sink)] if maps else []
         tone: doc.Tone = "plain" if change.differs else "faint"
         rows.append(doc.Row(cells, (change.size, limit), tone=tone))
-    return doc.Table(columns, rows, [(title, True)] if title else (), ranked=True)
+    return doc.Table(columns, rows, title, ranked=True, bars=_BARS if outputs and maps else "")
 
 
 # Maps ----------------------------------------------------------------------------------------
@@ -214,7 +219,12 @@ def example_maps(report: DiffReport, example: Example, lines: int = 0) -> list[d
     title: doc.Words = [(f"{pair} over text {example.text + 1}, where it changed most", True)]
     return [
         doc.Maps(shown, title, lines=lines, across=2),
-        doc.Maps([turned], lines=lines, scale=signed_scale(NumberScale(limit), "B - A", "B - A")),
+        doc.Maps(
+            [turned],
+            [("The difference", True)],
+            lines=lines,
+            scale=signed_scale(NumberScale(limit), "B - A", "B - A"),
+        ),
     ]
 
 
@@ -228,6 +238,8 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     told = [*pair_words(report), *([earliest(report)] if earliest(report) else [])]
     top += [doc.Note(note) for note in told if len(note) <= columns]
     grids = [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
+    if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
+        grids[1] = grids[1]._replace(title=grids[1].title[:1])
     if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
         grids.pop()
     shown = [change for change in report.ranked if change.differs] or report.ranked[: report.top]

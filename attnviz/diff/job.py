@@ -29,7 +29,8 @@ from attnviz.diff.maps import ModelMaps, model_maps
 from attnviz.diff.moves import with_moves
 from attnviz.diff.options import Request
 from attnviz.diff.records import DiffReport, Example, HeadChange, HeadState
-from attnviz.diff.sides import LiveSide, inputs_of, require_alike
+from attnviz.diff.sides import LiveSide, distinct, inputs_of, require_alike
+from attnviz.draw.provenance import counted
 from attnviz.engine.effects import Variant
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.scan.run import open_scan
@@ -112,6 +113,7 @@ def compared(
     """Two models, each loaded once, the second after the first is done with."""
     began = time.monotonic()
     same = a.of_model(b) and a.options == b.options
+    a, b, repeated = distinct(a, b)
     model = open_model(a)
     with scanning() as advance:
         first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
@@ -127,6 +129,7 @@ def compared(
     return replace(
         report,
         source=a.texts.source,
+        notes=report.notes + ((f"{counted(repeated, 'repeated text')} left out",) * bool(repeated)),
         condition=_condition(request, a, b),
         floor_words=words,
         floor_predictions=floor_predictions,
@@ -293,9 +296,6 @@ def _without(heads: dict[int, int], taken: set[Head]) -> tuple[Head, ...]:
 def _notes(first: Measured, second: Measured) -> tuple[str, ...]:
     a, b = first.maps, second.maps
     notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
-    pairs = zip(first.inputs, second.inputs, strict=True)
-    if len({(one.text.ids, other.text.ids) for one, other in pairs}) < len(first.inputs):
-        notes.append("a text is there more than once: the intervals are too narrow")
     if a.heads != b.heads:
         notes.append("the models differ in shape: heads without a partner are left out")
     return tuple(dict.fromkeys(notes))

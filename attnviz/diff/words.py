@@ -130,7 +130,8 @@ def move_words(change: HeadChange) -> str:
     """The scores that moved, such as ``induction -.79``; empty where none did."""
     told = (move for move in change.moves if _told(move) and move.name != "loss_delta")
     return ", ".join(
-        f"{label_named(move.name).said} {move.change:+.2f}".replace("0.", ".") for move in told
+        f"{label_named(move.name).said} {move.change:+.2f}{MARK}".replace("0.", ".")
+        for move in told
     )
 
 
@@ -168,20 +169,25 @@ def prediction_words(report: DiffReport) -> list[str]:
     return words
 
 
+def tested(report: DiffReport, *, output: bool) -> str:
+    """Which heads of a grid are shaded, by rows or by outputs."""
+    if report.saved:
+        return "shaded: intervals do not meet"
+    floor = math.nan if report.floor is None else report.floor[output]
+    if report.texts < LEAST_TEXTS or math.isnan(floor):
+        return "not tested"
+    return f"shaded above {bits(floor)}"
+
+
 def floor_text(report: DiffReport) -> str:
     """The floor, such as ``1.9e-05 bits``."""
-    return f"{floor_number(report)} bits"
-
-
-def floor_number(report: DiffReport) -> str:
-    """The floor in bits without its unit."""
-    return bits(math.nan if report.floor is None else report.floor.js)
+    return f"{bits(math.nan if report.floor is None else report.floor.js)} bits"
 
 
 def floor_words(report: DiffReport) -> str:
     """What the floor is and what it was measured against."""
     if report.floor_words == "given":
-        return f"noise floor {floor_text(report)}, as given"
+        return f"noise floor {floor_text(report)}, as given; outputs are not tested"
     against = report.floor_words.replace("A ", "itself ", 1)
     return f"noise floor {floor_text(report)}: twice the most of any head of A against {against}"
 
@@ -198,6 +204,8 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
     if report.floor is not None:
         yield "floor", floor_words(report)
         yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
+        if any(math.isfinite(change.output) for change in report.changes):
+            yield "ranked", "by the larger of JS divergence and 1-cosine of the output"
     else:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:

@@ -25,7 +25,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError, UsageError
 from attnviz.generate.records import Ending, Floats, Looked, Run
-from attnviz.reading import TEXT_BYTES, parse_json, read_bytes
+from attnviz.reading import TEXT_BYTES, one_of, parse_json, read_bytes, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ def _header(run: Run) -> dict[str, Any]:
         "model": model_facts(run.model),
         "prompt": run.text,
         "kind": run.kind,
-        "tokens": list(source.texts),
-        "token_ids": list(source.ids),
-        "special": list(source.special),
+        **_tokens(source),
         "sampling": vars(run.sampling),
         "removed": [list(head) for head in run.removed],
         "ending": run.ending,
@@ -65,9 +63,12 @@ def _header(run: Run) -> dict[str, Any]:
     return header if run.source is None else {**header, "begun": _tokens(run.begun)}
 
 
-def _tokens(tokens: Tokens) -> list[dict[str, Any]]:
-    named = zip(tokens.ids, tokens.texts, tokens.special, strict=True)
-    return [{"id": number, "token": text, "special": special} for number, text, special in named]
+def _tokens(tokens: Tokens) -> dict[str, Any]:
+    return {
+        "tokens": list(tokens.texts),
+        "token_ids": list(tokens.ids),
+        "special": list(tokens.special),
+    }
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -234,18 +235,16 @@ class _Header:
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.info = model_of(header["model"])
-        self.kind: Kind = _one_of(header["kind"], ("self", "decoder", "cross"))
-        self.ending: Ending = _one_of(header["ending"], get_args(Ending))
-        self.text: str = _is(header["prompt"], str)
-        source = Tokens(
-            tuple(_is(number, int) for number in header["token_ids"]),
-            tuple(_texts(header["tokens"])),
-            tuple(_is(special, bool) for special in header["special"]),
-        )
+        self.kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
+        self.ending: Ending = one_of(header["ending"], get_args(Ending))
+        self.text: str = typed(header["prompt"], str)
+        source = _read_tokens(header)
         self.source = None if self.kind == "self" else source
         self.begun = source if self.kind == "self" else _read_tokens(header["begun"])
         self.sampling = Sampling(**header["sampling"])
-        self.removed = tuple((_is(layer, int), _is(head, int)) for layer, head in header["removed"])
+        self.removed = tuple(
+            (typed(layer, int), typed(head, int)) for layer, head in header["removed"]
+        )
         self._place = len(self.begun) - 1
 
     def _keys(self, place: int) -> int:
@@ -273,16 +272,16 @@ class _Header:
         rows = {int(layer): _weights(heads, keys) for layer, heads in given["rows"].items()}
         step = Step(
             place=self._place,
-            id=_is(given["id"], int),
-            text=_is(given["token"], str),
+            id=typed(given["id"], int),
+            text=typed(given["token"], str),
             probability=_share(given["probability"]),
             likely=tuple(
-                Likely(_is(one["token"], str), _is(one["id"], int), _share(one["probability"]))
+                Likely(typed(one["token"], str), typed(one["id"], int), _share(one["probability"]))
                 for one in given["likely"]
             ),
             entropy=float(given["entropy"]),
             rows=rows,
-            ended=_is(given["ended"], bool),
+            ended=typed(given["ended"], bool),
         )
         self._place += 1
         return step
@@ -302,11 +301,11 @@ class _Header:
         )
 
 
-def _read_tokens(given: Sequence[Mapping[str, Any]]) -> Tokens:
+def _read_tokens(given: Mapping[str, Any]) -> Tokens:
     return Tokens(
-        tuple(_is(one["id"], int) for one in given),
-        tuple(_is(one["token"], str) for one in given),
-        tuple(_is(one["special"], bool) for one in given),
+        tuple(typed(number, int) for number in given["token_ids"]),
+        tuple(typed(text, str) for text in typed(given["tokens"], list)),
+        tuple(typed(special, bool) for special in given["special"]),
     )
 
 
@@ -325,19 +324,3 @@ def _share(value: Any) -> float:
     if isinstance(value, bool) or not 0 <= float(value) <= 1:
         raise ValueError(f"{value!r} is no probability")
     return float(value)
-
-
-def _texts(values: Any) -> list[str]:
-    return [_is(value, str) for value in _is(values, list)]
-
-
-def _is(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
-
-
-def _one_of(value: Any, choices: Sequence[str]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r:.40} is none of {', '.join(choices)}")
-    return value

@@ -81,7 +81,6 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
             notes_group(info.notes, run.tokens),
             doc.Group([texts(run, shown.head, whole=True)]),
             *([] if shown.chosen else [doc.Group([_grid(shown)])]),
-            *([doc.Group([_ranking(shown)])] if shown.chosen and len(shown.heads) > 1 else []),
             doc.Group([_steps(shown)]),
             doc.Group([_maps(shown)]),
         ],
@@ -244,18 +243,6 @@ def _cell(name: str, one: Looked) -> doc.Cell:
         return doc.Cell(0.0, None, share(one.score), measure.short, tip)
     tint = Tint(round(one.score * (STEPS - 1)), shades(measure.colour))
     return doc.Cell(one.score, tint, share(one.score), measure.short, tip)
-
-
-def _ranking(shown: Shown) -> doc.Table:
-    """The heads that were chosen."""
-    columns = [doc.Column("head", right=False), doc.Column("while writing", right=False)]
-    columns += [doc.Column("score"), doc.Column("uniform"), doc.Column("steps")]
-    rows = []
-    for head in shown.heads:
-        one = shown.found[head]
-        cells = [share(one.score), share(one.uniform), str(one.steps)]
-        rows.append(doc.Row([shown.run.name(head), one.said, *cells]))
-    return doc.Table(columns, rows, least=2)
 
 
 def _steps(shown: Shown, room: int = 0) -> doc.Table:

@@ -278,6 +278,13 @@ class HasVocabulary(Protocol):
         ...
 
 
+def token_texts(model: Model, ids: Sequence[int]) -> Sequence[str]:
+    """What ids stand for; ``<7>`` where the model does not say."""
+    if isinstance(model, HasVocabulary):
+        return model.vocabulary().texts(ids)
+    return [f"<{number}>" for number in ids]
+
+
 def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
     """The special tokens that an encoded text begins and ends with."""
     begin, end = 0, len(tokens)

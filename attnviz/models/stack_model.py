@@ -37,7 +37,8 @@ class StackModel:
     stack: the model itself, for more than its weights.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the token that texts begin with by name, whether or not it is added.
-    ends: what its files state of the tokens that end a text, as ``known_ids`` takes it.
+    ends: what its files state of the tokens that end a text, as ``known_ids`` takes it; asked
+        when a text is written.
     trained: tokens of the longest sequence of its training, where its files say so.
     """
 
@@ -48,14 +49,14 @@ class StackModel:
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,
-        ends: Iterable[object] = (),
+        ends: Callable[[], Iterable[object]] = tuple,
         trained: int | None = None,
     ) -> None:
         self._info = info
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
-        self.end_ids = known_ids(ends, stack.shape.vocabulary)
+        self._ends = ends
         self._trained_tokens = trained
 
     @property
@@ -143,6 +144,11 @@ class StackModel:
         with np.errstate(over="ignore", invalid="ignore"):
             residual = self.stack.run_outputs(tokens.ids, observe)
             return self.stack.unembed(residual) if self.predicts else None
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The tokens that end a text; LoadError for a file that cannot be read."""
+        return known_ids(self._ends(), self.stack.shape.vocabulary)
 
     @property
     def predicts(self) -> bool:

@@ -23,7 +23,8 @@ from attnviz.engine.patching import (
 from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import HasVocabulary, Model, TwoStackModel, weights_fingerprint
+from attnviz.measures.bootstrap import copies_note
+from attnviz.models.model import Model, TwoStackModel, token_texts, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.patch.options import At, Request
 from attnviz.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
@@ -213,7 +214,6 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
     )
     measured = {one.index: one for one in asked.values()}
     copies = len(encoded) - len(kept)
-    again = f"{copies} of {len(encoded)} pairs are copies of another and left out: no new evidence"
     return Job(
         model,
         request,
@@ -230,7 +230,7 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
         controls.drawn,
         *_chosen(patching, request, model),
         _threshold(model, patching, request),
-        (*left_out, *[again] * bool(copies), *unasked),
+        (*left_out, *copies_note(copies, len(encoded), "pairs"), *unasked),
         patching,
         opened,
     )
@@ -279,7 +279,6 @@ def _asked(
     prompts: Prompts,
     request: Request,
 ) -> Asked:
-    """What is asked of a pair, from the words given or from what the model predicts."""
     measure = request.measure
     clean, corrupt = patching.predictions(index)
     base = clean if request.patching.direction == "noise" else corrupt
@@ -289,7 +288,7 @@ def _asked(
         ("--foil", measure.foil or prompts.foil, corrupt.top),
     ):
         given = None if typed is None else Word(*single_token(model, typed, option))
-        words.append(given or _word(model, top))
+        words.append(given or Word(top, token_texts(model, [top])[0]))
     answer, foil = words
     if answer.id != foil.id:
         return Asked(index, index, pair, base.position, answer, foil)
@@ -302,12 +301,6 @@ def _asked(
         )
     missing = "--foil" if measure.answer or prompts.answer else "--answer and --foil"
     raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")
-
-
-def _word(model: Model, number: int) -> Word:
-    if isinstance(model, HasVocabulary):
-        return Word(number, model.vocabulary().texts([number])[0])
-    return Word(number, f"<{number}>")
 
 
 def _chosen(

@@ -292,7 +292,7 @@ class TorchPatching:
             if place is None and len(holes) != 1:
                 raise UsageError(
                     f"this model predicts where a token is masked: expected one mask token in "
-                    f"each prompt, or a position; got {len(holes)}"
+                    f"each prompt; got {len(holes)}"
                 )
             place = holes[0] if place is None else place
             prompts.append((given.masked(place, mask), place))
