@@ -24,7 +24,7 @@ from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.bootstrap import copies_note
-from attnviz.models.model import Model, TwoStackModel, token_texts, weights_fingerprint
+from attnviz.models.model import Model, TwoStackModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.patch.options import At, Request
 from attnviz.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
@@ -288,7 +288,7 @@ def _asked(
         ("--foil", measure.foil or prompts.foil, corrupt.top),
     ):
         given = None if typed is None else Word(*single_token(model, typed, option))
-        words.append(given or Word(top, token_texts(model, [top])[0]))
+        words.append(given or Word(top, model.vocabulary().texts([top])[0]))
     answer, foil = words
     if answer.id != foil.id:
         return Asked(index, index, pair, base.position, answer, foil)
