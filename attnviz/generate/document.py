@@ -174,12 +174,15 @@ def looked_words(one: Looked) -> str:
 
 
 def _most(shown: Shown) -> str:
-    """The tokens that got most, sink left out."""
+    """The tokens that got most, sink left out; the first one beside uniform attention."""
     received = np.nan_to_num(shown.run.received(shown.head))
-    order = np.argsort(-received, kind="stable")[:_SOURCES].tolist()
+    order = [at for at in np.argsort(-received, kind="stable")[:_SOURCES].tolist() if received[at]]
     labels = token_labels(shown.run.keys)
-    names = [f"{labels[at]} ({at}) {share(float(received[at]))}" for at in order if received[at]]
-    return ", ".join(names) or "the sink alone"
+    names = [f"{labels[at]} ({at}) {share(float(received[at]))}" for at in order]
+    if not names:
+        return "the sink alone"
+    names[0] += f" (uniform {share(float(shown.run.even[:, order[0]].mean()))})"
+    return ", ".join(names)
 
 
 # Parts ---------------------------------------------------------------------------------------
