@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from attnviz.cli.progress import Advance
 from attnviz.cli.resume import Piece, ResumeFile, restored, stored
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.patching import WHOLE_LAYER, Patch, Patching, PatchMetric, PatchScores
+from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
+from attnviz.engine.scan.run import Patching
 from attnviz.errors import LoadError
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.patch.job import Asked, Job

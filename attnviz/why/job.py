@@ -28,7 +28,7 @@ from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import HasVocabulary, Model, Vocabulary, require_number, token_texts
+from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input, Tokens
@@ -196,7 +196,7 @@ def _attributed(
         raise UsageError(f"{where}{error}") from error
     ids = [found.answer, *(one for one, _ in found.top)]
     ids += [] if found.foil is None else [found.foil]
-    words = dict(zip(ids, token_texts(model, ids), strict=True))
+    words = dict(zip(ids, model.vocabulary().texts(ids), strict=True))
     none = np.zeros((0, len(found.heads)))
     return Explained(prompt.text, given, found, words, answer is not None, none)
 
@@ -284,7 +284,7 @@ def _controls(
         return
     places = _earlier(given.predicted, found)
     text = [at for at, token in enumerate(given.ids) if token == found.answer]
-    if not isinstance(model, HasVocabulary) or not (places or (given.target and text)):
+    if not (places or (given.target and text)):
         return
     for other in _others(model.vocabulary(), plain, wanted, seed):
         if given.target is None:
