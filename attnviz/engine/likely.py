@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.models.model import HasVocabulary, Model
-
 Texts = Callable[[Sequence[int]], tuple[str, ...]]
 """What token ids stand for."""
 
@@ -20,13 +18,6 @@ class Likely(NamedTuple):
     text: str
     id: int
     probability: float
-
-
-def texts_of(model: Model) -> Texts:
-    """The texts of token ids; of a model without a vocabulary their numbers."""
-    if isinstance(model, HasVocabulary):
-        return model.vocabulary().texts
-    return lambda ids: tuple(f"<{number}>" for number in ids)
 
 
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:

@@ -12,7 +12,6 @@ is read: all of it is checked.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError, UsageError
 from attnviz.generate.records import Ending, Floats, Looked, Run
-from attnviz.reading import TEXT_BYTES, parse_json, read_bytes
+from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ _SOURCES = 5
 
 _MOST_PROMPT = 2**23
 """Weights of the prompt, of all heads, beyond which a file leaves them out."""
-
 
 _ROUNDING = 0.02
 """How far a row of rounded weights may sum to more than one."""
@@ -237,19 +235,19 @@ class _Header:
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self._info = model_of(header["model"])
-        self._kind: Kind = _one_of(header["kind"], ("self", "decoder", "cross"))
-        ending: Ending = _one_of(header["ending"], get_args(Ending))
+        self._kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
+        ending: Ending = one_of(header["ending"], get_args(Ending))
         source = _read_tokens(header)
         self._source = None if self._kind == "self" else source
         self._begun = source if self._kind == "self" else _read_tokens(header["begun"])
         self._place = len(self._begun) - 1
-        removed = tuple((_is(layer, int), _is(head, int)) for layer, head in header["removed"])
+        removed = tuple((typed(layer, int), typed(head, int)) for layer, head in header["removed"])
         self._check(layer for layer, _ in removed)
         self.run = partial(
             Run,
             model=self._info,
             kind=self._kind,
-            text=_is(header["prompt"], str),
+            text=typed(header["prompt"], str),
             source=self._source,
             begun=self._begun,
             sampling=_sampling(header["sampling"]),
@@ -289,18 +287,16 @@ class _Header:
         self._check(rows)
         step = Step(
             place=self._place,
-            id=_is(given["id"], int),
-            text=_is(given["token"], str),
-            probability=_number(given["probability"], 1.0),
+            id=typed(given["id"], int),
+            text=typed(given["token"], str),
+            probability=_share(given["probability"]),
             likely=tuple(
-                Likely(
-                    _is(one["token"], str), _is(one["id"], int), _number(one["probability"], 1.0)
-                )
+                Likely(typed(one["token"], str), typed(one["id"], int), _share(one["probability"]))
                 for one in given["likely"]
             ),
-            entropy=_number(given["entropy"]),
+            entropy=finite(given["entropy"]),
             rows=rows,
-            ended=_is(given["ended"], bool),
+            ended=typed(given["ended"], bool),
         )
         self._place += 1
         return step
@@ -309,19 +305,19 @@ class _Header:
 def _sampling(given: Mapping[str, Any]) -> Sampling:
     top_k, top_p = given["top_k"], given["top_p"]
     return Sampling(
-        _is(given["tokens"], int),
-        _number(given["temperature"]),
-        None if top_k is None else _is(top_k, int),
-        None if top_p is None else _number(top_p, 1.0),
-        _is(given["seed"], int),
+        typed(given["tokens"], int),
+        finite(given["temperature"]),
+        None if top_k is None else typed(top_k, int),
+        None if top_p is None else finite(top_p),
+        typed(given["seed"], int),
     )
 
 
 def _read_tokens(given: Mapping[str, Any]) -> Tokens:
     return Tokens(
-        tuple(_is(number, int) for number in given["token_ids"]),
-        tuple(_is(text, str) for text in _is(given["tokens"], list)),
-        tuple(_is(special, bool) for special in given["special"]),
+        tuple(typed(number, int) for number in given["token_ids"]),
+        tuple(typed(text, str) for text in typed(given["tokens"], list)),
+        tuple(typed(special, bool) for special in given["special"]),
     )
 
 
@@ -336,19 +332,7 @@ def _weights(rows: Any, keys: int) -> Floats:
     return found
 
 
-def _number(value: Any, most: float = sys.float_info.max) -> float:
-    if isinstance(value, bool) or not 0 <= float(value) <= most:
-        raise ValueError(f"{value!r:.40} is out of range")
-    return float(value)
-
-
-def _is(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
-
-
-def _one_of(value: Any, choices: Sequence[str]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r:.40} is none of {', '.join(choices)}")
-    return value
+def _share(value: Any) -> float:
+    if not 0 <= (number := finite(value)) <= 1:
+        raise ValueError(f"{value!r} is no probability")
+    return number

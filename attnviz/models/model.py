@@ -60,6 +60,10 @@ class Model(Protocol):
         """What a reader must know about a run over these tokens, beside ``info.notes``."""
         ...
 
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens, and what stands around every text."""
+        ...
+
 
 @runtime_checkable
 class NumpyModel(Model, Protocol):
@@ -267,15 +271,6 @@ class Vocabulary:
         """The same with nothing around a text."""
         nothing = Tokens((), (), ())
         return replace(self, before=nothing, after=nothing)
-
-
-@runtime_checkable
-class HasVocabulary(Protocol):
-    """A model that can be given random tokens."""
-
-    def vocabulary(self) -> Vocabulary:
-        """Its plain tokens, and what stands around every text."""
-        ...
 
 
 def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
