@@ -136,7 +136,7 @@ class DiffReport:
     floor: see ``compare.Floor``; floor_words: what it was measured against; None without one.
     predictions: None where there are none; floor_predictions: A against itself in other numbers.
     family: how many signs were tested.
-    examples: maps of the one that attends elsewhere most; empty where none does.
+    example: maps of the one that attends elsewhere most; None where none does.
     stride: every so many queries were compared. importance: whether effects were compared.
     notes: sentences a reader must know. seconds: it took.
     """
@@ -159,7 +159,7 @@ class DiffReport:
     predictions: Predictions | None = None
     floor_predictions: Predictions | None = None
     family: int = 0
-    examples: tuple[Example, ...] = ()
+    example: Example | None = None
     stride: int = 1
     importance: bool = False
     notes: tuple[str, ...] = ()
