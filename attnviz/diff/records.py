@@ -34,9 +34,10 @@ class HeadState:
     effect_ends: tuple[float, float] | None = None
 
     @property
-    def score(self) -> float | None:
-        """The label's score; None without a label."""
-        return None if self.label is None else self.scores.get(self.label)
+    def score(self) -> float:
+        """The label's score; NaN without a label."""
+        found = None if self.label is None else self.scores.get(self.label)
+        return math.nan if found is None else found
 
 
 class Move(NamedTuple):
