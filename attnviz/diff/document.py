@@ -10,6 +10,7 @@ import numpy as np
 
 from attnviz.diff.records import DiffReport, Example, HeadChange
 from attnviz.diff.words import (
+    EXACT,
     about,
     bits,
     did_and_does,
@@ -36,9 +37,6 @@ _CELL = 6
 
 _LEAD = 7
 _LONGEST = 100
-_EXACT = 1e-12
-"""Changes below it are rounding of their own formula."""
-
 _BARS = "the larger"
 """Of the columns JS and output, by which heads are ranked."""
 
@@ -59,14 +57,15 @@ def diff_document(
     ]
     tokens = report.examples[0].queries if report.examples else Tokens((), (), ())
     every = [head_table(report, report.changes, [("Every head", True)])]
+    cause = earliest(report)
     return doc.Document(
         f"heads of {report.a.name} and {report.b.name}",
         f"{report.a.name} and {report.b.name}",
         [
             doc.Group(facts),
             notes_group(report.notes, tokens),
-            doc.Group(_verdict(report)),
-            _grids(report),
+            doc.Group([*_predicted(report), *([doc.Note(cause)] if cause else [])]),
+            doc.Group(_grids(report), beside=doc.Beside(0, _GAP)),
             doc.Group(_ranked(report)),
             doc.Group(example_maps(report, report.examples[0]) if report.examples else []),
             doc.Group(every, full=True),
@@ -80,20 +79,18 @@ def diff_document(
     )
 
 
-def _verdict(report: DiffReport) -> list[doc.Part]:
-    """The models as a whole, and where the changes begin."""
+def _predicted(report: DiffReport) -> list[doc.Part]:
+    """The models as a whole."""
     words = prediction_words(report)
-    parts: list[doc.Part] = [doc.Facts([(text, False) for text in words])] if words else []
-    return [*parts, *([doc.Note(earliest(report))] if earliest(report) else [])]
+    return [doc.Facts([(text, False) for text in words])] if words else []
 
 
 # The grids -----------------------------------------------------------------------------------
 
 
-def _grids(report: DiffReport) -> doc.Group:
+def _grids(report: DiffReport) -> list[doc.HeadGrid]:
     """Where heads attend elsewhere, and where they put out something else."""
-    grids = [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
-    return doc.Group(grids, beside=doc.Beside(0, _GAP))
+    return [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
 
 
 def js_grid(report: DiffReport) -> doc.HeadGrid | None:
@@ -129,7 +126,7 @@ def _grid(
     if len(values) < 2:
         return None
     largest = max(filter(math.isfinite, values.values()), default=0.0)
-    scale = NumberScale(largest if largest > _EXACT else 0.0, signed=False)
+    scale = NumberScale(largest if largest > EXACT else 0.0, signed=False)
     layers = sorted({layer for layer, _ in values})
     heads = sorted({head for _, head in values})
     room = next((room for room in (4, 5, 6) if scale.fitted(scale.limit, room)), 6)
@@ -157,7 +154,7 @@ def _grid(
 
 def _ranked(report: DiffReport) -> list[doc.Part]:
     """The heads that changed most; empty where nothing did at all."""
-    if report.ranked[0].size <= _EXACT:
+    if report.ranked[0].size <= EXACT:
         return []
     clear = any(change.differs for change in report.changes)
     most = "Heads that changed most: what they did and do now" if clear else "Largest differences"
@@ -182,7 +179,7 @@ def head_table(
     if maps:
         columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]
     limit = max((change.size for change in report.changes), default=0.0)
-    limit = limit if limit > _EXACT else math.inf
+    limit = limit if limit > EXACT else math.inf
     rows = []
     for change in changes:
         cells = [report.pair_name(change), *[bits(change.js)] * maps]
@@ -205,16 +202,15 @@ def example_maps(report: DiffReport, example: Example, lines: int = 0) -> list[d
     """One head's map in A, in B, and B minus A over the same text."""
     change = example.change
     named, other = report.name(change.place), report.name(change.other)
-    causal = bool((np.triu(example.a, 1) == 0).all()) if example.a.shape[0] > 1 else False
     apart = example.b - example.a
     limit = float(np.abs(apart).max()) or 1.0
     shown = [
-        doc.Map(f"{named} in A", example.a, example.queries, example.keys, causal=causal),
-        doc.Map(f"{other} in B", example.b, example.queries, example.keys, causal=causal),
+        doc.Map(f"{named} in A", example.a, example.queries, example.keys, causal=report.causal),
+        doc.Map(f"{other} in B", example.b, example.queries, example.keys, causal=report.causal),
     ]
     pair = report.pair_name(change)
     turned = doc.Map(
-        f"{pair}, B - A", apart, example.queries, example.keys, causal=causal, limit=limit
+        f"{pair}, B - A", apart, example.queries, example.keys, causal=report.causal, limit=limit
     )
     title: doc.Words = [(f"{pair} over text {example.text + 1}, where it changed most", True)]
     return [
@@ -233,11 +229,9 @@ def example_maps(report: DiffReport, example: Example, lines: int = 0) -> list[d
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     """The models as a whole, the grids, the heads, and maps where there is room."""
-    words = prediction_words(report)
-    top: list[doc.Part] = [doc.Facts([(text, False) for text in words])] if words else []
-    told = [*pair_words(report), *([earliest(report)] if earliest(report) else [])]
-    top += [doc.Note(note) for note in told if len(note) <= columns]
-    grids = [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
+    told = [*pair_words(report), earliest(report)]
+    top = [*_predicted(report), *(doc.Note(note) for note in told if 0 < len(note) <= columns)]
+    grids = _grids(report)
     if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
         grids[1] = grids[1]._replace(title=grids[1].title[:1])
     if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
@@ -245,7 +239,7 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     shown = [change for change in report.ranked if change.differs] or report.ranked[: report.top]
     hidden = len(report.changes) - len(shown)
     table = head_table(report, shown)._replace(least=_LEAST_ROWS, hidden=hidden)
-    tables = [table] if report.ranked[0].size > _EXACT else []
+    tables = [table] if report.ranked[0].size > EXACT else []
     groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group(tables)]
     tall = len(grids[0].rows) + 2 if grids else 0
     maps = _maps(report, columns, lines - len(top) - tall - _LEAST_ROWS - _AROUND)

@@ -21,7 +21,7 @@ _NAMED = 4
 _LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005
 """Changes of a score and of a loss increase below which what is written stays the same."""
 
-_EXACT = 1e-12
+EXACT = 1e-12
 """Bits below which a divergence is the rounding of its own formula."""
 
 
@@ -54,7 +54,7 @@ def finding(report: DiffReport) -> str:
             f"{some} changed (95% intervals do not meet), {report.pair_name(best)} most: "
             f"{did_and_does(best)}."
         )
-    if best.size <= _EXACT:
+    if best.size <= EXACT:
         return f"Nothing changed: all {total} attend and put out the same."
     if report.texts < LEAST_TEXTS:
         texts = "1 text: an anecdote" if report.texts == 1 else f"{report.texts} texts are too few"
@@ -148,7 +148,7 @@ def bits(value: float) -> str:
     """A number that is not below zero: ``.213``, or ``1.9e-05`` where that would be zero."""
     if math.isnan(value):
         return "n/m"
-    if value < _EXACT:
+    if value < EXACT:
         return "0"
     if value >= 0.9995:
         return f"{value:.2f}"
