@@ -28,8 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
-from attnviz.engine.attribution import PartKind
-from attnviz.engine.followed import (
+from attnviz.engine.attribution.followed import (
     ACTIVATIONS,
     CONVOLUTION,
     JOINTS,
@@ -43,8 +42,6 @@ from attnviz.engine.followed import (
     QUOTIENTS,
     RMS_NORM,
     SUMS,
-    Function,
-    FunctionWatch,
     Mark,
     Way,
     by_ratio,
@@ -58,7 +55,16 @@ from attnviz.engine.followed import (
     named,
     plainly,
 )
-from attnviz.engine.hook_points import ATTENDED, HookPoint, Intervention, LostTrackError, hooked
+from attnviz.engine.attribution.parts import PartKind
+from attnviz.engine.hook_points import (
+    ATTENDED,
+    Function,
+    FunctionWatch,
+    HookPoint,
+    Intervention,
+    LostTrackError,
+    hooked,
+)
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import What
 

@@ -20,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.engine.attribution import HeadKey
-from attnviz.engine.attribution_torch import calls_of, lost
+from attnviz.engine.attribution.on_torch import calls_of, lost
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
 from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, run_pass
 from attnviz.engine.patching import PathEffects, What
-from attnviz.engine.residual_pass import Jacobian, Leaf, ResidualPass
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind

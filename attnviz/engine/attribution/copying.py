@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.attribution import HeadKey
-from attnviz.engine.attribution_torch import lost
+from attnviz.engine.attribution.on_torch import lost
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, probe_of
-from attnviz.engine.residual_pass import Jacobian, ResidualPass
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.model import Model
