@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.cli.inputs import Texts, answer_and_foil, read_text, read_texts_file
+from attnviz.cli.inputs import Texts, answer_and_foil, read_rows, read_text, read_texts_file
 from attnviz.cli.progress import Advance
-from attnviz.cli.rows import read_rows
 from attnviz.draw.labels import visible
 from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
 from attnviz.engine.attribution.parts import Attribution, Attributor, HeadKey

@@ -240,7 +240,7 @@ def caveats(report: WhyReport) -> list[str]:
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         found.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
-            "draws; significant: the same of the difference to the base rate, largest t of all "
+            "draws; significant: the same of the difference to the base rate, largest |t| of all "
             "heads, p at most .05."
         )
     if report.copying is not None:
