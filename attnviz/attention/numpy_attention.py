@@ -48,6 +48,7 @@ class NumpyAttention:
     score: how a query and a key are matched.
     score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
         other scores.
+    removed: heads whose outputs count as zero; their weights are what they are.
     Raises ValueError where the arrays do not fit together.
     """
 
@@ -70,6 +71,7 @@ class NumpyAttention:
     query_factor: float = 1.0
     score: Score = "scaled-dot"
     score_weight: Floats | None = None
+    removed: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.shape
@@ -233,6 +235,9 @@ class NumpyAttention:
 
     def joined(self, outputs: Floats) -> Floats:
         """The projection of the heads' outputs (..., heads, query, value_dim), side by side."""
+        if self.removed:
+            outputs = outputs.copy()
+            outputs[..., self.removed, :, :] = 0
         joined: Floats = project(merge_heads(outputs), self.output_weight, self.output_bias)
         return joined
 

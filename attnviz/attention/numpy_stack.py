@@ -15,9 +15,10 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -51,6 +52,15 @@ class NumpyStack:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
+        self._removed: Mapping[int, tuple[int, ...]] = {}
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero, whatever is run."""
+        changed = copy(self)
+        changed._removed = {
+            layer: tuple(sorted(head for at, head in heads if at == layer)) for layer, _ in heads
+        }
+        return changed
 
     def logits(self, ids: ArrayLike) -> Floats:
         """Scores of the next token at every position: ids (..., token) to (..., token, vocabulary).
@@ -292,6 +302,7 @@ class NumpyStack:
             rotary=None if layer in shape.unturned else shape.rotary,
             norm_eps=shape.norm_eps,
             query_factor=1.0 if shape.scaled else math.sqrt(shape.head_dim),
+            removed=self._removed.get(layer, ()),
         )
 
     def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,7 @@ from attnviz.draw.labels import short_name, visible
 from attnviz.engine.head_run import HeadRun, open_heads
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
+from attnviz.engine.text_pass import token_losses
 from attnviz.errors import UsageError
 from attnviz.measures.registry import MEASURES
 from attnviz.measures.sinks import sink_keys
@@ -193,15 +194,6 @@ class Measured:
         if len(heads) != 1:
             raise UsageError(f"expected one head such as L1H2, got {typed!r}")
         return heads[0]
-
-
-def token_losses(logits: NDArray[np.floating], ids: Sequence[int]) -> NDArray[np.float64]:
-    """−log p of each token but the first by the logits (token, word) before it: (token − 1,)."""
-    wide = logits[:-1].astype(np.float64)
-    top = wide.max(-1)
-    whole = top + np.log(np.exp(wide - top[:, None]).sum(-1))
-    found: NDArray[np.float64] = whole - wide[np.arange(len(wide)), list(ids[1:])]
-    return found
 
 
 def _numbers(data: Mapping[str, Any], before: str = "") -> list[tuple[str, float]]:

@@ -61,11 +61,21 @@ class Choice:
     truncate: bool = False
 
 
-def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
-    """Run ``model`` over ``text``; the record, and whether the choice left out any head.
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted of a model over one text, checked.
 
-    Raises UsageError where the choice, the text or the memory does not fit the model.
+    given: what it reads; of mha's cross attention the target holds the queries.
+    heads: the chosen ones of each layer, None for all.
     """
+
+    given: Input
+    kind: Kind
+    heads: Mapping[int, Container[int]] | None
+
+
+def asked(model: Model, text: str, choice: Choice) -> Asked:
+    """A text as ``choice`` wants it read; UsageError where that, or the memory, does not fit."""
     kind = attention_kind(model, choice, across=True)
     info = model.info
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
@@ -75,12 +85,21 @@ def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionReco
         target = _looking_tokens(model, tokens, choice)
     elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
         target = target_tokens(model, tokens, choice)
-    queries = target if target is not None else tokens
-    keys = tokens if kind == "cross" else queries
+    given = Input(tokens, target)
     kept = info.layers * info.heads if heads is None else sum(map(len, heads.values()))
     choose = "fewer heads" if heads else "some with --layer or --head"
-    require_maps(kept, len(queries), len(keys), f"choose {choose}, or shorten the text")
-    record = capture(model, tokens, kind=kind, target=target, heads=heads)
+    advice = f"choose {choose}, or shorten the text"
+    require_maps(kept, len(given.queries(kind)), len(given.keys(kind)), advice)
+    return Asked(given, kind, heads)
+
+
+def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
+    """Run ``model`` over ``text``; the record, and whether the choice left out any head.
+
+    Raises UsageError where the choice, the text or the memory does not fit the model.
+    """
+    given, kind, heads = (wanted := asked(model, text, choice)).given, wanted.kind, wanted.heads
+    record = capture(model, given.text, kind=kind, target=given.target, heads=heads)
     return record, heads is not None
 
 
@@ -201,16 +220,25 @@ def capture(
         raise UsageError(
             "none of the chosen layers has such a head: choose others with --layer or --head"
         )
-    given = Input(tokens, target if kind in _DECODER_KINDS else None)
+    return record_of(model, Input(tokens, target), kind, keep.layers)
+
+
+def record_of(
+    model: Model, given: Input, kind: Kind, layers: tuple[LayerWeights, ...]
+) -> AttentionRecord:
+    """The record of weights that ``model`` had over ``given``."""
+    tokens = given.text
+    if kind not in _DECODER_KINDS:
+        given = Input(tokens)
     if isinstance(model, PairModel):
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
-        causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
-    weights = [layer.weights for layer in keep.layers]
+        causal = kind != "cross" and all(map(_sees_no_future, layers))
+    weights = [layer.weights for layer in layers]
     notes = model.info.notes + model.notes_for(tokens)  # the run may have found what is broken
-    notes += no_numbers(model.info, weights) + _lost_weight(keep.layers)
+    notes += no_numbers(model.info, weights) + _lost_weight(layers)
     info = replace(model.info, notes=notes)
-    return AttentionRecord(info, kind, causal, given.queries(kind), given.keys(kind), keep.layers)
+    return AttentionRecord(info, kind, causal, given.queries(kind), given.keys(kind), layers)
 
 
 def _sees_no_future(layer: LayerWeights) -> bool:

@@ -38,6 +38,20 @@ _NEAR = 0.2
 """The width of the diagonal of two texts."""
 
 
+def norm_weighted(weights: Weights, norms: Weights) -> Weights:
+    """Weights (..., rows, keys) times the norms (..., key) of what they move, as ``shares``.
+
+    A block may lack the last keys.
+    """
+    return shares(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
+
+
+def shares(parts: Weights) -> Weights:
+    """Parts (..., row, key) rescaled in place: rows sum to one, or are zero."""
+    total = parts.sum(-1, keepdims=True)
+    return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
+
+
 @dataclass(frozen=True)
 class Conditions:
     """What attention is measured, and what of it is known.

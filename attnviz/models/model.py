@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -131,6 +131,10 @@ class OutputModel(NumpyModel, Protocol):
 
     def narrowed(self) -> OutputModel:
         """The same with weights, and what passes between its parts, rounded to bfloat16."""
+        ...
+
+    def without(self, heads: Collection[tuple[int, int]]) -> OutputModel:
+        """The same where the outputs of these (layer, head) count as zero."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -193,12 +193,18 @@ class OwnAttention:
 
     def narrowed(self) -> OwnAttention:
         """The same with rounded weights; see ``OutputModel``."""
-        changed = copy(self)
         names = (f"{part}_weight" for part in ("query", "key", "value", "output"))
-        weights: dict[str, Any] = {
-            name: to_bfloat16(getattr(self._attention, name)) for name in names
-        }
-        changed._attention = replace(self._attention, **weights)
+        return self._changed(
+            **{name: to_bfloat16(getattr(self._attention, name)) for name in names}
+        )
+
+    def without(self, heads: Collection[tuple[int, int]]) -> OwnAttention:
+        """The same where the outputs of these (layer, head) count as zero."""
+        return self._changed(removed=tuple(sorted(head for _, head in heads)))
+
+    def _changed(self, **parts: Any) -> OwnAttention:
+        changed = copy(self)
+        changed._attention = replace(self._attention, **parts)
         changed._across = replace(changed._attention, causal=False)
         return changed
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,8 +149,15 @@ class StackModel:
             lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
             return None if lacks or not self.causal else self.stack.unembed(residual)
 
-    def narrowed(self) -> StackModel:
+    def narrowed(self) -> Self:
         """The same in rounded numbers; see ``OutputModel``."""
+        return self._over(NarrowStack.of(self.stack))
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero."""
+        return self._over(self.stack.without(heads))
+
+    def _over(self, stack: NumpyStack) -> Self:
         changed = copy(self)
-        changed.stack = NarrowStack.of(self.stack)
+        changed.stack = stack
         return changed
