@@ -1,0 +1,430 @@
+"""What is on the screen, and what is said of it in words: model, finding, head, links, prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import BOLD, DIM, Line
+from attnviz.draw.coloured_text import pieces_of, rows_of
+from attnviz.draw.document import Map
+from attnviz.draw.labels import fit, token_labels, visible, width
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.provenance import counted, label_words, named, shape_words, share, size_words
+from attnviz.draw.palette import Tint
+from attnviz.draw.scale import signed_tint, weight_steps
+from attnviz.draw.theme import Theme, Tone
+from attnviz.engine.generation import Sampling, Step
+from attnviz.engine.likely import Likely
+from attnviz.explore.grid import Cell, Heads
+from attnviz.explore.map import accent
+from attnviz.explore.scene import Scene
+from attnviz.explore.session import Effects, Floats, Frame
+from attnviz.heads.finding import described, finding, scored
+from attnviz.heads.first import label_grid
+from attnviz.heads.links import LONGEST, link_names
+from attnviz.heads.report import View as HeadsView
+from attnviz.heads.report import compare_heads
+from attnviz.measures.sinks import sink_of
+from attnviz.records import AttentionRecord, Tokens
+
+MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighted"}
+"""What is said of each way to see weights."""
+
+Words = Sequence[tuple[str, Tone]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text that the model writes on.
+
+    steps: the tokens so far. at: how many of them are shown. running: whether more will come.
+    """
+
+    sampling: Sampling
+    steps: tuple[Step, ...] = ()
+    at: int = 0
+    running: bool = True
+    paused: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """All that the panes draw.
+
+    frame: the text without or with the removed heads; whole: with all heads. other: the second
+    side. effects: what each removal costs, where that is known; scanned: the share of a scan that
+    runs. by_effect: the grid shows effects. waiting: a pass runs.
+    """
+
+    scene: Scene
+    frame: Frame
+    whole: Frame
+    other: Frame | None = None
+    effects: Effects | None = None
+    scanned: float | None = None
+    by_effect: bool = False
+    written: Written | None = None
+    waiting: str = ""
+
+    @cached_property
+    def shown(self) -> Frame:
+        """The frame of the side that is seen."""
+        return self.other if self.scene.side == "b" and self.other is not None else self.frame
+
+    @cached_property
+    def record(self) -> AttentionRecord:
+        """The tokens of both axes, those among them that were written."""
+        record = self.shown.report.record
+        if self.written is None or not self.written.at:
+            return record
+        steps = self.written.steps[: self.written.at]
+        grown = Tokens(
+            (*record.queries.ids, *(step.id for step in steps)),
+            (*record.queries.texts, *(step.text for step in steps)),
+            (*record.queries.special, *(step.ended for step in steps)),
+        )
+        keys = record.keys if record.kind == "cross" else grown
+        return replace(record, queries=grown, keys=keys, layers=())
+
+    @cached_property
+    def weights(self) -> Floats:
+        """(query, key) of the chosen head; of what was written a row each, NaN where none is yet.
+
+        Raises UsageError where the mode cannot be had.
+        """
+        scene = self.scene
+        if scene.side == "difference" and self.other is not None:
+            return self.other.weights(scene.head, scene.mode) - self.frame.weights(
+                scene.head, scene.mode
+            )
+        mode = "raw" if self.written is not None else scene.mode
+        weights = self.shown.weights(scene.head, mode)
+        if self.written is None or not self.written.at:
+            return weights
+        grown = np.full((len(self.record.queries), len(self.record.keys)), np.nan)
+        grown[: len(weights), : weights.shape[1]] = weights
+        layer, head = scene.head
+        for step in self.written.steps[: self.written.at]:
+            row = step.rows[layer][head]
+            grown[step.place, : len(row)] = row
+        return grown
+
+    @property
+    def limit(self) -> float:
+        """Of a difference, where colours are full; 0 for weights."""
+        if self.scene.side != "difference":
+            return 0.0
+        return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
+
+    def axes(self, theme: Theme) -> Axes:
+        record = self.record
+        queries = token_labels(record.queries, theme.encoding)
+        keys = queries if record.kind != "cross" else token_labels(record.keys, theme.encoding)
+        return Axes(queries, keys, record.causal)
+
+    def names(self, theme: Theme) -> tuple[list[str], list[str]]:
+        """Tokens as words name them; one that repeats carries its place."""
+        both = link_names(replace(self.record, layers=()), LONGEST)
+        queries, keys = ([visible(name, theme.encoding) for name in each] for each in both)
+        return queries, keys
+
+    # The grid --------------------------------------------------------------------------------
+
+    @cached_property
+    def heads(self) -> Heads:
+        """What the grid shows of each head."""
+        layers, numbers = self.axes_of_heads
+        rows = [self.scene.name((layer, 0)).partition("H")[0] for layer in layers]
+        columns = [f"H{number + self.scene.index_base}" for number in numbers]
+        return Heads(rows, columns, layers, numbers, self._cells(), self.scene.head, self.scene.removed)
+
+    @cached_property
+    def axes_of_heads(self) -> tuple[list[int], list[int]]:
+        """The layers and the numbers of heads that there are."""
+        heads = self.scene.heads
+        return sorted({layer for layer, _ in heads}), sorted({head for _, head in heads})
+
+    def _cells(self) -> dict[tuple[int, int], Cell]:
+        if self.written is not None and self.written.at:
+            return self._sources(self.written.steps[self.written.at - 1])
+        if self.by_effect and self.effects is not None:
+            return _effects(self.effects)
+        report = self.shown.report
+        grid = label_grid(report)
+        layers, numbers = self.axes_of_heads
+        cells = {}
+        for entry in report.heads:
+            drawn = grid.cells[layers.index(entry.layer), numbers.index(entry.head)]
+            what = described(report, entry)
+            letter = entry.label.letter if what.finding else what.short[:1]
+            texts = f"{what.short} {drawn.text}".strip(), what.short, letter
+            cells[entry.layer, entry.head] = Cell(texts, drawn.tint, drawn.strength)
+        return cells
+
+    def _sources(self, step: Step) -> dict[tuple[int, int], Cell]:
+        """The token that each head looked at most in a step, the sink left out."""
+        keys = sink_of(self.shown.report.record)[1]
+        labels = token_labels(self.record.keys)
+        cells = {}
+        for layer, rows in step.rows.items():
+            for head, row in enumerate(rows):
+                left = row.copy()
+                left[: len(keys)][keys[: len(row)]] = 0.0
+                place = int(left.argmax())
+                weight = float(left[place])
+                name = fit(labels[place], min(width(labels[place]), 8))
+                tint = Tint(int(weight_steps(np.array(weight)))) if weight >= 0.05 else None
+                texts = (f"{name} {share(weight)}", name, "")
+                cells[layer, head] = Cell(texts, tint, weight)
+        return cells
+
+
+def _effects(effects: Effects) -> dict[tuple[int, int], Cell]:
+    scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
+    cells = {}
+    for head, value in effects.values.items():
+        text = (scale.fitted(value, scale.room) or "").strip()
+        root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
+        cells[head] = Cell((text, ""), signed_tint(value, scale.limit), root)
+    return cells
+
+
+# Lines ---------------------------------------------------------------------------------------
+
+
+def parts(words: Iterable[tuple[str, Tone | bool]], theme: Theme, room: int) -> Line:
+    """Words joined by dots, as many as one line holds; none is cut but the first."""
+    line: Line = []
+    used = 0
+    for text, tone in words:
+        spelled = theme.spell(text)
+        if not line:
+            spelled = fit(spelled, room, theme.ellipsis).rstrip() if width(spelled) > room else spelled
+        elif used + width(theme.dot) + width(spelled) > room:
+            continue
+        else:
+            line.append(Segment(theme.dot, DIM))
+            used += width(theme.dot)
+        line.append(Segment(spelled, theme.tone(tone)))
+        used += width(spelled)
+    return line
+
+
+def heading(view: View, theme: Theme, room: int) -> Line:
+    """Which model, how much text, how well it is predicted; then the text itself."""
+    report = view.shown.report
+    info, record = report.record.model, view.record
+    words: list[tuple[str, Tone | bool]] = [*named(info), (shape_words(info), False)]
+    words.append((size_words(record), False))
+    if record.kind != "self":
+        words.append((f"{record.kind} attention", False))
+    if view.shown.loss is not None:
+        words.append((f"loss {view.shown.loss:.3f} nats/token", False))
+    line = parts(words, theme, room)
+    left = room - Segment.get_line_length(line) - width(theme.dot)
+    text = visible(" ".join(view.shown.text.split()), theme.encoding)
+    if left >= 16 and text:
+        shown = text if width(text) <= left else _at_word(text, left, theme)
+        line += [Segment(theme.dot, DIM), Segment(shown, DIM)]
+    return line
+
+
+def _at_word(text: str, room: int, theme: Theme) -> str:
+    """The words of a text that fit, then an ellipsis."""
+    kept = fit(text, room, theme.ellipsis)
+    whole = kept.removesuffix(theme.ellipsis).rstrip()
+    if " " in whole and not text.startswith(f"{whole} "):
+        whole = whole.rpartition(" ")[0]
+    return f"{whole} {theme.ellipsis}" if width(whole) + 2 <= room else kept
+
+
+def finding_line(view: View, theme: Theme, room: int) -> Line:
+    """The answer in as many whole sentences as the line holds."""
+    text = _answer(view)
+    sentences = text.split(". ")
+    while len(sentences) > 1 and width(theme.spell(". ".join(sentences))) + 1 > room:
+        sentences.pop()
+    kept = ". ".join(sentences)
+    kept = kept if kept.endswith(".") else f"{kept}."
+    spelled = theme.spell(kept)
+    return [Segment(_at_word(spelled, room, theme) if width(spelled) > room else spelled, BOLD)]
+
+
+def _answer(view: View) -> str:
+    scene, frame, whole = view.scene, view.frame, view.whole
+    if view.written is not None:
+        return _progress(view.written)
+    if scene.removed:
+        names = ", ".join(map(scene.name, sorted(scene.removed)))
+        said = f"Without {names}"
+        if frame.loss is not None and whole.loss is not None:
+            change = frame.loss - whole.loss
+            said += f": loss {whole.loss:.3f} → {frame.loss:.3f} ({change:+.3f} nats/token)"
+        if frame.likely and whole.likely:
+            said += f", next {_likely(whole.likely[0])} → {_likely(frame.likely[0])}"
+        return f"{said}."
+    if view.other is not None:
+        return finding_of_two(view)
+    return finding(compare_heads([view.shown.report]), HeadsView())
+
+
+def finding_of_two(view: View) -> str:
+    assert view.other is not None
+    losses = view.frame.loss, view.other.loss
+    said = "Two sides"
+    if None not in losses:
+        said += f": loss {losses[0]:.3f} and {losses[1]:.3f} nats/token"
+    return f"{said}."
+
+
+def _progress(written: Written) -> str:
+    sampling = written.sampling
+    state = "writes" if written.running and not written.paused else "paused" if written.running else "done"
+    chosen = f"temperature {sampling.temperature:g}, seed {sampling.seed}" if sampling.temperature else "greedy"
+    return f"Generating, {state}: token {written.at} of {len(written.steps)}, {chosen}."
+
+
+def _likely(likely: Likely) -> str:
+    return f"{_quoted(likely.text)} {share(likely.probability)}"
+
+
+def _quoted(text: str) -> str:
+    return f"“{token_label_of(text)}”"
+
+
+def token_label_of(text: str) -> str:
+    return token_labels(Tokens((0,), (text,), (False,)))[0]
+
+
+def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
+    """The chosen head: its name, label, score and base rate, and how its weights are seen."""
+    scene, report = view.scene, view.shown.report
+    entry = report.scores(*scene.head)
+    what = described(report, entry)
+    words: list[tuple[str, Tone | bool]] = [(scored(what.said, what.score), False)]
+    base = [word for word in label_words(entry) if word.startswith("uniform")]
+    words += [(base[0], "faint")] if base and what.finding else []
+    words += [(MODES[scene.mode], False)] if MODES[scene.mode] and view.written is None else []
+    words += [(_SIDES[scene.side], False)] if view.other is not None else []
+    if scene.head in scene.removed:
+        words.insert(0, ("ablated", "bad"))
+    name = Segment(f" {scene.name(scene.head)} ", accent(theme, ground=True) if strong else BOLD)
+    return [name, Segment(" "), *parts(words, theme, room - width(name.text) - 1)]
+
+
+_SIDES = {"a": "first side", "b": "second side", "difference": "second less first"}
+
+
+def score_line(view: View, theme: Theme, room: int) -> Line:
+    """What the head scores and what its removal costs."""
+    scene, report = view.scene, view.shown.report
+    entry = report.scores(*scene.head)
+    words: list[tuple[str, Tone | bool]] = []
+    if view.effects is not None and scene.head in view.effects.values:
+        value = view.effects.values[scene.head]
+        rank = view.effects.ranking().index(scene.head) + 1
+        unit = "nats/token" if view.effects.metric == "loss_delta" else "output MSE"
+        words.append((f"ablated: {value:+.3f} {unit}, {rank} of {len(view.effects.values)}", True))
+    elif view.scanned is not None:
+        words.append((f"ablating every head {view.scanned:.0%}, Esc stops", "faint"))
+    sink = report.sinks.get(scene.head)
+    if sink is not None:
+        words.append((f"sink weight {share(sink)}", "faint"))
+    known = [(name, value) for name, value in entry.scores.items() if value is not None]
+    entropy = [(f"entropy {value:.2f} nats", "faint") for name, value in known if name == "entropy"]
+    words += entropy
+    ranked = sorted((each for each in known if each[0] not in ("entropy", "distance")), key=lambda each: -each[1])
+    words += [(f"{name.replace('_', ' ')} {share(value)}", "faint") for name, value in ranked[:4]]
+    return parts(words, theme, room)
+
+
+def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
+    """The cursor's cell, where its query attends, what attends to its key, and what comes next."""
+    scene = view.scene
+    queries, keys = view.names(theme)
+    weights = view.weights
+    query, key = scene.query, scene.key
+    arrow = " -> " if theme.ascii else " → "
+    value = float(weights[query, key])
+    signed = scene.side == "difference"
+    number = "not yet" if np.isnan(value) else f"{value:+.3f}" if signed else f"{value:.3f}"
+    if view.record.causal and key > query:
+        number = "later, hidden"
+    cell = [
+        Segment(f"{queries[query]}{arrow}{keys[key]}", accent(theme)),
+        Segment(f"  {number}", BOLD),
+    ]
+    lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
+    lead = min(lead, room // 2)
+    row, column = weights[query], weights[:, key]
+    lines = [
+        cell,
+        _ranked(f"from {queries[query]}", lead, row, keys, theme, room, signed),
+        _ranked(f"to {keys[key]}", lead, column, queries, theme, room, signed),
+    ]
+    likely = _predicted(view)
+    if likely:
+        words = [(f"{_quoted(each.text)} {share(each.probability)}", "plain") for each in likely]
+        lines.append([_lead("next token", lead, theme), *parts(words, theme, room - lead)])
+    return lines[:rows]
+
+
+def _predicted(view: View) -> Sequence[Likely]:
+    """The likeliest next tokens, of a text that is written those of the step."""
+    if view.written is not None and view.written.at:
+        return view.written.steps[view.written.at - 1].likely
+    return view.shown.likely
+
+
+def _lead(text: str, lead: int, theme: Theme) -> Segment:
+    return Segment(fit(theme.spell(text), lead - 1, theme.ellipsis).ljust(lead), DIM)
+
+
+def _ranked(
+    title: str, lead: int, weights: Floats, names: Sequence[str], theme: Theme, room: int, signed: bool
+) -> Line:
+    """The largest weights of a row or a column in words."""
+    sizes = np.abs(np.nan_to_num(weights))
+    order = np.argsort(-sizes, kind="stable")[:8].tolist()
+    words: list[tuple[str, Tone | bool]] = [
+        (f"{names[place]} {_weight(float(weights[place]), signed)}", not rank)
+        for rank, place in enumerate(order)
+        if sizes[place] >= 0.005
+    ]
+    return [_lead(title, lead, theme), *parts(words or [("nothing", "faint")], theme, room - lead)]
+
+
+def _weight(value: float, signed: bool) -> str:
+    return f"{value:+.2f}" if signed else share(value)
+
+
+def effect_lines(view: View, theme: Theme, room: int) -> list[Line]:
+    """The heads whose removal costs most, the most important first."""
+    effects = view.effects
+    if effects is None:
+        return []
+    scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
+    unit = "nats/token" if effects.metric == "loss_delta" else "output MSE"
+    lines: list[Line] = [parts([("loss without it" if effects.metric == "loss_delta" else "change without it", "strong"), (unit + scale.times, "faint")], theme, room)]
+    full = max(room - 16, 4)
+    for head in effects.ranking():
+        value = effects.values[head]
+        bar = round(full * abs(value) / scale.limit)
+        style = accent(theme) if head == view.scene.head else None
+        glyph = "#" if theme.ascii else "█"
+        tint = theme.ink(signed_tint(value, scale.limit))
+        lines.append(
+            [
+                Segment(view.scene.name(head).ljust(6), style or BOLD),
+                Segment(scale.text(value).rjust(7) + " "),
+                Segment(glyph * bar, tint),
+            ]
+        )
+    return lines

@@ -1,0 +1,181 @@
+"""All heads in a pane: a row a layer, a column a head, the chosen one in the colour of the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rich.segment import Segment
+from rich.style import Style
+
+from attnviz.draw.axes import tick_line
+from attnviz.draw.blocks import BOLD, DIM, Line
+from attnviz.draw.grid import strength_glyph
+from attnviz.draw.labels import width
+from attnviz.draw.palette import DIVERGING, Tint
+from attnviz.draw.theme import Theme, sign_glyph
+from attnviz.explore.map import accent
+
+Head = tuple[int, int]
+
+
+class Cell(NamedTuple):
+    """What a grid says of one head.
+
+    texts: the same ever shorter, the longest first; the last may be empty.
+    tint: its ground; None for what is faint. strength: from 0 to 1, of either sign with a tint of
+    either sign: the glyph where there is no colour.
+    """
+
+    texts: tuple[str, ...]
+    tint: Tint | None = None
+    strength: float = 0.0
+
+
+class Heads(NamedTuple):
+    """What is drawn: names of layers and heads, a cell for each head, the chosen, the removed.
+
+    layers, numbers: what the rows and columns are of.
+    """
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    layers: Sequence[int]
+    numbers: Sequence[int]
+    cells: Mapping[Head, Cell]
+    chosen: Head
+    removed: frozenset[Head] = frozenset()
+
+    def at(self, row: int, column: int) -> Head:
+        return self.layers[row], self.numbers[column]
+
+
+class Picture(NamedTuple):
+    """The lines of a grid, and where its cells are."""
+
+    lines: Sequence[Line]
+    left: int
+    wide: int
+    first: int
+    halves: bool
+
+    def head_at(self, column: int, line: int, heads: Heads) -> Head | None:
+        """The head at a place of the pane; of two in one character that which is not chosen."""
+        row = self.first + (line - 1) * (2 if self.halves else 1)
+        number = (column - self.left) // self.wide
+        if line < 1 or column < self.left or not (
+            number < len(heads.columns) and row < len(heads.rows)
+        ):
+            return None
+        if self.halves and heads.at(row, number) == heads.chosen and row + 1 < len(heads.rows):
+            row += 1
+        return heads.at(row, number)
+
+
+def columns_wanted(heads: Heads) -> tuple[int, ...]:
+    """The columns that each of its forms takes, the widest form first."""
+    indent = max(map(width, heads.rows)) + 1
+    count = len(heads.columns)
+    return tuple(indent + (each + 1) * count for each in _widths(heads)) + (indent + count,)
+
+
+def _widths(heads: Heads) -> list[int]:
+    forms = max((len(cell.texts) for cell in heads.cells.values()), default=1)
+    return [
+        max((width(_text(cell, form)) for cell in heads.cells.values()), default=1) or 1
+        for form in range(forms)
+    ]
+
+
+def _text(cell: Cell, form: int) -> str:
+    return cell.texts[min(form, len(cell.texts) - 1)]
+
+
+def draw(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) -> Picture:
+    """The grid in so many lines and columns: as much of each cell as all have room for."""
+    indent = max(map(width, heads.rows)) + 1
+    count, layers = len(heads.columns), len(heads.rows)
+    room = (columns - indent) // count
+    widths = _widths(heads)
+    form = next((each for each, wide in enumerate(widths) if wide < room), len(widths) - 1)
+    wide = max(min(room, widths[form] + 1), 1)
+    seen = max(lines - 1, 1)
+    halves = layers > seen and theme.half_blocks
+    each = 2 if halves else 1
+    place = heads.layers.index(heads.chosen[0])
+    first = min(max(place - seen * each // 2, 0), max(layers - seen * each, 0))
+    first -= first % each
+    drawn: list[Line] = [_headings(heads, indent, wide)]
+    for row in range(first, min(first + seen * each, layers), each):
+        here = place in range(row, row + each)
+        line = [Segment(heads.rows[place if here else row].ljust(indent), BOLD if here else DIM)]
+        for column in range(count):
+            if halves:
+                line += _halves(heads, row, column, wide, theme)
+            else:
+                line += _cell(heads, heads.at(row, column), form, wide, theme, focused)
+        drawn.append(line)
+    return Picture(drawn, indent, wide, first, halves)
+
+
+def _headings(heads: Heads, indent: int, wide: int) -> Line:
+    """The names of the columns, that of the chosen head strong."""
+    chosen = heads.numbers.index(heads.chosen[1])
+    if max(map(width, heads.columns)) >= wide:
+        return tick_line([int(name[1:]) for name in heads.columns], indent, wide)
+    return [
+        Segment(" " * indent),
+        *(
+            Segment(name.ljust(wide), BOLD if place == chosen else DIM)
+            for place, name in enumerate(heads.columns)
+        ),
+    ]
+
+
+def _cell(
+    heads: Heads, head: Head, form: int, wide: int, theme: Theme, focused: bool
+) -> Line:
+    """One cell, a blank behind it where it is wide enough."""
+    cell = heads.cells.get(head)
+    inner = max(wide - 1, 1)
+    gap = [Segment(" " * (wide - inner))] * (wide > inner)
+    gone = head in heads.removed
+    if cell is None:
+        return [Segment(" " * wide)]
+    text = ("x" if theme.ascii else "×") if gone else _text(cell, form)
+    style: Style | None = DIM
+    if not gone and cell.tint is not None:
+        style = theme.ground(cell.tint)
+        if style is None:
+            mark = _glyph(cell, theme)
+            text = f"{mark}{text}" if width(text) < inner else text or mark
+            style = BOLD
+    if head == heads.chosen:
+        style = accent(theme, ground=True) if focused else Style(reverse=True)
+        text = text or ("*" if theme.ascii else "●")
+    return [Segment(text.center(inner) if gone else text.ljust(inner), style), *gap]
+
+
+def _glyph(cell: Cell, theme: Theme) -> str:
+    if cell.tint is not None and cell.tint.palette == DIVERGING:
+        return sign_glyph(cell.strength * abs(cell.strength), 1.0, theme.ascii)
+    return strength_glyph(cell.strength, theme)
+
+
+def _halves(heads: Heads, row: int, column: int, wide: int, theme: Theme) -> Line:
+    """Two heads above each other, in colours alone."""
+    found: list[Style | None] = []
+    for each in range(row, min(row + 2, len(heads.rows))):
+        head = heads.at(each, column)
+        cell = heads.cells.get(head)
+        if head == heads.chosen:
+            found.append(accent(theme))
+        elif cell is None or cell.tint is None or head in heads.removed:
+            found.append(None)
+        else:
+            found.append(theme.ink(cell.tint))
+    found += [None] * (2 - len(found))
+    above, below = found
+    if above is None:
+        return [Segment("▄" * wide, below) if below else Segment("·".ljust(wide), DIM)]
+    return [Segment("▀" * wide, above + Style(bgcolor=below.color) if below else above)]

@@ -1,0 +1,304 @@
+"""One head's map in a pane: all of it or a part, the row and the column of the cursor lit.
+
+Cells are those of every other map: same steps, same scale, same glyphs. Where a causal map stands
+there whole, its tokens stand on the diagonal; else they stand at the left, and the key of the
+cursor above its column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.color import Color, ColorSystem
+from rich.segment import Segment
+from rich.style import Style
+
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import BOLD, DIM, Line, text_line
+from attnviz.draw.labels import fit, width
+from attnviz.draw.maps import Fit, cell_steps
+from attnviz.draw.palette import DIVERGING, colour_table
+from attnviz.draw.theme import Theme
+
+_LONGEST_NAME = 12
+_VALUES = 5
+"""Columns of a cell that holds its weight, such as ``.07``, in the largest zoom."""
+
+_ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
+_ACCENT = "ff5c5c"
+
+
+def accent(theme: Theme, ground: bool = False) -> Style:
+    """What the cursor is shown in: a colour that the palette lacks, or reversed."""
+    if not theme.colour:
+        return Style(reverse=True, bold=True)
+    colour = bytes.fromhex(_ACCENTS.get(theme.palette, _ACCENT))
+    shade = Color.from_rgb(*colour)
+    if not ground:
+        return Style(color=shade, bold=True)
+    return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
+
+
+class Cell(NamedTuple):
+    """A place of a map: a query and a key."""
+
+    query: int
+    key: int
+
+
+class Size(NamedTuple):
+    """How large cells are.
+
+    zoom: tokens that share a cell. near: with one token a cell, 0 for the smallest cells, 1 for
+    square ones of two columns, 2 for those that hold their weight.
+    """
+
+    zoom: int
+    near: int = 0
+
+
+NEAREST = 2
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A map that is to be drawn.
+
+    weights: (query, key), NaN where nothing is. limit: of values of either sign; 0 for weights.
+    corner: the first query and key that are seen; what is drawn shows the cursor all the same.
+    size: None for the largest cells with which the whole map is seen.
+    """
+
+    weights: NDArray[np.floating]
+    axes: Axes
+    cursor: Cell
+    corner: Cell = Cell(0, 0)
+    size: Size | None = None
+    limit: float = 0.0
+
+
+class Picture(NamedTuple):
+    """The lines of a map, and where its cells are.
+
+    left, top: of the first cell. corner: its query and key. size, fit: of the cells.
+    whole: whether all of the map is seen.
+    """
+
+    lines: Sequence[Line]
+    left: int
+    top: int
+    corner: Cell
+    size: Size
+    fit: Fit
+    whole: bool
+
+    def cell_at(self, column: int, line: int, axes: Axes) -> Cell | None:
+        """The query and key at a place of the pane, or None."""
+        if column < self.left or line < self.top:
+            return None
+        rows, (down, across) = 2 if self.fit.halves else 1, self.fit.factors
+        query = self.corner.query + (line - self.top) * rows * down
+        key = self.corner.key + (column - self.left) // self.fit.wide * across
+        if query >= len(axes.queries) or key >= len(axes.keys):
+            return None
+        return Cell(query, key)
+
+
+def fit_of(size: Size, theme: Theme) -> Fit:
+    """How cells of a size are drawn."""
+    halves = size.near == 0 and theme.half_blocks
+    return Fit((1, 2, _VALUES)[size.near], halves, (size.zoom, size.zoom))
+
+
+def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
+    """The size of cells with which the whole map is seen in so many lines and columns."""
+    queries, keys = len(axes.queries), len(axes.keys)
+    if queries <= lines and 2 * keys <= columns:
+        return Size(1, 1)
+    down, zoom = lines * (2 if theme.half_blocks else 1), 1
+    while zoom * down < queries or zoom * columns < keys:
+        zoom *= 2
+    return Size(zoom)
+
+
+def draw(shown: Shown, theme: Theme, lines: int, columns: int) -> Picture:
+    """The map in at most so many lines and columns."""
+    axes, theme = shown.axes, theme.signed if shown.limit else theme
+    square = Size(1, 1)
+    if shown.size in (None, square) and _diagonal_fits(axes, lines, columns):
+        return _picture(shown, theme, square, lines, columns, 0)
+    gutter = min(max(map(width, axes.queries), default=0), _LONGEST_NAME) + axes.digits + 2
+    gutter = min(gutter, columns // 2)
+    size = shown.size or largest(axes, lines - 1, columns - gutter, theme)
+    return _picture(shown, theme, size, lines, columns, gutter)
+
+
+def _diagonal_fits(axes: Axes, lines: int, columns: int) -> bool:
+    """Whether a whole causal map has a line a query and its names at the ends of its rows."""
+    ends = (2 * place + 3 + width(name) for place, name in enumerate(axes.queries))
+    return axes.diagonal and len(axes.queries) <= lines and max(ends, default=0) <= columns
+
+
+# One picture ---------------------------------------------------------------------------------
+
+
+def _picture(
+    shown: Shown, theme: Theme, size: Size, lines: int, columns: int, gutter: int
+) -> Picture:
+    axes, cursor, fit = shown.axes, shown.cursor, fit_of(size, theme)
+    steps = _steps(shown, fit.factors, theme)
+    rows, top = 2 if fit.halves else 1, 1 if gutter else 0
+    room = max((lines - top) * rows, 1), max((columns - gutter) // fit.wide, 1)
+    places = [place // size.zoom for place in cursor]
+    first = [
+        _first(corner // size.zoom, *each)
+        for corner, *each in zip(shown.corner, places, room, steps.shape, strict=True)
+    ]
+    part = steps[first[0] : first[0] + room[0], first[1] : first[1] + room[1]]
+    corner = Cell(first[0] * size.zoom, first[1] * size.zoom)
+    lit = Cell(places[0] - first[0], places[1] - first[1])
+    drawn: list[Line] = []
+    if gutter:
+        drawn.append(_tag(axes, cursor, gutter + lit.key * fit.wide, columns, theme))
+    for place, line in enumerate(_cells(part, fit, lit, shown, corner, theme)):
+        start = corner.query + place * rows * size.zoom
+        span = range(start, min(start + rows * size.zoom, len(axes.queries)))
+        if gutter:
+            drawn.append([_name(axes, span, cursor, gutter, theme), *line])
+        else:
+            drawn.append([*line[: start + 1], *_on_diagonal(axes, start, cursor, theme)])
+    return Picture(drawn, gutter, top, corner, size, fit, part.shape == steps.shape)
+
+
+def _first(corner: int, place: int, window: int, total: int) -> int:
+    """The first cell that is seen: the corner, or where the cursor's cell is seen too.
+
+    The map then moves on by a quarter of what is seen, not with every step of the cursor.
+    """
+    if not corner <= place < corner + window:
+        corner = place - window // 4 if place < corner else place - window + 1 + window // 4
+    return max(min(corner, total - window), 0)
+
+
+@lru_cache(maxsize=8)
+def _merged(palette: str) -> NDArray[np.intp]:
+    """For each step the first one that 256 colours show alike, so that neighbours join."""
+    numbers = [
+        Color.from_rgb(*shade).downgrade(ColorSystem.EIGHT_BIT).number
+        for shade in colour_table(palette)
+    ]
+    first = {number: step for step, number in reversed(list(enumerate(numbers)))}
+    return np.array([*(first[number] for number in numbers), -1])
+
+
+def _steps(shown: Shown, factors: tuple[int, int], theme: Theme) -> NDArray[np.intp]:
+    steps = cell_steps(shown.weights, factors, shown.axes.causal, shown.limit)
+    return _merged(theme.palette)[steps] if theme.colour else steps
+
+
+def _cells(
+    steps: NDArray[np.intp], fit: Fit, lit: Cell, shown: Shown, corner: Cell, theme: Theme
+) -> Iterator[Line]:
+    """The cells of a part, line by line."""
+    if not fit.halves:
+        for row, each in enumerate(steps.tolist()):
+            yield _wide(each, row, fit, lit, shown, corner, theme)
+        return
+    if len(steps) % 2:
+        steps = np.vstack([steps, np.full(steps.shape[1], -1)])
+    for row in range(0, len(steps), 2):
+        upper, lower = steps[row].tolist(), steps[row + 1].tolist()
+        if lit.query not in (row, row + 1):
+            yield theme.stacked(upper, lower)
+            continue
+        place, other = lit.key, lower if lit.query == row else upper
+        yield [
+            *theme.stacked(upper[:place], lower[:place]),
+            _half(other[place], lit.query == row, theme),
+            *theme.stacked(upper[place + 1 :], lower[place + 1 :]),
+        ]
+
+
+def _half(other: int, above: bool, theme: Theme) -> Segment:
+    """The cursor in half a character; the other half keeps its step."""
+    style = accent(theme)
+    if other >= 0:
+        style += Style(bgcolor=Color.from_rgb(*colour_table(theme.palette)[other]))
+    return Segment("▀" if above else "▄", style)
+
+
+def _wide(
+    row: list[int], place: int, fit: Fit, lit: Cell, shown: Shown, corner: Cell, theme: Theme
+) -> Line:
+    """Cells of two columns or more; those of the cursor's row and column hold their numbers."""
+    line: Line = []
+    alone = fit.factors == (1, 1)
+    for column, step in enumerate(row):
+        here = place == lit.query, column == lit.key
+        text = ""
+        if step >= 0 and alone and (any(here) or fit.wide >= _VALUES):
+            value = shown.weights[corner.query + place, corner.key + column]
+            text = _number(float(value), fit.wide, shown.limit)
+        if all(here):
+            line.append(Segment(text.center(fit.wide), accent(theme, ground=True)))
+        elif text and not theme.colour:
+            line.append(Segment(text.center(fit.wide), BOLD if any(here) else None))
+        else:
+            line.append(theme.cells(step, fit.wide, text))
+    return line
+
+
+def _number(value: float, wide: int, limit: float) -> str:
+    """A weight as ``.53``, in two columns as ``.5``; nothing for what rounds to zero."""
+    digits = 1 if wide < _VALUES - 1 else 2
+    size = abs(value)
+    if math.isnan(value) or size < 0.5 * 10.0**-digits:
+        return ""
+    if limit and wide >= _VALUES:
+        sign = "-" if value < 0 else "+"
+        return sign + (f"{size:.2f}"[1:] if size < 0.995 else f"{size:.1f}")
+    text = f"{size:.{digits}f}"
+    if size < 1 - 0.5 * 10.0**-digits:
+        return text[1:]
+    return text[: digits + 1]
+
+
+# Names ---------------------------------------------------------------------------------------
+
+
+def _tag(axes: Axes, cursor: Cell, column: int, columns: int, theme: Theme) -> Line:
+    """The key of the cursor above its column."""
+    sign = "v" if theme.ascii else "▾"
+    name = axes.keys[cursor.key]
+    behind = f"{sign} {cursor.key} {name}"
+    if column + width(behind) <= columns:
+        return text_line(" " * column, (behind, accent(theme)))
+    before = fit(f"{cursor.key} {name}", min(width(f"{cursor.key} {name}"), column - 1))
+    return text_line(" " * (column - 1 - width(before)), (f"{before} {sign}", accent(theme)))
+
+
+def _name(axes: Axes, span: range, cursor: Cell, gutter: int, theme: Theme) -> Segment:
+    """The first query of a line, or that of the cursor."""
+    here = cursor.query in span
+    query = cursor.query if here else span.start
+    room = gutter - axes.digits - 2
+    name = axes.queries[query]
+    name = fit(name, room, theme.ellipsis) if width(name) > room else " " * (room - width(name)) + name
+    text = f"{query:>{axes.digits}} {name}"
+    return Segment(f"{fit(text, gutter - 1)} ", accent(theme) if here else DIM)
+
+
+def _on_diagonal(axes: Axes, query: int, cursor: Cell, theme: Theme) -> Line:
+    """A name at the end of its row, where its column begins."""
+    style = DIM
+    if query == cursor.query:
+        style = accent(theme)
+    elif query == cursor.key:
+        style = BOLD
+    return text_line(" ", (axes.queries[query], style))

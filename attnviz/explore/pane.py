@@ -1,0 +1,235 @@
+"""The panes of the screen: each draws one ``View`` in lines, of which only the changed are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.segment import Segment
+from textual import events
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from attnviz.draw.blocks import DIM, Line
+from attnviz.draw.document import WEIGHTS
+from attnviz.draw.grid import scale_samples
+from attnviz.draw.labels import width
+from attnviz.draw.maps import pooling
+from attnviz.draw.palette import STEPS
+from attnviz.draw.terminal import part_block
+from attnviz.draw.theme import Theme
+from attnviz.explore import facts, grid, map
+from attnviz.explore.facts import View
+from attnviz.explore.map import Size
+from attnviz.explore.session import Head
+from attnviz.heads.links import links_table, strongest_links
+
+_LEAST_LIST = 3
+"""Lines from which a list of links is worth its heading."""
+
+
+class Pane(Widget):
+    """Draws what ``lines`` gives, and sends the terminal the lines that differ from before."""
+
+    def __init__(self, name: str, view: View, theme: Theme) -> None:
+        super().__init__(id=name)
+        self.view, self.look = view, theme
+        self._strips: list[Strip] = []
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        """What is to be seen now, in at most so many columns and rows."""
+        raise NotImplementedError
+
+    def show(self, view: View, theme: Theme) -> None:
+        self.view, self.look = view, theme
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw everything anew and send what is not as it was."""
+        columns, rows = self.size
+        if not columns or not rows:
+            return
+        before = self._strips
+        self._strips = [_strip(line, columns) for line in self.lines(columns, rows)[:rows]]
+        blank = Strip.blank(columns)
+        for row in range(max(len(before), len(self._strips))):
+            old, new = (each[row] if row < len(each) else blank for each in (before, self._strips))
+            if old != new:
+                self.refresh(Region(0, row, columns, 1))
+
+    def render_line(self, y: int) -> Strip:
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._strips = []
+        self.redraw()
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+
+def _strip(line: Line, columns: int) -> Strip:
+    """A line in exactly so many columns; neighbours that look alike are joined."""
+    kept = [segment for segment in line if segment.text]
+    return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns)
+
+
+class HeadingPane(Pane):
+    """The model and the text, then the finding."""
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        view, theme = self.view, self.look
+        return [
+            facts.heading(view, theme, columns),
+            facts.finding_line(view, theme, columns),
+        ]
+
+
+class GridPane(Pane, can_focus=True):
+    """All heads, and below them what they link most where there is room."""
+
+    class Chosen(Message):
+        """A head was clicked."""
+
+        def __init__(self, head: Head) -> None:
+            super().__init__()
+            self.head = head
+
+    class Wheeled(Message):
+        """The wheel was turned by so many steps."""
+
+        def __init__(self, steps: int) -> None:
+            super().__init__()
+            self.steps = steps
+
+    _drawn: grid.Picture | None = None
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        view, theme = self.view, self.look
+        self._drawn = grid.draw(view.heads, theme, rows, columns, self.has_focus)
+        drawn = list(self._drawn.lines)
+        left = rows - len(drawn) - 1
+        if left > _LEAST_LIST:
+            drawn += [[], *self._list(left, columns)]
+        return drawn
+
+    def _list(self, rows: int, columns: int) -> Sequence[Line]:
+        view = self.view
+        if view.effects is not None and view.by_effect:
+            return facts.effect_lines(view, self.look, columns)[:rows]
+        report = view.shown.report
+        table = links_table(report, strongest_links(report, rows - 1), "strongest links", False)
+        return part_block(table, self.look, columns).lines[:rows]
+
+    def on_click(self, event: events.Click) -> None:
+        if self._drawn is not None:
+            head = self._drawn.head_at(event.x, event.y, self.view.heads)
+            if head is not None:
+                self.post_message(self.Chosen(head))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.post_message(self.Wheeled(1))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.post_message(self.Wheeled(-1))
+
+
+class MapPane(Pane, can_focus=True):
+    """The chosen head: its name and label, its map, its scores."""
+
+    class Pointed(Message):
+        """A cell was clicked."""
+
+        def __init__(self, cell: map.Cell) -> None:
+            super().__init__()
+            self.cell = cell
+
+    class Wheeled(GridPane.Wheeled):
+        """The wheel was turned by so many steps."""
+
+    size_chosen: Size | None = None
+    corner = map.Cell(0, 0)
+    drawn: map.Picture | None = None
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        view, theme = self.view, self.look
+        top = [facts.head_line(view, theme, columns, self.has_focus)]
+        bottom = [facts.score_line(view, theme, columns)]
+        room = rows - len(top) - len(bottom)
+        self.drawn = map.draw(self._shown(), theme, room, columns)
+        self.corner = self.drawn.corner
+        body = list(self.drawn.lines[:room])
+        body += [[]] * (room - len(body))
+        legend = self._legend(columns)
+        if room - len(self.drawn.lines) > 1 and Segment.get_line_length(legend) <= columns:
+            body[-1] = legend
+        return [*top, *body, *bottom]
+
+    def _shown(self) -> map.Shown:
+        scene = self.view.scene
+        return map.Shown(
+            self.view.weights,
+            self.view.axes(self.look),
+            map.Cell(scene.query, scene.key),
+            self.corner,
+            self.size_chosen,
+            self.view.limit,
+        )
+
+    def _legend(self, columns: int) -> Line:
+        """What colours or glyphs mean, and what a cell is."""
+        theme = self.look
+        if self.view.limit:
+            return [Segment(theme.spell(f"blue −, orange +, full at ±{self.view.limit:.2g}"), DIM)]
+        samples = scale_samples(
+            WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
+        )
+        line = [segment for sample in samples for segment in (*sample, Segment("  "))][:-1]
+        caption = pooling(self.drawn.fit.factors) if self.drawn is not None else ""
+        return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
+
+    def on_click(self, event: events.Click) -> None:
+        if self.drawn is not None:
+            cell = self.drawn.cell_at(event.x, event.y - 1, self.view.axes(self.look))
+            if cell is not None:
+                self.post_message(self.Pointed(cell))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.post_message(self.Wheeled(1))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.post_message(self.Wheeled(-1))
+
+
+class WordsPane(Pane):
+    """The cell of the cursor, its row and its column, and the prediction, in words."""
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        return facts.word_lines(self.view, self.look, columns, rows)
+
+
+class KeysPane(Pane):
+    """The keys that are of use now, or what was just done."""
+
+    hints: Sequence[tuple[str, str]] = ()
+    note = ""
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        theme = self.look
+        if self.note:
+            return [facts.parts([(self.note, "strong")], theme, columns)]
+        line: Line = []
+        used = 0
+        for key, said in self.hints:
+            taken = width(key) + 1 + width(said) + (3 if line else 0)
+            if used + taken > columns:
+                continue
+            line += [Segment("   ")] * bool(line)
+            line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
+            used += taken
+        return [line]
