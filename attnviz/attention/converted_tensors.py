@@ -30,6 +30,7 @@ class ConvertedTensors:
         self._tables: dict[str, Floats] = {}
         self._kept: dict[str, Floats] = {}
         self._copied = 0
+        self._most = _MOST_COPIED
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -39,10 +40,14 @@ class ConvertedTensors:
             return self._kept[name]
         tensor = self.stored[name].astype(self.dtype, copy=False)
         copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
-        if copied <= _MOST_COPIED:
+        if copied <= self._most:
             self._copied = copied
             self._kept[name] = tensor
         return tensor
+
+    def keep(self, most: int) -> None:
+        """From now on keep converted tensors of up to so many bytes, if that is more."""
+        self._most = max(self._most, most)
 
     def optional(self, name: str) -> Floats | None:
         """The tensor, None where there is none."""

@@ -20,6 +20,7 @@ from attnviz.attention.functional import (
     project,
     scores_by,
 )
+from attnviz.attention.key_values import KeyValues
 from attnviz.attention.rotary import Rotary
 from attnviz.attention.shape import AttentionShape
 
@@ -209,6 +210,19 @@ class NumpyAttention:
             seen = causal_mask(query.shape[-2], key.shape[-2], query, self.window)
             mask = combine_masks(mask, seen)
         return self._attend(*self._heads_of(query, key, value, positions), mask)
+
+    def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
+        """As ``head_outputs`` of causal self-attention, for the tokens that follow the past ones.
+
+        x: (token, d_model), of the new tokens alone, whose keys and values ``past`` takes up.
+        The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
+        """
+        new = x.shape[-2]
+        query, key, value = self._heads_of(x, x, x, np.arange(past.tokens, past.tokens + new))
+        key, value = past.grown(key, value)
+        is_last = new == 1 and self.window is None  # it sees all
+        mask = None if is_last else causal_mask(new, key.shape[-2], x, self.window)
+        return self._attend(query, key, value, mask)
 
     def in_rows(
         self, x: Floats, rows: int, observe: Callable[[int, Floats], None] | None = None

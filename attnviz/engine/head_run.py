@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.capture import capture
-from attnviz.engine.observer import to_numpy
+from attnviz.engine.observer import KeepWeights, to_numpy
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, OutputModel
 from attnviz.records import Input, Kind
-
-if TYPE_CHECKING:  # torch only where it runs
-    from torch import Tensor
-
-    from attnviz.engine.hook_points import HookPoint
 
 Floats = NDArray[np.floating]
 
@@ -77,29 +71,29 @@ def _weights(model: Model, kind: Kind, given: Input) -> dict[int, Floats]:
 def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
     import torch
 
-    from attnviz.engine.patchable import open_patchable
+    from attnviz.engine.hook_points import HeadOutputs
+    from attnviz.engine.observe_torch import observe_pass, transformers_of
+    from attnviz.engine.patchable import open_patchable, whole_pass
 
+    whole = transformers_of(model).model
     patchable = open_patchable(model, kind, given)
+    predicts = causal and patchable.head is not None
 
     def run(given: Input) -> HeadRun:
-        keep = _Keep(kind)
-        points = patchable.hook_points
-        with torch.inference_mode(), points.borrowed(), points.intervening(keep):
-            logits = patchable.run(given)
-        predicted = None if logits is None or not causal else to_numpy(logits[0])
-        return HeadRun(_weights(model, kind, given), keep.outputs, predicted)
+        forward = replace(
+            whole_pass(whole, kind, given),
+            wanted=frozenset({kind}),
+            compare=True,
+            cached=True,
+            logits=predicts,
+        )
+        weights, outputs = KeepWeights(kind), HeadOutputs(kind, patchable.hook_points)
+        with torch.inference_mode():
+            logits = observe_pass(forward, weights, outputs=outputs)
+        return HeadRun(
+            {layer.layer: layer.weights for layer in weights.layers},
+            outputs.found,
+            to_numpy(logits[0]) if predicts else None,
+        )
 
     return run
-
-
-class _Keep:
-    """An intervention that keeps what it sees of one kind and changes nothing."""
-
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
-        self.outputs: dict[int, Floats] = {}
-
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
-        if point.kind == self._kind:  # (batch, token, head, dim)
-            self.outputs[point.layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
-        return outputs

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.observer import Observer, hand_over
+from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
 from attnviz.engine.patching import What
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
@@ -106,6 +106,29 @@ class HookPoints(Protocol):
         Raises UsageError where a query would see no key, UnsupportedError where a weight stays.
         """
         ...
+
+
+class HeadOutputs:
+    """Keeps what the heads of one kind put out: ``found``, (head, token, dim) of each layer."""
+
+    def __init__(self, kind: Kind, points: HookPoints) -> None:
+        self._kind = kind
+        self._points = points
+        self.found: dict[int, Floats] = {}
+
+    def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
+        """Those of a call, (batch, token, head, dim)."""
+        if kind == self._kind:
+            self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
+
+    def met(self) -> AbstractContextManager[None]:
+        """Take them at the hook points of every pass while this is open."""
+        return self._points.intervening(self)
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        """As an ``Intervention`` that changes nothing."""
+        self.take(point.kind, point.layer, outputs)
+        return outputs
 
 
 @contextmanager

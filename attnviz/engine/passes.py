@@ -55,8 +55,8 @@ Answer: TypeAlias = Callable[[WatchedCall], Attended]
 """Answers a call in the model's place; what it takes of it on the way is its own affair."""
 
 
-def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) -> None:
-    """Run once; ``answer`` gets every attention call of the pass.
+def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) -> Any:
+    """Run once; ``answer`` gets every attention call of the pass. What the model returned.
 
     in_blocks: run with the fused function, under its masks, whatever the model's own. The first
     text of a length class runs a second time, plainly, where ``forward`` is to be compared.
@@ -85,6 +85,7 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
             raise IncompleteError
         _complete.add(trunk)
         check.end(output)
+        return output
 
 
 class _Names:

@@ -245,7 +245,7 @@ def patchable_transformers(
         raise UsageError(
             f"the {kind} heads of {type(model).__name__} need a decoder text: give one"
         )
-    probe = _pass(model, kind, probe_of(given))
+    probe = whole_pass(model, kind, probe_of(given))
     stack = _stack(model, probe)
     head = _head(model) if probe.module is model else None
     with torch.inference_mode(), _noting_call(stack) as called:
@@ -265,8 +265,8 @@ def patchable_transformers(
     )
 
 
-def _pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
-    """A pass over a few tokens, of the whole model but for an encoder alone."""
+def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
+    """A pass over one text, of the whole model but for an encoder alone; nothing is compared."""
     root: Any = model
     kinds: tuple[Kind, ...] = TWO_STACKS
     if kind == "self":

@@ -7,18 +7,19 @@ raises ends a call; nothing is left behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.capture import Asked, Choice, asked
-from attnviz.engine.effects import Metric
+from attnviz.engine.capture import Asked, Choice, asked, encoded
+from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, texts_of
+from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import Head, TextPass, moved_norms, read_text, token_losses
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
@@ -106,20 +107,6 @@ class Frame:
         return tuple((at, float(line[at])) for at in order if line[at] > 0)
 
 
-class Effects(NamedTuple):
-    """What each single removal costs.
-
-    metric: ``loss_delta``, nats per token, or of a model without a loss ``output_mse``.
-    """
-
-    metric: Metric
-    values: Mapping[Head, float]
-
-    def ranking(self) -> tuple[Head, ...]:
-        """The heads, the one that costs most first."""
-        return tuple(sorted(self.values, key=lambda head: -self.values[head]))
-
-
 class Session(Protocol):
     """Makes frames.
 
@@ -148,6 +135,15 @@ class Session(Protocol):
         """What every single removal costs over a text; ``advance`` is told the share that is done.
 
         Raises UsageError for a text of one token, UnsupportedError where heads cannot be removed.
+        """
+        ...
+
+    def generation(
+        self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
+    ) -> Iterator[Step]:
+        """The model writes on, a token a step; each step is slow.
+
+        Raises UnsupportedError for a model that does not write, UsageError where there is no room.
         """
         ...
 
@@ -213,7 +209,14 @@ class LiveSession:
         return likeliest(logs, texts_of(self.model), _LIKELY), loss
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
-        raise NotImplementedError
+        wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
+        return removal_effects(self.model, wanted, advance)
+
+    def generation(
+        self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
+    ) -> Iterator[Step]:
+        tokens = encoded(self.model, text, self._choice.truncate)
+        return generate(self.model, tokens, sampling, kind=self._choice.kind, removed=removed)
 
 
 def open_session(

@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -136,6 +136,47 @@ class OutputModel(NumpyModel, Protocol):
     def without(self, heads: Collection[tuple[int, int]]) -> OutputModel:
         """The same where the outputs of these (layer, head) count as zero."""
         ...
+
+
+class Reader(Protocol):
+    """Reads a text that grows by tokens, and says what its end predicts."""
+
+    def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
+        """Scores of the token that follows the whole text, and the weights of its last one.
+
+        The scores are (word,), the weights of each layer (head, key).
+        """
+        ...
+
+
+@runtime_checkable
+class GrowingModel(NumpyModel, Protocol):
+    """A NumPy model that reads a growing text without computing what it has read again.
+
+    predicts: whether it tells the next token.
+    """
+
+    @property
+    def predicts(self) -> bool: ...
+
+    def reader(self, removed: Collection[tuple[int, int]] = ()) -> Reader:
+        """One that reads without these (layer, head) pairs, whose outputs are zero."""
+        ...
+
+
+@runtime_checkable
+class HasEnds(Protocol):
+    """A model that knows which tokens end a text."""
+
+    @property
+    def end_ids(self) -> frozenset[int]: ...
+
+
+def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
+    """The token ids that files state, one or a list each, of those that a model has."""
+    each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
+    numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
+    return frozenset(number for number in numbers if 0 <= number < vocabulary)
 
 
 @runtime_checkable

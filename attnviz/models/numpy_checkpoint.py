@@ -32,6 +32,7 @@ from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import Roles, StoredTensors
+from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 
 _SPEED = 3e10
@@ -71,9 +72,17 @@ class NumpyCheckpoint(StackModel):
         stack: NumpyStack,
         opened: OpenedTokenizer,
         stored: StoredTensors,
+        ends: Sequence[object],
         trained: int | None,
     ) -> None:
-        super().__init__(info, stack, lambda: opened.tokenizer, start=opened.start, trained=trained)
+        super().__init__(
+            info,
+            stack,
+            lambda: opened.tokenizer,
+            start=opened.start,
+            ends=ends,
+            trained=trained,
+        )
         self.stored = stored
         self._broken: tuple[str, ...] | None = None
 
@@ -126,7 +135,10 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
         ),
     )
     stack = NumpyStack(read.shape, Roles(stored, read.parts))
-    return NumpyCheckpoint(info, stack, opened, stored, trained_tokens(said))
+    generation = directory / "generation_config.json"
+    stated = [fields, *([read_json(generation)] if generation.is_file() else [])]
+    ends = [each.get("eos_token_id") for each in stated]
+    return NumpyCheckpoint(info, stack, opened, stored, ends, trained_tokens(said))
 
 
 def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:

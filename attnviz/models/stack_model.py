@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Self
@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 
 from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.stack_reader import StackReader
+from attnviz.models.memory import free_memory
 from attnviz.models.model import (
     ObserveBlock,
     ObserveOutputs,
@@ -22,6 +24,7 @@ from attnviz.models.model import (
     Wants,
     beyond_training,
     frame_of,
+    known_ids,
 )
 from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
@@ -35,6 +38,7 @@ class StackModel:
     stack: the model itself, for more than its weights.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the token that texts begin with by name, whether or not it is added.
+    ends: what its files state of the tokens that end a text, as ``known_ids`` takes it.
     trained: tokens of the longest sequence of its training, where its files say so.
     """
 
@@ -45,12 +49,14 @@ class StackModel:
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,
+        ends: Iterable[object] = (),
         trained: int | None = None,
     ) -> None:
         self._info = info
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
+        self.end_ids = known_ids(ends, stack.shape.vocabulary)
         self._trained_tokens = trained
 
     @property
@@ -146,8 +152,20 @@ class StackModel:
         """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             residual = self.stack.run_outputs(tokens.ids, observe)
-            lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
-            return None if lacks or not self.causal else self.stack.unembed(residual)
+            return self.stack.unembed(residual) if self.predicts else None
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it tells the next token; see ``GrowingModel``."""
+        lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
+        return self.causal and not lacks
+
+    def reader(self, removed: Collection[tuple[int, int]] = ()) -> StackReader:
+        """Reads a text as it grows; see ``GrowingModel``."""
+        free = free_memory()
+        if free is not None:  # each token needs every tensor once more
+            self.stack.tensors.keep(free // 2)
+        return StackReader(self.stack, removed)
 
     def narrowed(self) -> Self:
         """The same in rounded numbers; see ``OutputModel``."""
