@@ -1,35 +1,400 @@
 """The screen of ``attnviz explore``: its panes, its keys, and what they change.
 
-What is seen is one ``View``; a key makes another one and the panes draw what differs. Whatever may
-take long runs in a thread: only the answer to what was asked last is shown.
+What is seen is one ``View``; a key makes another one, and the panes draw what differs. Whatever may
+take long runs in a thread, and only the answer to what was asked last is shown.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from rich.segment import Segment
 from textual import events
 from textual.app import App, ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.widget import Widget
 from textual.worker import get_current_worker
 
-from attnviz.draw.blocks import BOLD, DIM, Line
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
+from attnviz.engine.generation import Sampling, Step
 from attnviz.errors import AttnvizError
-from attnviz.explore import facts, grid, map
-from attnviz.explore.facts import View
-from attnviz.explore.pane import Pane
-from attnviz.explore.scene import Scene
-from attnviz.explore.session import MODES, Frame, Session
+from attnviz.explore import grid
+from attnviz.explore.dialogs import Help, Key, Palette, Prompt
+from attnviz.explore.facts import View, Written
+from attnviz.explore.map import NEAREST, Size
+from attnviz.explore.pane import GridPane, HeadingPane, KeysPane, MapPane, Pane, WordsPane
+from attnviz.explore.scene import Scene, command_line
+from attnviz.explore.session import MODES, Effects, Frame, Session
 
 Found = TypeVar("Found")
 
 _GAP = 3
-_TALL = 36
-"""Lines of a terminal from which there is room for more than the least."""
+_SPACED = 24
+"""Lines of a terminal from which empty lines part the panes."""
+
+_WORDS = 4
+
+KEYS = (
+    Key("left,h", "← h", "move(-1, 0)", "token cursor left; in the grid a head", "Move"),
+    Key("down,j", "↓ j", "move(0, 1)", "token cursor down; in the grid a layer", "Move"),
+    Key("up,k", "↑ k", "move(0, -1)", "token cursor up; in the grid a layer", "Move"),
+    Key("right,l", "→ l", "move(1, 0)", "token cursor right; in the grid a head", "Move"),
+    Key("tab", "Tab", "pane", "from the grid to the map and back", "Move", "pane"),
+    Key("slash", "/", "find", "find a token", "Move", "find"),
+    Key("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move"),
+    Key("minus", "-", "zoom(-1)", "smaller cells", "Move"),
+    Key("0", "0", "fit", "the whole map", "Move"),
+    Key("left_square_bracket", "[", "layer(-1)", "layer before", "Heads"),
+    Key("right_square_bracket", "]", "layer(1)", "layer after", "Heads"),
+    Key("less_than_sign", "<", "head(-1)", "head before", "Heads"),
+    Key("greater_than_sign", ">", "head(1)", "head after", "Heads"),
+    Key("n", "n", "same(1)", "next head with the same label", "Heads"),
+    Key("N", "N", "same(-1)", "last head with the same label", "Heads"),
+    Key("i", "i", "important(1)", "the next head by importance", "Heads"),
+    Key("I", "I", "important(-1)", "the head before by importance", "Heads"),
+    Key("v", "v", "by_effect", "grid: labels or effects", "Heads"),
+    Key("x", "x", "ablate", "ablate the head, or put it back", "Change", "ablate"),
+    Key("X", "X", "restore", "put every head back", "Change"),
+    Key("e", "e", "edit", "edit the text", "Change", "edit"),
+    Key("g", "g", "generate", "let the model write on", "Change", "generate"),
+    Key("space", "Space", "pause", "pause the writing, or go on", "Change"),
+    Key("t", "t", "temperature(0.1)", "temperature up", "Change"),
+    Key("T", "T", "temperature(-0.1)", "temperature down", "Change"),
+    Key("r", "r", "reseed", "another seed", "Change"),
+    Key("1", "1", "mode('raw')", "weights as they are", "View"),
+    Key("2", "2", "mode('no-sink')", "without the attention sink", "View"),
+    Key("3", "3", "mode('value-weighted')", "weighted by the values' norms", "View"),
+    Key("d", "d", "side", "first side, second, difference", "View"),
+    Key("p", "p", "palette", "next palette", "View"),
+    Key("s", "s", "save", "save what is seen to a file", "Keep", "save"),
+    Key("y", "y", "yank", "copy the command of this view", "Keep", "command"),
+    Key("question_mark", "?", "keys", "all keys", "Keep", "keys"),
+    Key("colon", ":", "commands", "all commands", "Keep"),
+    Key("escape", "Esc", "stop", "stop what runs, leave what is written", "Keep"),
+    Key("q", "q", "leave", "quit", "Keep", "quit"),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a side comes from. options: that chose the model, as they are typed."""
+
+    session: Session
+    text: str
+    options: tuple[str, ...] = ()
+
+
+class Explorer(App[None]):
+    """One or two sides, live."""
+
+    CSS = """
+    Screen { layout: vertical; }
+    #heading { height: 2; }
+    #body { height: 1fr; }
+    #grid { margin-right: 3; }
+    #map { width: 1fr; height: 100%; }
+    #keys, #prompt { height: 1; }
+    #ask, #line { height: 1; }
+    #line { width: 1fr; border: none; padding: 0; }
+    #line:focus { border: none; }
+    #prompt { display: none; }
+    Help, Palette { align: center middle; }
+    #sheet { width: auto; height: auto; max-width: 96%; max-height: 96%; border: round ansi_bright_black; padding: 0 2; }
+    #help, #commands { width: auto; height: auto; }
+    Palette #line { width: 56; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(key.keys, key.action, key.said) for key in KEYS if key.keys != "tab"),
+        Binding("ctrl+c", "interrupt", priority=True),
+        Binding("ctrl+q", "leave", priority=True),
+    ]
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+
+    def __init__(self, source: Source, first: Frame, look: Theme, palette: str) -> None:
+        super().__init__()
+        self.theme = "ansi-dark"
+        self.animation_level = "none"
+        self.source = source
+        self.view = View(Scene.of(first, palette), first, first)
+        self.look = look
+        self.joined = False
+        self.interrupted = False
+        self.failure: Exception | None = None
+        self._asked: dict[str, int] = {}
+        self._searched = ""
+
+    # The panes -------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        yield HeadingPane("heading", self.view, self.drawn_with)
+        with Horizontal(id="body"):
+            yield GridPane("grid", self.view, self.drawn_with)
+            yield MapPane("map", self.view, self.drawn_with)
+        yield WordsPane("words", self.view, self.drawn_with)
+        yield KeysPane("keys", self.view, self.drawn_with)
+        yield Prompt()
+
+    @property
+    def drawn_with(self) -> Theme:
+        return replace(self.look, palette=self.view.scene.palette)
+
+    @property
+    def map_pane(self) -> MapPane:
+        return self.query_one("#map", MapPane)
+
+    @property
+    def keys_pane(self) -> KeysPane:
+        return self.query_one("#keys", KeysPane)
+
+    def on_mount(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                loop.add_signal_handler(getattr(signal, name), self.action_interrupt)
+        self.map_pane.joined = self.joined
+        self.keys_pane.hints = [(key.shown, key.hint) for key in KEYS if key.hint]
+        self.map_pane.focus()
+        self._arrange()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._arrange)
+
+    def _arrange(self) -> None:
+        """The room of each pane: the map's is what the others leave."""
+        columns, lines = self.size
+        spaced = lines >= _SPACED
+        body = self.query_one("#body")
+        body.styles.margin = (int(spaced), 0, int(spaced), 0)
+        self.query_one("#words").styles.height = _WORDS
+        room = lines - 2 - _WORDS - 1 - 2 * spaced
+        keys = len(self.view.record.keys)
+        wanted = min(2 * keys + 12, columns // 2) if keys > room - 2 else 2 * keys + 12
+        forms = grid.columns_wanted(self.view.heads)
+        most = columns - _GAP - wanted
+        self.query_one("#grid").styles.width = next(
+            (form for form in forms if form <= most), min(forms[-1], columns // 2)
+        )
+
+    def show(self, **changed: Any) -> None:
+        """Another view; every pane draws what is new in it."""
+        before = self.view
+        self.view = replace(self.view, **changed)
+        if len(before.record.keys) != len(self.view.record.keys) or (
+            before.by_effect != self.view.by_effect
+        ):
+            self._arrange()
+        for pane in self.query(Pane):
+            pane.show(self.view, self.drawn_with)
+
+    def see(self, scene: Scene) -> None:
+        """Another scene; what it takes to see it is asked for."""
+        removed = scene.removed != self.view.scene.removed
+        try:
+            replace(self.view, scene=scene).weights
+        except AttnvizError as error:
+            self.say(str(error))
+            return
+        self.show(scene=scene)
+        if removed:
+            self._pass(self.view.frame.text)
+
+    def say(self, note: str) -> None:
+        """A note in place of the keys, until the next key."""
+        pane = self.keys_pane
+        if pane.note != note:
+            pane.note = note
+            pane.redraw()
+
+    # Slow work -------------------------------------------------------------------------------
+
+    def later(
+        self, name: str, work: Callable[[Callable[[], bool]], Found], then: Callable[[Found], None]
+    ) -> None:
+        """Do ``work`` in a thread, then ``then`` here; a later one of the same name takes its place.
+
+        work: is given what tells whether nobody waits for it any more.
+        """
+        ticket = self._asked[name] = self._asked.get(name, 0) + 1
+
+        def run() -> None:
+            worker = get_current_worker()
+
+            def stopped() -> bool:
+                return worker.is_cancelled or self._asked[name] != ticket
+
+            try:
+                found = work(stopped)
+            except AttnvizError as error:
+                if not stopped():
+                    self.call_from_thread(self._failed, error)
+                return
+            if not stopped():
+                self.call_from_thread(then, found)
+
+        self.run_worker(run, thread=True, group=name, exclusive=True, exit_on_error=True)
+
+    def _failed(self, error: AttnvizError) -> None:
+        self.show(waiting="", scanned=None)
+        self.say(str(error))
+
+    def _pass(self, text: str) -> None:
+        """One pass over a text without the removed heads."""
+        removed = self.view.scene.removed
+        self.later("frame", lambda stopped: self.source.session.frame(text, removed), self._arrived)
+
+    def _arrived(self, frame: Frame) -> None:
+        changed = frame.text != self.view.frame.text
+        whole = self.view.whole if frame.removed else frame
+        self.show(
+            frame=frame,
+            whole=whole,
+            scene=self.view.scene.over(frame),
+            effects=None if changed else self.view.effects,
+        )
+
+    # Keys ------------------------------------------------------------------------------------
+
+    def on_event_key(self) -> None:
+        self.say("")
+
+    def action_pane(self) -> None:
+        self.screen.focus_next()
+
+    def action_move(self, right: int, down: int) -> None:
+        scene = self.view.scene
+        if self.focused is not None and self.focused.id == "grid":
+            self.see(scene.in_layer(right) if right else scene.next_layer(down))
+            return
+        picture = self.map_pane.drawn
+        zoom = picture.size.zoom if picture is not None else 1
+        self._point(scene.query + down * zoom, scene.key + right * zoom, by_key=bool(right))
+
+    def _point(self, query: int, key: int, by_key: bool = True) -> None:
+        """The cursor on a cell; of a causal map on none that is hidden."""
+        if self.view.record.causal and key > query:
+            if by_key:
+                key = query
+            else:
+                key = query = max(query, 0)
+        self.see(self.view.scene.at(query, key))
+
+    def action_layer(self, step: int) -> None:
+        self.see(self.view.scene.next_layer(step))
+
+    def action_head(self, step: int) -> None:
+        self.see(self.view.scene.next_head(step))
+
+    def action_same(self, step: int) -> None:
+        self.see(self.view.scene.next_same_label(step))
+
+    def action_zoom(self, step: int) -> None:
+        picture = self.map_pane.drawn
+        if picture is None:
+            return
+        zoom, near = picture.size
+        if step > 0:
+            size = Size(zoom // 2) if zoom > 1 else Size(1, min(near + 1, NEAREST))
+        elif near:
+            size = Size(1, near - 1)
+        else:
+            size = picture.size if picture.whole else Size(zoom * 2)
+        self._resized(size)
+
+    def action_fit(self) -> None:
+        self._resized(None)
+
+    def _resized(self, size: Size | None) -> None:
+        self.map_pane.size_chosen = size
+        self.map_pane.redraw()
+
+    def action_mode(self, mode: Any) -> None:
+        self.see(self.view.scene.with_mode(mode))
+
+    def action_palette(self) -> None:
+        self.see(self.view.scene.next_palette())
+
+    def action_keys(self) -> None:
+        self.push_screen(Help(KEYS, self.drawn_with))
+
+    def action_commands(self) -> None:
+        def run(action: str | None) -> None:
+            if action is not None:
+                self.call_later(self.run_action, action)
+
+        self.push_screen(Palette(KEYS, self.drawn_with), run)
+
+    def action_find(self) -> None:
+        start = self.view.scene
+
+        def typing(typed: str) -> None:
+            scene = start.found(self.view.record.queries, typed) if typed else start
+            self.see(scene)
+
+        def answered(typed: str) -> None:
+            self.map_pane.focus()
+            if not typed and self._searched:
+                self.see(start.found(self.view.record.queries, self._searched))
+            self._searched = typed or self._searched
+
+        def left() -> None:
+            self.map_pane.focus()
+            self.see(start)
+
+        self._ask("/", "", answered, typing, left)
+
+    def _ask(self, *asked: Any) -> None:
+        self.query_one(Prompt).ask(*asked)
+
+    def action_ablate(self) -> None:
+        self.see(self.view.scene.toggled())
+
+    def action_restore(self) -> None:
+        self.see(self.view.scene.cleared())
+
+    def action_edit(self) -> None:
+        def answered(typed: str) -> None:
+            self.map_pane.focus()
+            self._pass(typed)
+
+        self._ask("text ", self.view.frame.text, answered, lambda typed: None, self.map_pane.focus)
+
+    def action_yank(self) -> None:
+        line = command_line(self.view.scene, self.view.shown.text, self.source.options)
+        self.copy_to_clipboard(line)
+        self.say(f"copied: {line}")
+
+    def action_leave(self) -> None:
+        self.exit()
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C, SIGTERM, a terminal that closes."""
+        self.interrupted = True
+        self.exit()
+
+    def _handle_exception(self, error: Exception) -> None:
+        """What nobody expected ends the app; the command line says it in its own way."""
+        self.failure = self.failure or error
+        super()._handle_exception(error)
+        self._exit_renderables.clear()
+
+    # The mouse -------------------------------------------------------------------------------
+
+    def on_grid_pane_chosen(self, message: GridPane.Chosen) -> None:
+        self.see(self.view.scene.with_head(message.head))
+
+    def on_grid_pane_wheeled(self, message: GridPane.Wheeled) -> None:
+        self.see(self.view.scene.next_head(message.steps))
+
+    def on_map_pane_pointed(self, message: MapPane.Pointed) -> None:
+        self._point(*message.cell)
+
+    def on_map_pane_wheeled(self, message: MapPane.Wheeled) -> None:
+        self.action_move(0, message.steps)

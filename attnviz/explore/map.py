@@ -73,6 +73,7 @@ class Shown:
     weights: (query, key), NaN where nothing is. limit: of values of either sign; 0 for weights.
     corner: the first query and key that are seen; what is drawn shows the cursor all the same.
     size: None for the largest cells with which the whole map is seen.
+    joined: whether steps that 256 colours show alike are one, so that neighbours join.
     """
 
     weights: NDArray[np.floating]
@@ -81,6 +82,7 @@ class Shown:
     corner: Cell = Cell(0, 0)
     size: Size | None = None
     limit: float = 0.0
+    joined: bool = False
 
 
 class Picture(NamedTuple):
@@ -188,7 +190,7 @@ def _first(corner: int, place: int, window: int, total: int) -> int:
 
 @lru_cache(maxsize=8)
 def _merged(palette: str) -> NDArray[np.intp]:
-    """For each step the first one that 256 colours show alike, so that neighbours join."""
+    """For each step the first one that 256 colours show alike."""
     numbers = [
         Color.from_rgb(*shade).downgrade(ColorSystem.EIGHT_BIT).number
         for shade in colour_table(palette)
@@ -199,7 +201,7 @@ def _merged(palette: str) -> NDArray[np.intp]:
 
 def _steps(shown: Shown, factors: tuple[int, int], theme: Theme) -> NDArray[np.intp]:
     steps = cell_steps(shown.weights, factors, shown.axes.causal, shown.limit)
-    return _merged(theme.palette)[steps] if theme.colour else steps
+    return _merged(theme.palette)[steps] if shown.joined else steps
 
 
 def _cells(

@@ -152,6 +152,7 @@ class MapPane(Pane, can_focus=True):
     class Wheeled(GridPane.Wheeled):
         """The wheel was turned by so many steps."""
 
+    joined = False
     size_chosen: Size | None = None
     corner = map.Cell(0, 0)
     drawn: map.Picture | None = None
@@ -179,6 +180,7 @@ class MapPane(Pane, can_focus=True):
             self.corner,
             self.size_chosen,
             self.view.limit,
+            self.joined,
         )
 
     def _legend(self, columns: int) -> Line:

@@ -1,0 +1,206 @@
+"""What is asked and told over the panes: a line to type in, all keys, all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple
+
+from rich.segment import Segment
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input
+
+from attnviz.draw.blocks import BOLD, DIM, Line, beside, Block
+from attnviz.draw.labels import width
+from attnviz.draw.theme import Theme
+from attnviz.explore.map import accent
+
+
+class Key(NamedTuple):
+    """What a key does.
+
+    keys: as textual names them, with commas. shown: as a person reads them. action: of the app.
+    said: what it does. group: under which heading. hint: a word for the line of keys.
+    """
+
+    keys: str
+    shown: str
+    action: str
+    said: str
+    group: str
+    hint: str = ""
+
+
+class Prompt(Horizontal):
+    """A line at the bottom to type in; Enter answers, Esc leaves it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave")]
+
+    def __init__(self) -> None:
+        super().__init__(id="prompt")
+        self._answered: Callable[[str], None] = lambda typed: None
+        self._typing: Callable[[str], None] = lambda typed: None
+        self._left: Callable[[], None] = lambda: None
+
+    def compose(self) -> ComposeResult:
+        yield Lines("ask")
+        line = Input(id="line", select_on_focus=False, compact=True)
+        line.cursor_blink = False
+        yield line
+
+    def ask(
+        self,
+        question: str,
+        text: str,
+        answered: Callable[[str], None],
+        typing: Callable[[str], None] = lambda typed: None,
+        left: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Show the line with ``text`` in it; typing hears of every change, left of Esc."""
+        ask = self.query_one("#ask", Lines)
+        ask.styles.width = width(question) + 1
+        ask.tell([[Segment(question, BOLD)]])
+        self._answered, self._typing, self._left = answered, lambda typed: None, left
+        line = self.query_one(Input)
+        line.value = text
+        line.cursor_position = len(text)
+        self._typing = typing
+        self.display = True
+        line.focus()
+
+    def close(self) -> None:
+        self.display = False
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.close()
+        self._answered(event.value)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.display:
+            self._typing(event.value)
+
+    def action_leave(self) -> None:
+        self.close()
+        self._left()
+
+
+class Lines(Widget):
+    """Lines that stand as they are told."""
+
+    def __init__(self, name: str, told: Sequence[Line] = ()) -> None:
+        super().__init__(id=name)
+        self._told = told
+
+    def tell(self, told: Sequence[Line]) -> None:
+        self._told = told
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        if y >= len(self._told):
+            return Strip.blank(self.size.width)
+        return Strip(self._told[y]).simplify().adjust_cell_length(self.size.width)
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return max((Segment.get_line_length(line) for line in self._told), default=0)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._told)
+
+
+class Help(ModalScreen[None]):
+    """Every key, by what it is for; any key closes it."""
+
+    def __init__(self, keys: Sequence[Key], theme: Theme) -> None:
+        super().__init__()
+        self._keys, self._look = keys, theme
+
+    def compose(self) -> ComposeResult:
+        yield Vertical(Lines("help", self._lines()), id="sheet")
+
+    def _lines(self) -> Sequence[Line]:
+        blocks = []
+        for group in dict.fromkeys(key.group for key in self._keys):
+            lines: list[Line] = [[Segment(group, BOLD)]]
+            for key in self._keys:
+                if key.group == group:
+                    lines.append(
+                        [
+                            Segment(self._look.spell(key.shown).ljust(9), accent(self._look)),
+                            Segment(self._look.spell(key.said)),
+                        ]
+                    )
+            blocks.append(Block((*lines, []), max(map(Segment.get_line_length, lines))))
+        half = (sum(len(block.lines) for block in blocks) + 1) // 2
+        columns: list[list[Line]] = [[], []]
+        for block in blocks:
+            columns[len(columns[0]) + len(block.lines) // 2 > half].extend(block.lines)
+        sides = [Block(tuple(each), max((Segment.get_line_length(line) for line in each), default=0)) for each in columns]
+        if sum(side.width for side in sides) + 3 > self.app.size.width - 6:
+            return [line for side in sides for line in side.lines]
+        return [*beside(sides, 3).lines]
+
+    def on_key(self) -> None:
+        self.dismiss()
+
+    def on_click(self) -> None:
+        self.dismiss()
+
+
+class Palette(ModalScreen[str | None]):
+    """Every command by what it does; typing narrows them, Enter runs the first or the chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "leave", "leave"),
+        ("down", "choose(1)", "next"),
+        ("up", "choose(-1)", "last"),
+    ]
+
+    def __init__(self, keys: Sequence[Key], theme: Theme) -> None:
+        super().__init__()
+        self._keys, self._look = keys, theme
+        self._found: Sequence[Key] = keys
+        self._place = 0
+
+    def compose(self) -> ComposeResult:
+        line = Input(placeholder="command", id="line", compact=True)
+        line.cursor_blink = False
+        yield Vertical(line, Lines("commands"), id="sheet")
+
+    def on_mount(self) -> None:
+        self._tell()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        words = event.value.casefold().split()
+        self._found = [
+            key for key in self._keys if all(word in key.said.casefold() for word in words)
+        ]
+        self._place = 0
+        self._tell()
+
+    def on_input_submitted(self) -> None:
+        self.dismiss(self._found[self._place].action if self._found else None)
+
+    def action_choose(self, step: int) -> None:
+        self._place = min(max(self._place + step, 0), max(len(self._found) - 1, 0))
+        self._tell()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def _tell(self) -> None:
+        rows = max(self.app.size.height - 8, 1)
+        first = max(min(self._place - rows // 2, len(self._found) - rows), 0)
+        lines: list[Line] = []
+        for place, key in enumerate(self._found[first : first + rows], start=first):
+            said = f" {self._look.spell(key.said)} ".ljust(44)
+            style = accent(self._look, ground=True) if place == self._place else None
+            lines.append([Segment(said, style), Segment(self._look.spell(f" {key.shown}"), DIM)])
+        self.query_one("#commands", Lines).tell(lines or [[Segment(" no such command", DIM)]])
+        self.query_one("#commands", Lines).refresh(layout=True)
