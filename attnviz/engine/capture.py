@@ -217,10 +217,15 @@ def capture(
     keep = KeepWeights(kind, heads)
     observe(model, keep, [Input(tokens, target)], cells=None)
     if not keep.layers:
-        raise UsageError(
-            "none of the chosen layers has such a head: choose others with --layer or --head"
-        )
+        raise no_such_head()
     return record_of(model, Input(tokens, target), kind, keep.layers)
+
+
+def no_such_head() -> UsageError:
+    """The error where what was chosen is not there, in a model whose layers differ."""
+    return UsageError(
+        "none of the chosen layers has such a head: choose others with --layer or --head"
+    )
 
 
 def record_of(

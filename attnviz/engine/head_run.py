@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,9 @@ from attnviz.models.model import Model, NumpyModel, OutputModel
 from attnviz.records import Input, Kind
 
 Floats = NDArray[np.floating]
+
+Head: TypeAlias = tuple[int, int]
+"""Layer and head, from 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +36,15 @@ class HeadRun:
     logits: Floats | None
 
 
-Run = Callable[[Input], HeadRun]
+class Run(Protocol):
+    """Runs a model over one text."""
+
+    def __call__(self, given: Input, removed: Collection[Head] = ()) -> HeadRun:
+        """What comes of it; the outputs of the ``removed`` heads go on as zero.
+
+        Raises UnsupportedError where heads cannot be removed.
+        """
+        ...
 
 
 def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
@@ -40,32 +53,34 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
     given: an input on which a torch model is tried. causal: whether its logits are of the next
     token. Raises UnsupportedError where its attention cannot be observed.
     """
-    if isinstance(model, OutputModel):
-        return lambda given: _in_numpy(model, given), ()
+    if isinstance(model, OutputModel) and kind == "self":
+        return partial(_in_numpy, model), ()
     lacks = UnsupportedError("NumPy does not show them")
     if not isinstance(model, NumpyModel):
         try:
             return _on_torch(model, kind, given, causal), ()
         except UnsupportedError as error:
             lacks = error
-    note = f"outputs of heads and predictions are not shown: {lacks}"
-    return lambda given: HeadRun(_weights(model, kind, given), {}, None), (note,)
+
+    def run(given: Input, removed: Collection[Head] = ()) -> HeadRun:
+        if removed:
+            raise UnsupportedError(f"heads of {model.info.name!r} cannot be removed: {lacks}")
+        record = capture(model, given.text, kind=kind, target=given.target)
+        return HeadRun({layer.layer: layer.weights for layer in record.layers}, {}, None)
+
+    return run, (f"outputs of heads and predictions are not shown: {lacks}",)
 
 
-def _in_numpy(model: OutputModel, given: Input) -> HeadRun:
+def _in_numpy(model: OutputModel, given: Input, removed: Collection[Head] = ()) -> HeadRun:
     weights: dict[int, Floats] = {}
     outputs: dict[int, Floats] = {}
 
     def take(layer: int, seen: Floats, written: Floats) -> None:
         weights[layer], outputs[layer] = seen, written
 
+    model = model.without(removed) if removed else model
     logits = model.run_outputs(given.text, take)
     return HeadRun(weights, outputs, logits)
-
-
-def _weights(model: Model, kind: Kind, given: Input) -> dict[int, Floats]:
-    record = capture(model, given.text, kind=kind, target=given.target)
-    return {layer.layer: layer.weights for layer in record.layers}
 
 
 def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
@@ -74,22 +89,29 @@ def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
     from attnviz.engine.hook_points import HeadOutputs
     from attnviz.engine.observe_torch import observe_pass, transformers_of
     from attnviz.engine.patchable import open_patchable, whole_pass
+    from attnviz.engine.plain_pass import length_class
 
     whole = transformers_of(model).model
     patchable = open_patchable(model, kind, given)
     predicts = causal and patchable.head is not None
+    compared: set[int] = set()
 
-    def run(given: Input) -> HeadRun:
+    def run(given: Input, removed: Collection[Head] = ()) -> HeadRun:
+        size = length_class(len(given.text))
+        if removed and size not in compared:
+            run(given)  # which is held against a plain pass: without heads it ends elsewhere
         forward = replace(
             whole_pass(whole, kind, given),
             wanted=frozenset({kind}),
-            compare=True,
+            compare=not removed,
             cached=True,
             logits=predicts,
         )
-        weights, outputs = KeepWeights(kind), HeadOutputs(kind, patchable.hook_points)
+        weights = KeepWeights(kind)
+        outputs = HeadOutputs(kind, patchable.hook_points, removed)
         with torch.inference_mode():
             logits = observe_pass(forward, weights, outputs=outputs)
+        compared.add(size)
         return HeadRun(
             {layer.layer: layer.weights for layer in weights.layers},
             outputs.found,

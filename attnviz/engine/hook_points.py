@@ -109,24 +109,31 @@ class HookPoints(Protocol):
 
 
 class HeadOutputs:
-    """Keeps what the heads of one kind put out: ``found``, (head, token, dim) of each layer."""
+    """Keeps what the heads of one kind put out: ``found``, (head, token, dim) of each layer.
 
-    def __init__(self, kind: Kind, points: HookPoints) -> None:
+    removed: (layer, head) whose outputs then go on as zero.
+    """
+
+    def __init__(
+        self, kind: Kind, points: HookPoints, removed: Collection[tuple[int, int]] = ()
+    ) -> None:
         self._kind = kind
         self._points = points
+        self._removed = removed
         self.found: dict[int, Floats] = {}
 
     def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
-        """Those of a call, (batch, token, head, dim)."""
+        """Those of a call, (batch, token, head, dim), which are changed in place."""
         if kind == self._kind:
             self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
+            outputs[:, :, [head for at, head in self._removed if at == layer]] = 0
 
     def met(self) -> AbstractContextManager[None]:
         """Take them at the hook points of every pass while this is open."""
         return self._points.intervening(self)
 
     def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
-        """As an ``Intervention`` that changes nothing."""
+        """As an ``Intervention``."""
         self.take(point.kind, point.layer, outputs)
         return outputs
 

@@ -140,13 +140,13 @@ def observe_pass(
     """The same for a pass that is planned already; the model's logits where it returns any.
 
     norms: those of the values are handed over as well; they are seen where attention is looked up.
-    outputs: keeps those of the heads whose weights are wanted, of the same pass.
+    outputs: keeps those of the heads, of the same pass, and may remove some.
     """
     seen: set[tuple[Kind, int]] = set()
 
     def answer(watch: WatchedCall) -> Attended:
         wanted = observer.wants(watch.kind, watch.layer)
-        if not wanted and norms is None and _prefers_own(watch.call):
+        if not wanted and norms is None and outputs is None and _prefers_own(watch.call):
             return watch.call.own()
         norm = _norms_of(watch, norms) if wanted else None
         output, weights = watch.eager()
@@ -154,11 +154,11 @@ def observe_pass(
             forward.check(watch.kind, weights)
             assert weights is not None
             hand_over(observer, watch.kind, watch.layer, weights, norm, cells=cells)
-            if outputs is not None:
-                if output.ndim != 4:  # merged already: met at the output projection
-                    raise IncompleteError
-                outputs.take(watch.kind, watch.layer, output)
             seen.add((watch.kind, watch.layer))
+        if outputs is not None:
+            if output.ndim != 4:  # merged already: met at the output projection
+                raise IncompleteError
+            outputs.take(watch.kind, watch.layer, output)
         return output, weights
 
     if uses_interface(forward.model):

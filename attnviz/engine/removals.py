@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.capture import Asked
 from attnviz.engine.effects import Metric, Variant
+from attnviz.engine.head_run import Head
 from attnviz.engine.scan.run import open_scan
-from attnviz.engine.text_pass import Head, token_losses
+from attnviz.engine.text_pass import token_losses
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, require_number
 from attnviz.models.stack_model import StackModel

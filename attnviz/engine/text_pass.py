@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.capture import Asked, capture, observe, record_of
+from attnviz.engine.capture import Asked, no_such_head, observe, record_of
+from attnviz.engine.head_run import Head, Run, open_heads
+from attnviz.engine.observer import KeepWeights
+from attnviz.engine.probing import open_probing
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import Model, OutputModel
-from attnviz.records import AttentionRecord, Input, Kind, LayerWeights
+from attnviz.models.model import Model, NumpyModel, OutputModel
+from attnviz.records import AttentionRecord, Kind
 
 Floats = NDArray[np.floating]
-
-Head: TypeAlias = tuple[int, int]
-"""Layer and head, from 0."""
 
 _CELLS = 2**21
 """Log-probabilities that are formed at once."""
@@ -37,29 +36,53 @@ class TextPass:
     logits: Floats | None
 
 
-def read_text(model: Model, wanted: Asked, removed: Collection[Head] = ()) -> TextPass:
-    """Run ``model`` once over a text, without the ``removed`` heads.
+class TextReader:
+    """Reads texts, with all heads of a model or without some; what is found out of it is kept."""
 
-    Raises UsageError for a head that is not there, UnsupportedError where the attention cannot be
-    observed or its heads cannot be removed.
-    """
-    check_heads(model, removed)
-    if isinstance(model, OutputModel) and wanted.kind == "self":
-        return _in_numpy(model.without(removed) if removed else model, wanted.given)
-    given = wanted.given
-    if removed:
-        raise UnsupportedError(f"heads of {model.info.name!r} cannot be removed here")
-    return TextPass(capture(model, given.text, kind=wanted.kind, target=given.target), None)
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._runs: dict[Kind, Run] = {}
 
+    def read(self, wanted: Asked, removed: Collection[Head] = ()) -> TextPass:
+        """One pass over a text; the outputs of the ``removed`` heads are zero.
 
-def _in_numpy(model: OutputModel, given: Input) -> TextPass:
-    layers: list[LayerWeights] = []
+        Raises UsageError for a head that is not there, UnsupportedError where the attention cannot
+        be observed or its heads cannot be removed.
+        """
+        check_heads(self.model, removed)
+        given, kind = wanted.given, wanted.kind
+        if kind not in self._runs:
+            self._runs[kind] = open_heads(self.model, kind, given, self._predicts(kind))[0]
+        seen = self._runs[kind](given, removed)
+        keep = KeepWeights(kind, wanted.heads)
+        for layer, weights in seen.weights.items():
+            if keep.wants(kind, layer):
+                keep.observe(0, kind, layer, 0, weights, None)
+        if not keep.layers:
+            raise no_such_head()
+        return TextPass(record_of(self.model, given, kind, keep.layers), seen.logits)
 
-    def take(layer: int, weights: Floats, outputs: Floats) -> None:
-        layers.append(LayerWeights(layer, tuple(range(len(weights))), weights))
+    def _predicts(self, kind: Kind) -> bool:
+        """Whether a torch model's logits are of the next token."""
+        if kind != "self" or isinstance(self.model, NumpyModel):
+            return kind != "encoder"
+        return open_probing(self.model, kind).causal
 
-    logits = model.run_outputs(given.text, take)
-    return TextPass(record_of(model, given, "self", tuple(layers)), logits)
+    def norms(self, wanted: Asked, removed: Collection[Head] = ()) -> Mapping[int, Floats]:
+        """‖v_j W_O^h‖ of each layer, (head, key): what a key's value moves the residual by.
+
+        Kobayashi et al. 2020. Raises UnsupportedError where the values cannot be seen.
+        """
+        check_heads(self.model, removed)
+        model, keep = self.model, _KeepNorms(wanted.kind)
+        if removed and isinstance(model, OutputModel):
+            model = model.without(removed)
+        elif removed:
+            raise UnsupportedError(
+                f"what values of {model.info.name!r} move is not known where heads are removed"
+            )
+        observe(model, keep, [wanted.given])
+        return keep.found
 
 
 def check_heads(model: Model, heads: Collection[Head]) -> None:
@@ -71,23 +94,6 @@ def check_heads(model: Model, heads: Collection[Head]) -> None:
                 f"no head {head} in layer {layer}: {info.name!r} has layers 0 to "
                 f"{info.layers - 1} and heads 0 to {info.heads - 1}"
             )
-
-
-def moved_norms(
-    model: Model, wanted: Asked, removed: Collection[Head] = ()
-) -> Mapping[int, Floats]:
-    """‖v_j W_O^h‖ of each layer, (head, key): what a key's value moves the residual by.
-
-    Kobayashi et al. 2020. Raises UnsupportedError where the values cannot be seen.
-    """
-    check_heads(model, removed)
-    if removed and isinstance(model, OutputModel):
-        model = model.without(removed)
-    elif removed:
-        raise UnsupportedError(f"heads of {model.info.name!r} cannot be removed here")
-    keep = _KeepNorms(wanted.kind)
-    observe(model, keep, [wanted.given])
-    return keep.found
 
 
 class _KeepNorms:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from attnviz.draw.palette import PALETTES
-from attnviz.engine.text_pass import Head
+from attnviz.engine.head_run import Head
 from attnviz.explore.session import Frame, Mode
 from attnviz.measures.words import word_spans
 from attnviz.records import Tokens

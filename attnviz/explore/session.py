@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from attnviz.engine.capture import Asked, Choice, asked, encoded
 from attnviz.engine.generation import Sampling, Step, generate
+from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, texts_of
 from attnviz.engine.removals import Effects, removal_effects
-from attnviz.engine.text_pass import Head, TextPass, moved_norms, read_text, token_losses
+from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.measures.labels import KnownLabels
@@ -158,6 +159,7 @@ class LiveSession:
         self.model = model
         self._choice = choice or Choice()
         self.texts = (text,) if text else ()
+        self._reader = TextReader(model)
         self._labels: dict[str, KnownLabels | None] = {}
 
     live = True
@@ -172,7 +174,7 @@ class LiveSession:
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
         wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
-        passed = read_text(self.model, wanted, removed)
+        passed = self._reader.read(wanted, removed)
         likely, loss = self._predictions(wanted, passed)
         return Frame(
             text=text,
@@ -180,7 +182,7 @@ class LiveSession:
             removed=removed,
             likely=likely,
             loss=loss,
-            measure_norms=lambda: moved_norms(self.model, wanted, removed),
+            measure_norms=lambda: self._reader.norms(wanted, removed),
         )
 
     def _report(self, text: str, passed: TextPass) -> HeadsReport:
