@@ -117,7 +117,7 @@ class Explorer(App[None]):
     ALLOW_SELECT = False
 
     def __init__(self, source: Source, first: Frame, look: Theme, palette: str) -> None:
-        super().__init__()
+        super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         self.animation_level = "none"
         self.source = source

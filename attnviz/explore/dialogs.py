@@ -15,10 +15,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from attnviz.draw.blocks import BOLD, DIM, Line, beside, Block
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.explore.map import accent
+from attnviz.explore.pane import strip_of
 
 
 class Key(NamedTuple):
@@ -103,9 +104,7 @@ class Lines(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        if y >= len(self._told):
-            return Strip.blank(self.size.width)
-        return Strip(self._told[y]).simplify().adjust_cell_length(self.size.width)
+        return strip_of(self._told[y] if y < len(self._told) else [], self.size.width)
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
         return max((Segment.get_line_length(line) for line in self._told), default=0)

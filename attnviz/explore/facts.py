@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +17,7 @@ from attnviz.draw.coloured_text import pieces_of, rows_of
 from attnviz.draw.document import Map
 from attnviz.draw.labels import fit, token_labels, visible, width
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, label_words, named, shape_words, share, size_words
+from attnviz.draw.provenance import named, shape_words, share, size_words
 from attnviz.draw.palette import Tint
 from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme, Tone
@@ -31,13 +32,14 @@ from attnviz.heads.first import label_grid
 from attnviz.heads.links import LONGEST, link_names
 from attnviz.heads.report import View as HeadsView
 from attnviz.heads.report import compare_heads
+from attnviz.measures.registry import MEASURES
 from attnviz.measures.sinks import sink_of
 from attnviz.records import AttentionRecord, Tokens
 
 MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighted"}
 """What is said of each way to see weights."""
 
-Words = Sequence[tuple[str, Tone]]
+_SOURCES = {"card": "the model card", "patterns": "attnviz patterns"}
 
 
 @dataclass(frozen=True)
@@ -309,8 +311,10 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
     entry = report.scores(*scene.head)
     what = described(report, entry)
     words: list[tuple[str, Tone | bool]] = [(scored(what.said, what.score), False)]
-    base = [word for word in label_words(entry) if word.startswith("uniform")]
-    words += [(base[0], "faint")] if base and what.finding else []
+    if what.finding and not math.isnan(what.score):
+        words.append((f"uniform {share(entry.label.base_rate)}", "faint"))
+    elif not math.isnan(entry.label.measured):
+        words.append((f"{share(entry.label.measured)} by {_SOURCES[entry.label.source]}", "faint"))
     words += [(MODES[scene.mode], False)] if MODES[scene.mode] and view.written is None else []
     words += [(_SIDES[scene.side], False)] if view.other is not None else []
     if scene.head in scene.removed:
@@ -337,11 +341,14 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
     sink = report.sinks.get(scene.head)
     if sink is not None:
         words.append((f"sink weight {share(sink)}", "faint"))
-    known = [(name, value) for name, value in entry.scores.items() if value is not None]
-    entropy = [(f"entropy {value:.2f} nats", "faint") for name, value in known if name == "entropy"]
-    words += entropy
-    ranked = sorted((each for each in known if each[0] not in ("entropy", "distance")), key=lambda each: -each[1])
-    words += [(f"{name.replace('_', ' ')} {share(value)}", "faint") for name, value in ranked[:4]]
+    known = {name: value for name, value in entry.scores.items() if value is not None}
+    if "entropy" in known:
+        words.append((f"entropy {known['entropy']:.2f} nats", "faint"))
+    ranked = sorted(
+        (name for name in known if MEASURES[name].family != "statistic" and name != "first"),
+        key=lambda name: -known[name],
+    )
+    words += [(f"{MEASURES[name].said or name} {share(known[name])}", "faint") for name in ranked]
     return parts(words, theme, room)
 
 

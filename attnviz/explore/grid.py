@@ -105,20 +105,21 @@ def draw(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) ->
     place = heads.layers.index(heads.chosen[0])
     first = min(max(place - seen * each // 2, 0), max(layers - seen * each, 0))
     first -= first % each
-    drawn: list[Line] = [_headings(heads, indent, wide)]
+    lit = accent(theme) if focused and theme.colour else BOLD
+    drawn: list[Line] = [_headings(heads, indent, wide, lit)]
     for row in range(first, min(first + seen * each, layers), each):
         here = place in range(row, row + each)
-        line = [Segment(heads.rows[place if here else row].ljust(indent), BOLD if here else DIM)]
+        line = [Segment(heads.rows[place if here else row].ljust(indent), lit if here else DIM)]
         for column in range(count):
             if halves:
                 line += _halves(heads, row, column, wide, theme)
             else:
-                line += _cell(heads, heads.at(row, column), form, wide, theme, focused)
+                line += _cell(heads, heads.at(row, column), form, wide, theme)
         drawn.append(line)
     return Picture(drawn, indent, wide, first, halves)
 
 
-def _headings(heads: Heads, indent: int, wide: int) -> Line:
+def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
     """The names of the columns, that of the chosen head strong."""
     chosen = heads.numbers.index(heads.chosen[1])
     if max(map(width, heads.columns)) >= wide:
@@ -126,15 +127,13 @@ def _headings(heads: Heads, indent: int, wide: int) -> Line:
     return [
         Segment(" " * indent),
         *(
-            Segment(name.ljust(wide), BOLD if place == chosen else DIM)
+            Segment(name.ljust(wide), lit if place == chosen else DIM)
             for place, name in enumerate(heads.columns)
         ),
     ]
 
 
-def _cell(
-    heads: Heads, head: Head, form: int, wide: int, theme: Theme, focused: bool
-) -> Line:
+def _cell(heads: Heads, head: Head, form: int, wide: int, theme: Theme) -> Line:
     """One cell, a blank behind it where it is wide enough."""
     cell = heads.cells.get(head)
     inner = max(wide - 1, 1)
@@ -151,7 +150,7 @@ def _cell(
             text = f"{mark}{text}" if width(text) < inner else text or mark
             style = BOLD
     if head == heads.chosen:
-        style = accent(theme, ground=True) if focused else Style(reverse=True)
+        style = accent(theme, ground=True)
         text = text or ("*" if theme.ascii else "●")
     return [Segment(text.center(inner) if gone else text.ljust(inner), style), *gap]
 

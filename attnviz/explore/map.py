@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +23,13 @@ from rich.style import Style
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Line, text_line
 from attnviz.draw.labels import fit, width
-from attnviz.draw.maps import Fit, cell_steps
+from attnviz.draw.maps import cell_steps
 from attnviz.draw.palette import DIVERGING, colour_table
 from attnviz.draw.theme import Theme
 
 _LONGEST_NAME = 12
-_VALUES = 5
-"""Columns of a cell that holds its weight, such as ``.07``, in the largest zoom."""
+_VALUES = 4
+"""Columns of a cell from which it holds its weight, such as ``.07``."""
 
 _ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
 _ACCENT = "ff5c5c"
@@ -55,15 +56,23 @@ class Cell(NamedTuple):
 class Size(NamedTuple):
     """How large cells are.
 
-    zoom: tokens that share a cell. near: with one token a cell, 0 for the smallest cells, 1 for
-    square ones of two columns, 2 for those that hold their weight.
+    zoom: tokens that share a cell. near: with one token a cell, 0 for the smallest cells, else as
+    many lines as a cell has, and half its columns: from 2 on cells hold their weights.
     """
 
     zoom: int
     near: int = 0
 
 
-NEAREST = 2
+NEAREST = 4
+
+
+class Form(NamedTuple):
+    """How cells are drawn: columns and lines of one, and how many rows of cells share a line."""
+
+    wide: int
+    tall: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class Shown:
 class Picture(NamedTuple):
     """The lines of a map, and where its cells are.
 
-    left, top: of the first cell. corner: its query and key. size, fit: of the cells.
+    left, top: of the first cell. corner: its query and key. size, form: of the cells.
     whole: whether all of the map is seen.
     """
 
@@ -97,33 +106,35 @@ class Picture(NamedTuple):
     top: int
     corner: Cell
     size: Size
-    fit: Fit
+    form: Form
     whole: bool
 
     def cell_at(self, column: int, line: int, axes: Axes) -> Cell | None:
         """The query and key at a place of the pane, or None."""
         if column < self.left or line < self.top:
             return None
-        rows, (down, across) = 2 if self.fit.halves else 1, self.fit.factors
-        query = self.corner.query + (line - self.top) * rows * down
-        key = self.corner.key + (column - self.left) // self.fit.wide * across
+        row = (line - self.top) * self.form.rows // self.form.tall
+        query = self.corner.query + row * self.size.zoom
+        key = self.corner.key + (column - self.left) // self.form.wide * self.size.zoom
         if query >= len(axes.queries) or key >= len(axes.keys):
             return None
         return Cell(query, key)
 
 
-def fit_of(size: Size, theme: Theme) -> Fit:
+def form_of(size: Size, theme: Theme) -> Form:
     """How cells of a size are drawn."""
-    halves = size.near == 0 and theme.half_blocks
-    return Fit((1, 2, _VALUES)[size.near], halves, (size.zoom, size.zoom))
+    if size.near:
+        return Form(2 * size.near, size.near, 1)
+    return Form(1, 1, 2 if theme.half_blocks else 1)
 
 
 def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
     """The size of cells with which the whole map is seen in so many lines and columns."""
     queries, keys = len(axes.queries), len(axes.keys)
-    if queries <= lines and 2 * keys <= columns:
-        return Size(1, 1)
-    down, zoom = lines * (2 if theme.half_blocks else 1), 1
+    for near in range(NEAREST, 0, -1):
+        if near * queries <= lines and 2 * near * keys <= columns:
+            return Size(1, near)
+    down, zoom = lines * form_of(Size(1), theme).rows, 1
     while zoom * down < queries or zoom * columns < keys:
         zoom *= 2
     return Size(zoom)
@@ -132,19 +143,20 @@ def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
 def draw(shown: Shown, theme: Theme, lines: int, columns: int) -> Picture:
     """The map in at most so many lines and columns."""
     axes, theme = shown.axes, theme.signed if shown.limit else theme
-    square = Size(1, 1)
-    if shown.size in (None, square) and _diagonal_fits(axes, lines, columns):
-        return _picture(shown, theme, square, lines, columns, 0)
+    fitting = (near for near in range(NEAREST, 0, -1) if _diagonal_fits(axes, near, lines, columns))
+    near = next(fitting, 0) if shown.size is None else shown.size.near
+    if near and _diagonal_fits(axes, near, lines, columns):
+        return _picture(shown, theme, Size(1, near), lines, columns, 0)
     gutter = min(max(map(width, axes.queries), default=0), _LONGEST_NAME) + axes.digits + 2
     gutter = min(gutter, columns // 2)
     size = shown.size or largest(axes, lines - 1, columns - gutter, theme)
     return _picture(shown, theme, size, lines, columns, gutter)
 
 
-def _diagonal_fits(axes: Axes, lines: int, columns: int) -> bool:
-    """Whether a whole causal map has a line a query and its names at the ends of its rows."""
-    ends = (2 * place + 3 + width(name) for place, name in enumerate(axes.queries))
-    return axes.diagonal and len(axes.queries) <= lines and max(ends, default=0) <= columns
+def _diagonal_fits(axes: Axes, near: int, lines: int, columns: int) -> bool:
+    """Whether a whole causal map has room for its names at the ends of its rows."""
+    ends = (2 * near * (place + 1) + 1 + width(name) for place, name in enumerate(axes.queries))
+    return axes.diagonal and near * len(axes.queries) <= lines and max(ends, default=0) <= columns
 
 
 # One picture ---------------------------------------------------------------------------------
@@ -153,10 +165,10 @@ def _diagonal_fits(axes: Axes, lines: int, columns: int) -> bool:
 def _picture(
     shown: Shown, theme: Theme, size: Size, lines: int, columns: int, gutter: int
 ) -> Picture:
-    axes, cursor, fit = shown.axes, shown.cursor, fit_of(size, theme)
-    steps = _steps(shown, fit.factors, theme)
-    rows, top = 2 if fit.halves else 1, 1 if gutter else 0
-    room = max((lines - top) * rows, 1), max((columns - gutter) // fit.wide, 1)
+    axes, cursor, form = shown.axes, shown.cursor, form_of(size, theme)
+    steps = _steps(shown, (size.zoom, size.zoom), theme)
+    top = 1 if gutter else 0
+    room = max((lines - top) // form.tall * form.rows, 1), max((columns - gutter) // form.wide, 1)
     places = [place // size.zoom for place in cursor]
     first = [
         _first(corner // size.zoom, *each)
@@ -167,15 +179,17 @@ def _picture(
     lit = Cell(places[0] - first[0], places[1] - first[1])
     drawn: list[Line] = []
     if gutter:
-        drawn.append(_tag(axes, cursor, gutter + lit.key * fit.wide, columns, theme))
-    for place, line in enumerate(_cells(part, fit, lit, shown, corner, theme)):
-        start = corner.query + place * rows * size.zoom
-        span = range(start, min(start + rows * size.zoom, len(axes.queries)))
+        drawn.append(_tag(axes, cursor, gutter + lit.key * form.wide, columns, theme))
+    for line, (row, cells) in enumerate(_cells(part, form, lit, shown, size, corner, theme)):
+        start = corner.query + row * size.zoom
+        span = range(start, min(start + form.rows * size.zoom, len(axes.queries)))
+        named = line % form.tall == (form.tall - 1) // 2
         if gutter:
-            drawn.append([_name(axes, span, cursor, gutter, theme), *line])
+            name = _name(axes, span, cursor, gutter, theme) if named else Segment(" " * gutter)
+            drawn.append([name, *cells])
         else:
-            drawn.append([*line[: start + 1], *_on_diagonal(axes, start, cursor, theme)])
-    return Picture(drawn, gutter, top, corner, size, fit, part.shape == steps.shape)
+            drawn.append([*cells[: start + 1], *_on_diagonal(axes, start, cursor, theme) * named])
+    return Picture(drawn, gutter, top, corner, size, form, part.shape == steps.shape)
 
 
 def _first(corner: int, place: int, window: int, total: int) -> int:
@@ -205,26 +219,48 @@ def _steps(shown: Shown, factors: tuple[int, int], theme: Theme) -> NDArray[np.i
 
 
 def _cells(
-    steps: NDArray[np.intp], fit: Fit, lit: Cell, shown: Shown, corner: Cell, theme: Theme
-) -> Iterator[Line]:
-    """The cells of a part, line by line."""
-    if not fit.halves:
+    steps: NDArray[np.intp],
+    form: Form,
+    lit: Cell,
+    shown: Shown,
+    size: Size,
+    corner: Cell,
+    theme: Theme,
+) -> Iterator[tuple[int, Line]]:
+    """The cells of a part line by line, each with the row of its first cell."""
+    if form.rows == 1:
         for row, each in enumerate(steps.tolist()):
-            yield _wide(each, row, fit, lit, shown, corner, theme)
+            bare = _wide(each, row, form, lit, shown, None, theme)
+            values = corner if size.zoom == 1 else None
+            middle = (form.tall - 1) // 2
+            for line in range(form.tall):
+                valued = _wide(each, row, form, lit, shown, values, theme)
+                yield row, valued if line == middle else bare
         return
     if len(steps) % 2:
         steps = np.vstack([steps, np.full(steps.shape[1], -1)])
     for row in range(0, len(steps), 2):
         upper, lower = steps[row].tolist(), steps[row + 1].tolist()
-        if lit.query not in (row, row + 1):
-            yield theme.stacked(upper, lower)
+        place = lit.key if lit.query in (row, row + 1) else len(upper)
+        line = _halves(upper[:place], lower[:place], theme)
+        if place < len(upper):
+            other = lower if lit.query == row else upper
+            line.append(_half(other[place], lit.query == row, theme))
+            line += _halves(upper[place + 1 :], lower[place + 1 :], theme)
+        yield row, line
+
+
+def _halves(upper: list[int], lower: list[int], theme: Theme) -> Line:
+    """Two rows in a line; where they are alike their ground is enough, which takes fewer bytes."""
+    line: Line = []
+    for alike, run in groupby(zip(upper, lower, strict=True), key=lambda pair: pair[0] == pair[1]):
+        above, below = zip(*run, strict=True)
+        if not alike:
+            line += theme.stacked(above, below)
             continue
-        place, other = lit.key, lower if lit.query == row else upper
-        yield [
-            *theme.stacked(upper[:place], lower[:place]),
-            _half(other[place], lit.query == row, theme),
-            *theme.stacked(upper[place + 1 :], lower[place + 1 :]),
-        ]
+        for step, same in groupby(above):
+            line.append(theme.cells(step, len(list(same))))
+    return line
 
 
 def _half(other: int, above: bool, theme: Theme) -> Segment:
@@ -236,33 +272,41 @@ def _half(other: int, above: bool, theme: Theme) -> Segment:
 
 
 def _wide(
-    row: list[int], place: int, fit: Fit, lit: Cell, shown: Shown, corner: Cell, theme: Theme
+    row: list[int],
+    place: int,
+    form: Form,
+    lit: Cell,
+    shown: Shown,
+    corner: Cell | None,
+    theme: Theme,
 ) -> Line:
-    """Cells of two columns or more; those of the cursor's row and column hold their numbers."""
+    """One line of cells; those of the cursor's row and column hold their numbers.
+
+    corner: of what is seen; None for a line without numbers.
+    """
     line: Line = []
-    alone = fit.factors == (1, 1)
     for column, step in enumerate(row):
         here = place == lit.query, column == lit.key
         text = ""
-        if step >= 0 and alone and (any(here) or fit.wide >= _VALUES):
+        if step >= 0 and corner is not None and (any(here) or form.wide >= _VALUES):
             value = shown.weights[corner.query + place, corner.key + column]
-            text = _number(float(value), fit.wide, shown.limit)
+            text = _number(float(value), form.wide, shown.limit)
         if all(here):
-            line.append(Segment(text.center(fit.wide), accent(theme, ground=True)))
+            line.append(Segment(text.center(form.wide), accent(theme, ground=True)))
         elif text and not theme.colour:
-            line.append(Segment(text.center(fit.wide), BOLD if any(here) else None))
+            line.append(Segment(text.center(form.wide), BOLD if any(here) else None))
         else:
-            line.append(theme.cells(step, fit.wide, text))
+            line.append(theme.cells(step, form.wide, text))
     return line
 
 
 def _number(value: float, wide: int, limit: float) -> str:
     """A weight as ``.53``, in two columns as ``.5``; nothing for what rounds to zero."""
-    digits = 1 if wide < _VALUES - 1 else 2
+    digits = 1 if wide < _VALUES else 2
     size = abs(value)
     if math.isnan(value) or size < 0.5 * 10.0**-digits:
         return ""
-    if limit and wide >= _VALUES:
+    if limit and wide > _VALUES:
         sign = "-" if value < 0 else "+"
         return sign + (f"{size:.2f}"[1:] if size < 0.995 else f"{size:.1f}")
     text = f"{size:.{digits}f}"

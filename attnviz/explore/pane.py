@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.geometry import Region
 from textual.message import Message
@@ -26,8 +27,9 @@ from attnviz.explore.map import Size
 from attnviz.explore.session import Head
 from attnviz.heads.links import links_table, strongest_links
 
-_LEAST_LIST = 3
-"""Lines from which a list of links is worth its heading."""
+_PLAIN = Style.null()  # textual's filters want one
+_LEAST_LIST, _MOST_LIST = 3, 12
+"""Lines from which a list of links is worth its heading, and those that it takes at most."""
 
 
 class Pane(Widget):
@@ -52,15 +54,15 @@ class Pane(Widget):
         if not columns or not rows:
             return
         before = self._strips
-        self._strips = [_strip(line, columns) for line in self.lines(columns, rows)[:rows]]
-        blank = Strip.blank(columns)
+        self._strips = [strip_of(line, columns) for line in self.lines(columns, rows)[:rows]]
+        blank = Strip.blank(columns, _PLAIN)
         for row in range(max(len(before), len(self._strips))):
             old, new = (each[row] if row < len(each) else blank for each in (before, self._strips))
             if old != new:
                 self.refresh(Region(0, row, columns, 1))
 
     def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, _PLAIN)
 
     def on_resize(self, event: events.Resize) -> None:
         self._strips = []
@@ -73,10 +75,10 @@ class Pane(Widget):
         self.redraw()
 
 
-def _strip(line: Line, columns: int) -> Strip:
+def strip_of(line: Line, columns: int) -> Strip:
     """A line in exactly so many columns; neighbours that look alike are joined."""
-    kept = [segment for segment in line if segment.text]
-    return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns)
+    kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
+    return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
 
 
 class HeadingPane(Pane):
@@ -115,7 +117,7 @@ class GridPane(Pane, can_focus=True):
         drawn = list(self._drawn.lines)
         left = rows - len(drawn) - 1
         if left > _LEAST_LIST:
-            drawn += [[], *self._list(left, columns)]
+            drawn += [[], *self._list(min(left, _MOST_LIST), columns)]
         return drawn
 
     def _list(self, rows: int, columns: int) -> Sequence[Line]:
@@ -192,7 +194,7 @@ class MapPane(Pane, can_focus=True):
             WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
         )
         line = [segment for sample in samples for segment in (*sample, Segment("  "))][:-1]
-        caption = pooling(self.drawn.fit.factors) if self.drawn is not None else ""
+        caption = pooling((self.drawn.size.zoom,) * 2) if self.drawn is not None else ""
         return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
 
     def on_click(self, event: events.Click) -> None:
