@@ -8,14 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.capture import Choice
 from attnviz.engine.effects import Variant
 from attnviz.engine.scan.run import inputs_of, open_scan
-from attnviz.errors import UnsupportedError, UsageError
-from attnviz.explore.session import LiveSession, open_session
-from attnviz.measures.sinks import sink_of
+from attnviz.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
-from attnviz.models.own import OwnAttention
 
 TEXT = "When Mary and John went out, John gave Mary a book."
 
@@ -59,7 +55,9 @@ def test_a_frame_is_what_torch_computes_without_these_heads(tiny, removed):
         np.testing.assert_allclose(found, weights[layer][head], atol=2e-6)
     assert frame.loss == pytest.approx(loss, abs=1e-5)
     chances = [each.probability for each in frame.likely]
-    assert len(chances) == 10 and chances == sorted(chances, reverse=True) and sum(chances) < 1
+    assert len(chances) == 10
+    assert chances == sorted(chances, reverse=True)
+    assert sum(chances) < 1
 
 
 def test_effects_are_those_of_a_loop_and_of_ablate(tiny):
@@ -67,7 +65,9 @@ def test_effects_are_those_of_a_loop_and_of_ablate(tiny):
     found = tiny.effects(TEXT, shares.append)
     tokens = tiny.model.encode(TEXT)
     _, clean = by_hand(tiny.model, tokens.ids, ())
-    assert found.metric == "loss_delta" and shares[-1] == 1 and shares == sorted(shares)
+    assert found.metric == "loss_delta"
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
     for head in ((0, 0), (1, 1), (3, 2)):
         loss = by_hand(tiny.model, tokens.ids, {head})[1]
         assert found.values[head] == pytest.approx(loss - clean, abs=1e-5)
