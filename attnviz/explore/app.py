@@ -7,31 +7,37 @@ take long runs in a thread, and only the answer to what was asked last is shown.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.widget import Widget
 from textual.worker import get_current_worker
 
-from attnviz.draw.labels import width
+from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
 from attnviz.errors import AttnvizError
-from attnviz.explore import grid
 from attnviz.explore.dialogs import Help, Key, Palette, Prompt
 from attnviz.explore.facts import View, Written
+from attnviz.explore.grid import columns_wanted
 from attnviz.explore.map import NEAREST, Size
 from attnviz.explore.pane import GridPane, HeadingPane, KeysPane, MapPane, Pane, WordsPane
+from attnviz.explore.recording import save_view
 from attnviz.explore.scene import Scene, command_line
-from attnviz.explore.session import MODES, Effects, Frame, Session
+from attnviz.explore.session import Effects, Frame, Session
+from attnviz.measures.words import joined
 
 Found = TypeVar("Found")
+Waited = Callable[[], bool]
+"""Whether somebody still waits for what a thread does."""
 
 _GAP = 3
 _SPACED = 24
@@ -80,6 +86,10 @@ KEYS = (
 )
 
 
+class _Dropped(Exception):
+    """Nobody waits any more."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a side comes from. options: that chose the model, as they are typed."""
@@ -113,6 +123,8 @@ class Explorer(App[None]):
         Binding("ctrl+c", "interrupt", priority=True),
         Binding("ctrl+q", "leave", priority=True),
     ]
+    pace = 0.08
+    """Seconds that a written token stays alone, so that one can follow."""
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
 
@@ -126,7 +138,8 @@ class Explorer(App[None]):
         self.joined = False
         self.interrupted = False
         self.failure: Exception | None = None
-        self._asked: dict[str, int] = {}
+        self._tickets: dict[str, object] = {}
+        self._going = threading.Event()
         self._searched = ""
 
     # The panes -------------------------------------------------------------------------------
@@ -175,9 +188,10 @@ class Explorer(App[None]):
         body.styles.margin = (int(spaced), 0, int(spaced), 0)
         self.query_one("#words").styles.height = _WORDS
         room = lines - 2 - _WORDS - 1 - 2 * spaced
-        keys = len(self.view.record.keys)
+        keys = len(self.view.shown.report.record.keys)
+        keys += 0 if self.view.written is None else self.view.written.sampling.tokens
         wanted = min(2 * keys + 12, columns // 2) if keys > room - 2 else 2 * keys + 12
-        forms = grid.columns_wanted(self.view.heads)
+        forms = columns_wanted(self.view.labelled)
         most = columns - _GAP - wanted
         self.query_one("#grid").styles.width = next(
             (form for form in forms if form <= most), min(forms[-1], columns // 2)
@@ -187,8 +201,8 @@ class Explorer(App[None]):
         """Another view; every pane draws what is new in it."""
         before = self.view
         self.view = replace(self.view, **changed)
-        if len(before.record.keys) != len(self.view.record.keys) or (
-            before.by_effect != self.view.by_effect
+        if before.shown.report is not self.view.shown.report or (
+            (before.written is None) != (self.view.written is None)
         ):
             self._arrange()
         for pane in self.query(Pane):
@@ -216,33 +230,46 @@ class Explorer(App[None]):
     # Slow work -------------------------------------------------------------------------------
 
     def later(
-        self, name: str, work: Callable[[Callable[[], bool]], Found], then: Callable[[Found], None]
+        self, name: str, work: Callable[[Waited], Found], then: Callable[[Found], None]
     ) -> None:
-        """Do ``work`` in a thread, then ``then`` here; a later one of the same name takes its place.
+        """Do ``work`` in a thread, then ``then`` here; a later one of this name takes its place.
 
-        work: is given what tells whether nobody waits for it any more.
+        work: is given what tells whether somebody still waits for it.
         """
-        ticket = self._asked[name] = self._asked.get(name, 0) + 1
+        ticket = object()
+        self._tickets[name] = ticket
 
         def run() -> None:
             worker = get_current_worker()
 
-            def stopped() -> bool:
-                return worker.is_cancelled or self._asked[name] != ticket
+            def waited() -> bool:
+                return self._tickets.get(name) is ticket and not worker.is_cancelled
 
             try:
-                found = work(stopped)
-            except AttnvizError as error:
-                if not stopped():
-                    self.call_from_thread(self._failed, error)
+                found = work(waited)
+            except _Dropped:
                 return
-            if not stopped():
-                self.call_from_thread(then, found)
+            except AttnvizError as error:
+                if waited():
+                    self.call_from_thread(self._failed, name, error)
+                return
+            if waited():
+                self.call_from_thread(self._done, name, partial(then, found))
 
-        self.run_worker(run, thread=True, group=name, exclusive=True, exit_on_error=True)
+        self.run_worker(run, thread=True, group=name, exclusive=True)
 
-    def _failed(self, error: AttnvizError) -> None:
-        self.show(waiting="", scanned=None)
+    def _done(self, name: str, then: Callable[[], None]) -> None:
+        del self._tickets[name]
+        then()
+
+    def _drop(self, name: str) -> bool:
+        """Nobody waits for the work of this name any more; whether somebody did."""
+        return self._tickets.pop(name, None) is not None
+
+    def _failed(self, name: str, error: AttnvizError) -> None:
+        self._drop(name)
+        if name == "scan":
+            self.show(scanned=None)
         self.say(str(error))
 
     def _pass(self, text: str) -> None:
@@ -262,14 +289,19 @@ class Explorer(App[None]):
 
     # Keys ------------------------------------------------------------------------------------
 
-    def on_event_key(self) -> None:
-        self.say("")
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            self.say("")
+        await super().on_event(event)
 
     def action_pane(self) -> None:
         self.screen.focus_next()
 
     def action_move(self, right: int, down: int) -> None:
         scene = self.view.scene
+        if self.view.written is not None and right:
+            self._walk(right)
+            return
         if self.focused is not None and self.focused.id == "grid":
             self.see(scene.in_layer(right) if right else scene.next_layer(down))
             return
@@ -301,7 +333,7 @@ class Explorer(App[None]):
             return
         zoom, near = picture.size
         if step > 0:
-            size = Size(zoom // 2) if zoom > 1 else Size(1, min(near + 1, NEAREST))
+            size = Size((zoom + 1) // 2) if zoom > 1 else Size(1, min(near + 1, NEAREST))
         elif near:
             size = Size(1, near - 1)
         else:
@@ -353,18 +385,184 @@ class Explorer(App[None]):
     def _ask(self, *asked: Any) -> None:
         self.query_one(Prompt).ask(*asked)
 
+    # Removing heads --------------------------------------------------------------------------
+
     def action_ablate(self) -> None:
+        if not self._live("removes no heads"):
+            return
         self.see(self.view.scene.toggled())
+        self._scan()
 
     def action_restore(self) -> None:
         self.see(self.view.scene.cleared())
 
+    def _live(self, cannot: str) -> bool:
+        """Whether there is a model that runs; else that is said."""
+        if not self.source.session.live:
+            self.say(f"what was saved {cannot}: explore the model itself")
+        return self.source.session.live
+
+    def _scan(self) -> None:
+        """What each single removal costs, once for a text."""
+        if self.view.effects is not None or self.view.scanned is not None:
+            return
+        text = self.view.frame.text
+
+        def work(waited: Waited) -> Effects:
+            told = 0
+
+            def advance(share: float) -> None:
+                nonlocal told
+                if not waited():
+                    raise _Dropped
+                if int(100 * share) > told:
+                    told = int(100 * share)
+                    self.call_from_thread(self.show, scanned=share)
+
+            return self.source.session.effects(text, advance)
+
+        self.show(scanned=0.0)
+        self.later("scan", work, self._scanned)
+
+    def _scanned(self, effects: Effects) -> None:
+        self.show(effects=effects, scanned=None)
+        if self.view.by_effect:
+            self.see(self.view.scene.with_head(effects.ranking()[0]))
+
+    def action_important(self, step: int) -> None:
+        effects = self.view.effects
+        if effects is None:
+            if self._live("has no effects of removals"):
+                self.show(by_effect=True)
+                self._scan()
+        elif self.view.by_effect:
+            self.see(self.view.scene.next_of(effects.ranking(), step))
+        else:
+            self.show(by_effect=True)
+            self.see(self.view.scene.with_head(effects.ranking()[0]))
+
+    def action_by_effect(self) -> None:
+        if self.view.effects is None and self._live("has no effects of removals"):
+            self._scan()
+        self.show(by_effect=not self.view.by_effect)
+
+    def action_stop(self) -> None:
+        """Esc: what runs is stopped; else what was written is left."""
+        if self._drop("scan"):
+            self.show(scanned=None)
+            self.say("the scan was stopped; i starts it anew")
+        elif self.view.written is not None:
+            self._leave_written()
+
+    # The text --------------------------------------------------------------------------------
+
     def action_edit(self) -> None:
+        if not self._live("has no other text"):
+            return
+
         def answered(typed: str) -> None:
             self.map_pane.focus()
+            self._leave_written()
             self._pass(typed)
 
-        self._ask("text ", self.view.frame.text, answered, lambda typed: None, self.map_pane.focus)
+        text = self.view.frame.text
+        if self.view.written is not None:
+            text = joined(self.view.record.queries)
+        self._ask("text ", text, answered, lambda typed: None, self.map_pane.focus)
+
+    # Writing on ------------------------------------------------------------------------------
+
+    def action_generate(self) -> None:
+        if self.view.written is None:
+            self._write(Sampling())
+        else:
+            self._leave_written()
+
+    def _write(self, sampling: Sampling) -> None:
+        """Let the model write on behind the text, from its beginning."""
+        text, removed = self.view.frame.text, self.view.scene.removed
+        self._going.set()
+        self.show(written=Written(sampling))
+
+        def work(waited: Waited) -> None:
+            began = time.monotonic()
+            for step in self.source.session.generation(text, sampling, removed):
+                time.sleep(max(self.pace - (time.monotonic() - began), 0))
+                while not self._going.wait(0.05) and waited():
+                    pass
+                if not waited():
+                    raise _Dropped
+                self.call_from_thread(self._stepped, step)
+                began = time.monotonic()
+
+        self.later("write", work, lambda _: self._written(running=False))
+
+    def _stepped(self, step: Step) -> None:
+        written = self.view.written
+        if written is not None:
+            steps = (*written.steps, step)
+            last = written.at == len(written.steps)
+            self._written(steps=steps, at=len(steps) if last else written.at)
+
+    def _written(self, **changed: Any) -> None:
+        """What was written, and the cursor where the newest token looked."""
+        if self.view.written is None:
+            return
+        written = replace(self.view.written, **changed)
+        view = replace(self.view, written=written)
+        scene = view.scene.sized(len(view.record.queries), len(view.record.keys))
+        self.show(written=written, scene=scene.at(*view.newest) if written.at else scene)
+
+    def _leave_written(self) -> None:
+        self._drop("write")
+        if self.view.written is not None:
+            self.show(written=None, scene=self.view.scene.over(self.view.frame))
+
+    def action_pause(self) -> None:
+        written = self.view.written
+        if written is not None and written.running:
+            (self._going.clear if self._going.is_set() else self._going.set)()
+            self._written(paused=not self._going.is_set(), at=len(written.steps))
+
+    def _walk(self, step: int) -> None:
+        """A token back or on in what was written."""
+        written = self.view.written
+        if written is None:
+            return
+        self._going.clear()
+        at = min(max(written.at + step, 0), len(written.steps))
+        self._written(at=at, paused=True)
+
+    def action_temperature(self, change: float) -> None:
+        self._resample(
+            lambda old: replace(old, temperature=max(round(old.temperature + change, 2), 0.0))
+        )
+
+    def action_reseed(self) -> None:
+        self._resample(lambda old: replace(old, seed=old.seed + 1))
+
+    def _resample(self, changed: Callable[[Sampling], Sampling]) -> None:
+        if self.view.written is None:
+            self.say("g lets the model write; then t, T and r change how")
+            return
+        self._write(changed(self.view.written.sampling))
+
+    # Keeping ---------------------------------------------------------------------------------
+
+    def action_save(self) -> None:
+        def answered(typed: str) -> None:
+            self.map_pane.focus()
+            if typed.strip():
+                path, view, look = Path(typed.strip()).expanduser(), self.view, self.drawn_with
+                width = self.size.width
+                self.later(
+                    "save",
+                    lambda waited: save_view(path, view, look, width),
+                    lambda _: self.say(f"saved {visible(str(path))}"),
+                )
+
+        name = f"{self.view.scene.name(self.view.scene.head)}.svg"
+        self._ask("save as ", name, answered, lambda typed: None, self.map_pane.focus)
 
     def action_yank(self) -> None:
         line = command_line(self.view.scene, self.view.shown.text, self.source.options)

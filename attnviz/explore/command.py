@@ -8,15 +8,12 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.terminal import ColourChoice
 from attnviz.errors import UnsupportedError, UsageError
-
-if TYPE_CHECKING:
-    from attnviz.explore.app import Source
 
 EXAMPLES = """
 [bold]Examples[/bold]

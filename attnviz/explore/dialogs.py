@@ -140,7 +140,10 @@ class Help(ModalScreen[None]):
         columns: list[list[Line]] = [[], []]
         for block in blocks:
             columns[len(columns[0]) + len(block.lines) // 2 > half].extend(block.lines)
-        sides = [Block(tuple(each), max((Segment.get_line_length(line) for line in each), default=0)) for each in columns]
+        sides = [
+            Block(tuple(each), max((Segment.get_line_length(line) for line in each), default=0))
+            for each in columns
+        ]
         if sum(side.width for side in sides) + 3 > self.app.size.width - 6:
             return [line for side in sides for line in side.lines]
         return [*beside(sides, 3).lines]

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from rich.segment import Segment
-from rich.style import Style
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Line
-from attnviz.draw.coloured_text import pieces_of, rows_of
+from attnviz.draw.coloured_text import pieces_of, rows_of, tint_of
 from attnviz.draw.document import Map
 from attnviz.draw.labels import fit, token_labels, visible, width
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import named, shape_words, share, size_words
 from attnviz.draw.palette import Tint
+from attnviz.draw.provenance import named, shape_words, share, size_words
 from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme, Tone
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.likely import Likely
 from attnviz.explore.grid import Cell, Heads
-from attnviz.explore.map import accent
+from attnviz.explore.map import Place, accent
 from attnviz.explore.scene import Scene
-from attnviz.explore.session import Effects, Floats, Frame
+from attnviz.explore.session import Effects, Floats, Frame, Head
 from attnviz.heads.finding import described, finding, scored
 from attnviz.heads.first import label_grid
 from attnviz.heads.links import LONGEST, link_names
@@ -119,6 +118,20 @@ class View:
         return grown
 
     @property
+    def newest(self) -> Place:
+        """The token that looked last, and the one that it looked at most, the sink left out."""
+        assert self.written is not None
+        step = self.written.steps[self.written.at - 1]
+        layer, head = self.scene.head
+        return Place(step.place, int(self._without_sink(step.rows[layer][head]).argmax()))
+
+    def _without_sink(self, row: Floats) -> Floats:
+        keys = sink_of(self.shown.report.record)[1]
+        left = row.copy()
+        left[: len(keys)][keys[: len(row)]] = 0.0
+        return left
+
+    @property
     def limit(self) -> float:
         """Of a difference, where colours are full; 0 for weights."""
         if self.scene.side != "difference":
@@ -141,11 +154,23 @@ class View:
 
     @cached_property
     def heads(self) -> Heads:
-        """What the grid shows of each head."""
+        """What the grid shows of each head: labels, effects, or what the newest token looks at."""
+        if self.written is not None and self.written.at:
+            return self._grid(self._sources(self.written.steps[self.written.at - 1]))
+        if self.by_effect and self.effects is not None:
+            return self._grid(_effects(self.effects))
+        return self.labelled
+
+    @cached_property
+    def labelled(self) -> Heads:
+        """Each head's label and score."""
+        return self._grid(self._labels())
+
+    def _grid(self, cells: dict[Head, Cell]) -> Heads:
         layers, numbers = self.axes_of_heads
         rows = [self.scene.name((layer, 0)).partition("H")[0] for layer in layers]
         columns = [f"H{number + self.scene.index_base}" for number in numbers]
-        return Heads(rows, columns, layers, numbers, self._cells(), self.scene.head, self.scene.removed)
+        return Heads(rows, columns, layers, numbers, cells, self.scene.head, self.scene.removed)
 
     @cached_property
     def axes_of_heads(self) -> tuple[list[int], list[int]]:
@@ -153,11 +178,7 @@ class View:
         heads = self.scene.heads
         return sorted({layer for layer, _ in heads}), sorted({head for _, head in heads})
 
-    def _cells(self) -> dict[tuple[int, int], Cell]:
-        if self.written is not None and self.written.at:
-            return self._sources(self.written.steps[self.written.at - 1])
-        if self.by_effect and self.effects is not None:
-            return _effects(self.effects)
+    def _labels(self) -> dict[Head, Cell]:
         report = self.shown.report
         grid = label_grid(report)
         layers, numbers = self.axes_of_heads
@@ -170,15 +191,13 @@ class View:
             cells[entry.layer, entry.head] = Cell(texts, drawn.tint, drawn.strength)
         return cells
 
-    def _sources(self, step: Step) -> dict[tuple[int, int], Cell]:
+    def _sources(self, step: Step) -> dict[Head, Cell]:
         """The token that each head looked at most in a step, the sink left out."""
-        keys = sink_of(self.shown.report.record)[1]
         labels = token_labels(self.record.keys)
         cells = {}
         for layer, rows in step.rows.items():
             for head, row in enumerate(rows):
-                left = row.copy()
-                left[: len(keys)][keys[: len(row)]] = 0.0
+                left = self._without_sink(row)
                 place = int(left.argmax())
                 weight = float(left[place])
                 name = fit(labels[place], min(width(labels[place]), 8))
@@ -188,7 +207,7 @@ class View:
         return cells
 
 
-def _effects(effects: Effects) -> dict[tuple[int, int], Cell]:
+def _effects(effects: Effects) -> dict[Head, Cell]:
     scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
     cells = {}
     for head, value in effects.values.items():
@@ -208,7 +227,9 @@ def parts(words: Iterable[tuple[str, Tone | bool]], theme: Theme, room: int) -> 
     for text, tone in words:
         spelled = theme.spell(text)
         if not line:
-            spelled = fit(spelled, room, theme.ellipsis).rstrip() if width(spelled) > room else spelled
+            spelled = (
+                fit(spelled, room, theme.ellipsis).rstrip() if width(spelled) > room else spelled
+            )
         elif used + width(theme.dot) + width(spelled) > room:
             continue
         else:
@@ -288,8 +309,18 @@ def finding_of_two(view: View) -> str:
 
 def _progress(written: Written) -> str:
     sampling = written.sampling
-    state = "writes" if written.running and not written.paused else "paused" if written.running else "done"
-    chosen = f"temperature {sampling.temperature:g}, seed {sampling.seed}" if sampling.temperature else "greedy"
+    state = (
+        "writes"
+        if written.running and not written.paused
+        else "paused"
+        if written.running
+        else "done"
+    )
+    chosen = (
+        f"temperature {sampling.temperature:g}, seed {sampling.seed}"
+        if sampling.temperature
+        else "greedy"
+    )
     return f"Generating, {state}: token {written.at} of {len(written.steps)}, {chosen}."
 
 
@@ -354,6 +385,8 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
 
 def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     """The cursor's cell, where its query attends, what attends to its key, and what comes next."""
+    if view.written is not None and view.written.at:
+        return _written_lines(view, view.written, theme, room)[:rows]
     scene = view.scene
     queries, keys = view.names(theme)
     weights = view.weights
@@ -383,6 +416,52 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     return lines[:rows]
 
 
+def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:
+    """The end of the text, each token in the shade of the weight that it gets, and the choice."""
+    step = written.steps[written.at - 1]
+    queries, keys = view.names(theme)
+    layer, head = view.scene.head
+    row = np.full(len(view.record.keys), np.nan)
+    weights = step.rows[layer][head]
+    row[: len(weights)] = weights
+    lead = width("next token") + 2
+    words: list[tuple[str, Tone | bool]] = [
+        (f"{_quoted(step.text)} {share(step.probability)}", True)
+    ]
+    words += [
+        (f"{_quoted(each.text)} {share(each.probability)}", "plain")
+        for each in step.likely
+        if each.id != step.id
+    ]
+    return [
+        *_tail(view, row, theme, room),
+        _ranked(f"from {queries[step.place]}", lead, row, keys, theme, room, False),
+        [_lead("wrote", lead, theme), *parts(words, theme, room - lead)],
+    ]
+
+
+def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
+    """The last lines of the text as the newest token sees it."""
+    keys = view.record.keys
+    shown = Map("", row[None, :], keys, keys)
+    lines = rows_of(pieces_of(shown, theme, room - 2), room - 2)
+    drawn: list[Line] = []
+    for pieces in lines[-2:] if theme.colour else lines[-1:]:
+        line: Line = []
+        marks = ""
+        for piece in pieces:
+            tint = tint_of(piece.value, shown)
+            style = theme.ground(tint) if tint is not None else None
+            last = piece.place == len(keys) - 1
+            line += [Segment(piece.gap), Segment(piece.label, BOLD if last else style)]
+            glyph = " " if tint is None else theme.glyph(tint.step)
+            marks += piece.gap + glyph * width(piece.label)
+        drawn.append(line)
+        if not theme.colour:
+            drawn.append([Segment(marks)])
+    return drawn
+
+
 def _predicted(view: View) -> Sequence[Likely]:
     """The likeliest next tokens, of a text that is written those of the step."""
     if view.written is not None and view.written.at:
@@ -395,7 +474,13 @@ def _lead(text: str, lead: int, theme: Theme) -> Segment:
 
 
 def _ranked(
-    title: str, lead: int, weights: Floats, names: Sequence[str], theme: Theme, room: int, signed: bool
+    title: str,
+    lead: int,
+    weights: Floats,
+    names: Sequence[str],
+    theme: Theme,
+    room: int,
+    signed: bool,
 ) -> Line:
     """The largest weights of a row or a column in words."""
     sizes = np.abs(np.nan_to_num(weights))
@@ -419,7 +504,19 @@ def effect_lines(view: View, theme: Theme, room: int) -> list[Line]:
         return []
     scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
     unit = "nats/token" if effects.metric == "loss_delta" else "output MSE"
-    lines: list[Line] = [parts([("loss without it" if effects.metric == "loss_delta" else "change without it", "strong"), (unit + scale.times, "faint")], theme, room)]
+    lines: list[Line] = [
+        parts(
+            [
+                (
+                    "loss without it" if effects.metric == "loss_delta" else "change without it",
+                    "strong",
+                ),
+                (unit + scale.times, "faint"),
+            ],
+            theme,
+            room,
+        )
+    ]
     full = max(room - 16, 4)
     for head in effects.ranking():
         value = effects.values[head]

@@ -15,8 +15,7 @@ from attnviz.draw.labels import width
 from attnviz.draw.palette import DIVERGING, Tint
 from attnviz.draw.theme import Theme, sign_glyph
 from attnviz.explore.map import accent
-
-Head = tuple[int, int]
+from attnviz.explore.session import Head
 
 
 class Cell(NamedTuple):
@@ -50,7 +49,7 @@ class Heads(NamedTuple):
         return self.layers[row], self.numbers[column]
 
 
-class Picture(NamedTuple):
+class GridPicture(NamedTuple):
     """The lines of a grid, and where its cells are."""
 
     lines: Sequence[Line]
@@ -63,8 +62,10 @@ class Picture(NamedTuple):
         """The head at a place of the pane; of two in one character that which is not chosen."""
         row = self.first + (line - 1) * (2 if self.halves else 1)
         number = (column - self.left) // self.wide
-        if line < 1 or column < self.left or not (
-            number < len(heads.columns) and row < len(heads.rows)
+        if (
+            line < 1
+            or column < self.left
+            or not (number < len(heads.columns) and row < len(heads.rows))
         ):
             return None
         if self.halves and heads.at(row, number) == heads.chosen and row + 1 < len(heads.rows):
@@ -91,7 +92,7 @@ def _text(cell: Cell, form: int) -> str:
     return cell.texts[min(form, len(cell.texts) - 1)]
 
 
-def draw(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) -> Picture:
+def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
     """The grid in so many lines and columns: as much of each cell as all have room for."""
     indent = max(map(width, heads.rows)) + 1
     count, layers = len(heads.columns), len(heads.rows)
@@ -116,7 +117,7 @@ def draw(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) ->
             else:
                 line += _cell(heads, heads.at(row, column), form, wide, theme)
         drawn.append(line)
-    return Picture(drawn, indent, wide, first, halves)
+    return GridPicture(drawn, indent, wide, first, halves)
 
 
 def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:

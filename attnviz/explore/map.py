@@ -46,7 +46,7 @@ def accent(theme: Theme, ground: bool = False) -> Style:
     return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
 
 
-class Cell(NamedTuple):
+class Place(NamedTuple):
     """A place of a map: a query and a key."""
 
     query: int
@@ -87,14 +87,14 @@ class Shown:
 
     weights: NDArray[np.floating]
     axes: Axes
-    cursor: Cell
-    corner: Cell = Cell(0, 0)
+    cursor: Place
+    corner: Place
     size: Size | None = None
     limit: float = 0.0
     joined: bool = False
 
 
-class Picture(NamedTuple):
+class MapPicture(NamedTuple):
     """The lines of a map, and where its cells are.
 
     left, top: of the first cell. corner: its query and key. size, form: of the cells.
@@ -104,12 +104,12 @@ class Picture(NamedTuple):
     lines: Sequence[Line]
     left: int
     top: int
-    corner: Cell
+    corner: Place
     size: Size
     form: Form
     whole: bool
 
-    def cell_at(self, column: int, line: int, axes: Axes) -> Cell | None:
+    def cell_at(self, column: int, line: int, axes: Axes) -> Place | None:
         """The query and key at a place of the pane, or None."""
         if column < self.left or line < self.top:
             return None
@@ -118,7 +118,7 @@ class Picture(NamedTuple):
         key = self.corner.key + (column - self.left) // self.form.wide * self.size.zoom
         if query >= len(axes.queries) or key >= len(axes.keys):
             return None
-        return Cell(query, key)
+        return Place(query, key)
 
 
 def form_of(size: Size, theme: Theme) -> Form:
@@ -134,13 +134,11 @@ def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
     for near in range(NEAREST, 0, -1):
         if near * queries <= lines and 2 * near * keys <= columns:
             return Size(1, near)
-    down, zoom = lines * form_of(Size(1), theme).rows, 1
-    while zoom * down < queries or zoom * columns < keys:
-        zoom *= 2
-    return Size(zoom)
+    down = max(lines, 1) * form_of(Size(1), theme).rows
+    return Size(max(math.ceil(queries / down), math.ceil(keys / max(columns, 1))))
 
 
-def draw(shown: Shown, theme: Theme, lines: int, columns: int) -> Picture:
+def draw_map(shown: Shown, theme: Theme, lines: int, columns: int) -> MapPicture:
     """The map in at most so many lines and columns."""
     axes, theme = shown.axes, theme.signed if shown.limit else theme
     fitting = (near for near in range(NEAREST, 0, -1) if _diagonal_fits(axes, near, lines, columns))
@@ -164,7 +162,7 @@ def _diagonal_fits(axes: Axes, near: int, lines: int, columns: int) -> bool:
 
 def _picture(
     shown: Shown, theme: Theme, size: Size, lines: int, columns: int, gutter: int
-) -> Picture:
+) -> MapPicture:
     axes, cursor, form = shown.axes, shown.cursor, form_of(size, theme)
     steps = _steps(shown, (size.zoom, size.zoom), theme)
     top = 1 if gutter else 0
@@ -175,8 +173,8 @@ def _picture(
         for corner, *each in zip(shown.corner, places, room, steps.shape, strict=True)
     ]
     part = steps[first[0] : first[0] + room[0], first[1] : first[1] + room[1]]
-    corner = Cell(first[0] * size.zoom, first[1] * size.zoom)
-    lit = Cell(places[0] - first[0], places[1] - first[1])
+    corner = Place(first[0] * size.zoom, first[1] * size.zoom)
+    lit = Place(places[0] - first[0], places[1] - first[1])
     drawn: list[Line] = []
     if gutter:
         drawn.append(_tag(axes, cursor, gutter + lit.key * form.wide, columns, theme))
@@ -189,7 +187,7 @@ def _picture(
             drawn.append([name, *cells])
         else:
             drawn.append([*cells[: start + 1], *_on_diagonal(axes, start, cursor, theme) * named])
-    return Picture(drawn, gutter, top, corner, size, form, part.shape == steps.shape)
+    return MapPicture(drawn, gutter, top, corner, size, form, part.shape == steps.shape)
 
 
 def _first(corner: int, place: int, window: int, total: int) -> int:
@@ -221,10 +219,10 @@ def _steps(shown: Shown, factors: tuple[int, int], theme: Theme) -> NDArray[np.i
 def _cells(
     steps: NDArray[np.intp],
     form: Form,
-    lit: Cell,
+    lit: Place,
     shown: Shown,
     size: Size,
-    corner: Cell,
+    corner: Place,
     theme: Theme,
 ) -> Iterator[tuple[int, Line]]:
     """The cells of a part line by line, each with the row of its first cell."""
@@ -275,9 +273,9 @@ def _wide(
     row: list[int],
     place: int,
     form: Form,
-    lit: Cell,
+    lit: Place,
     shown: Shown,
-    corner: Cell | None,
+    corner: Place | None,
     theme: Theme,
 ) -> Line:
     """One line of cells; those of the cursor's row and column hold their numbers.
@@ -318,7 +316,7 @@ def _number(value: float, wide: int, limit: float) -> str:
 # Names ---------------------------------------------------------------------------------------
 
 
-def _tag(axes: Axes, cursor: Cell, column: int, columns: int, theme: Theme) -> Line:
+def _tag(axes: Axes, cursor: Place, column: int, columns: int, theme: Theme) -> Line:
     """The key of the cursor above its column."""
     sign = "v" if theme.ascii else "▾"
     name = axes.keys[cursor.key]
@@ -329,18 +327,18 @@ def _tag(axes: Axes, cursor: Cell, column: int, columns: int, theme: Theme) -> L
     return text_line(" " * (column - 1 - width(before)), (f"{before} {sign}", accent(theme)))
 
 
-def _name(axes: Axes, span: range, cursor: Cell, gutter: int, theme: Theme) -> Segment:
+def _name(axes: Axes, span: range, cursor: Place, gutter: int, theme: Theme) -> Segment:
     """The first query of a line, or that of the cursor."""
     here = cursor.query in span
     query = cursor.query if here else span.start
     room = gutter - axes.digits - 2
     name = axes.queries[query]
-    name = fit(name, room, theme.ellipsis) if width(name) > room else " " * (room - width(name)) + name
-    text = f"{query:>{axes.digits}} {name}"
+    name = fit(name, room, theme.ellipsis) if width(name) > room else name
+    text = f"{query:>{axes.digits}} {' ' * (room - width(name))}{name}"
     return Segment(f"{fit(text, gutter - 1)} ", accent(theme) if here else DIM)
 
 
-def _on_diagonal(axes: Axes, query: int, cursor: Cell, theme: Theme) -> Line:
+def _on_diagonal(axes: Axes, query: int, cursor: Place, theme: Theme) -> Line:
     """A name at the end of its row, where its column begins."""
     style = DIM
     if query == cursor.query:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,9 +20,10 @@ from attnviz.draw.maps import pooling
 from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
-from attnviz.explore import facts, grid, map
+from attnviz.explore import facts
 from attnviz.explore.facts import View
-from attnviz.explore.map import Size
+from attnviz.explore.grid import GridPicture, draw_grid
+from attnviz.explore.map import MapPicture, Place, Shown, Size, draw_map
 from attnviz.explore.session import Head
 from attnviz.heads.links import links_table, strongest_links
 
@@ -109,11 +109,11 @@ class GridPane(Pane, can_focus=True):
             super().__init__()
             self.steps = steps
 
-    _drawn: grid.Picture | None = None
+    _drawn: GridPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view, theme = self.view, self.look
-        self._drawn = grid.draw(view.heads, theme, rows, columns, self.has_focus)
+        self._drawn = draw_grid(view.heads, theme, rows, columns, self.has_focus)
         drawn = list(self._drawn.lines)
         left = rows - len(drawn) - 1
         if left > _LEAST_LIST:
@@ -147,7 +147,7 @@ class MapPane(Pane, can_focus=True):
     class Pointed(Message):
         """A cell was clicked."""
 
-        def __init__(self, cell: map.Cell) -> None:
+        def __init__(self, cell: Place) -> None:
             super().__init__()
             self.cell = cell
 
@@ -156,15 +156,15 @@ class MapPane(Pane, can_focus=True):
 
     joined = False
     size_chosen: Size | None = None
-    corner = map.Cell(0, 0)
-    drawn: map.Picture | None = None
+    corner = Place(0, 0)
+    drawn: MapPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view, theme = self.view, self.look
         top = [facts.head_line(view, theme, columns, self.has_focus)]
         bottom = [facts.score_line(view, theme, columns)]
         room = rows - len(top) - len(bottom)
-        self.drawn = map.draw(self._shown(), theme, room, columns)
+        self.drawn = draw_map(self._shown(), theme, room, columns)
         self.corner = self.drawn.corner
         body = list(self.drawn.lines[:room])
         body += [[]] * (room - len(body))
@@ -173,12 +173,12 @@ class MapPane(Pane, can_focus=True):
             body[-1] = legend
         return [*top, *body, *bottom]
 
-    def _shown(self) -> map.Shown:
+    def _shown(self) -> Shown:
         scene = self.view.scene
-        return map.Shown(
+        return Shown(
             self.view.weights,
             self.view.axes(self.look),
-            map.Cell(scene.query, scene.key),
+            Place(scene.query, scene.key),
             self.corner,
             self.size_chosen,
             self.view.limit,

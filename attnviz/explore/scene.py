@@ -76,6 +76,10 @@ class Scene:
             index_base=report.index_base,
         ).at(self.query, self.key)
 
+    def sized(self, queries: int, keys: int) -> Scene:
+        """The same over a text that has grown or shrunk."""
+        return replace(self, queries=queries, keys=keys).at(self.query, self.key)
+
     # Tokens ----------------------------------------------------------------------------------
 
     def at(self, query: int, key: int) -> Scene:
