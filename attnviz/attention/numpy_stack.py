@@ -78,8 +78,7 @@ class NumpyStack:
     ) -> Floats:
         """The residual after the last layer; ``observe(layer, weights, outputs)`` gets each one's.
 
-        Outputs are (..., head, token, dim), before the output projection joins them; what is
-        changed in them changes what follows.
+        Outputs are (..., head, token, dim), before the output projection joins them.
         past: of each layer of a causal stack, what it has read of ``ids`` (token,) already; only
             the tokens behind that run, all of them see the past.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,15 @@ Floats = NDArray[np.floating]
 class StackReader:
     """Reads texts through one stack, each from where it differs from the one before.
 
-    removed: (layer, head) pairs whose outputs are zero at every token.
     Raises ValueError for a stack whose queries see later keys.
     """
 
-    def __init__(self, stack: NumpyStack, removed: Collection[tuple[int, int]] = ()) -> None:
+    def __init__(self, stack: NumpyStack) -> None:
         if not stack.shape.causal:
             raise ValueError("a query that sees later keys changes as the text grows")
         self._stack = stack
         self._past = [KeyValues() for _ in range(stack.shape.layers)]
         self._ids: tuple[int, ...] = ()
-        self._removed: dict[int, list[int]] = {}
-        for layer, head in removed:
-            self._removed.setdefault(layer, []).append(head)
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
         """What the last token of a whole text gives: scores of the next token, and its weights.
@@ -46,7 +42,6 @@ class StackReader:
 
         def take(layer: int, weights: Floats, outputs: Floats) -> None:
             rows[layer] = weights[:, -1].copy()
-            outputs[self._removed.get(layer, [])] = 0
 
         with np.errstate(over="ignore", invalid="ignore"):
             residual = self._stack.run_outputs(text, take, self._past)

@@ -7,12 +7,18 @@ Weights are the shortest decimals that read back as the same float32: at most ni
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.records import HeadLabel, ModelInfo
+
+_PLAIN = (
+    *("name", "revision", "architecture", "dtype", "layers", "heads", "kv_heads", "head_dim"),
+    *("weights", "seed", "device", "backend"),
+)
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
@@ -33,6 +39,24 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "backend": info.backend if known else None,
         "notes": list(info.notes),
     }
+
+
+def model_of(facts: Mapping[str, Any]) -> ModelInfo:
+    """The model that ``model_facts`` told of, read from a file that anyone may have written.
+
+    Raises KeyError, TypeError or ValueError for what is none.
+    """
+    given = {name: facts[name] for name in _PLAIN}
+    if facts["weights"] == "given":
+        given |= dict.fromkeys(("layers", "kv_heads", "head_dim"), 1)
+        given |= dict.fromkeys(("architecture", "device"), "") | {"backend": "numpy"}
+    sizes = ("layers", "heads", "kv_heads", "head_dim")
+    if any(type(given[name]) is not int for name in sizes):
+        raise TypeError("sizes that are no whole numbers")
+    texts = [given["name"], given["architecture"], given["dtype"], given["device"], *facts["notes"]]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a name that is no text")
+    return ModelInfo(**given, notes=tuple(facts["notes"]))
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:

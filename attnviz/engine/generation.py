@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.likely import Likely, Texts, likeliest, texts_of
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.models.model import (
     GrowingModel,
     HasEnds,
@@ -23,6 +23,7 @@ from attnviz.models.model import (
     NumpyModel,
     Reader,
     TwoStackModel,
+    cannot_write,
     require_number,
 )
 from attnviz.records import Kind, Tokens
@@ -133,8 +134,7 @@ def generate(
             f"the prompt has {len(prompt):,} tokens and the context of {model.info.name!r} ends at "
             f"{context:,}: there is no room to write, shorten it"
         )
-    _check_heads(model, removed)
-    reader = _reader(model, tokens, kind, removed)
+    reader = _reader(model, tokens, prompt, kind, removed)
     ends = model.end_ids if isinstance(model, HasEnds) else frozenset()
     room = sampling.tokens if context is None else min(sampling.tokens, context - len(prompt))
     return _steps(model, reader, prompt.ids, sampling, room, ends, cancelled)
@@ -211,18 +211,18 @@ def _log_softmax(model: Model, scores: NDArray[np.float64]) -> NDArray[np.float6
     return logs
 
 
-def _reader(model: Model, tokens: Tokens, kind: Kind, removed: Collection[Head]) -> Reader:
+def _reader(
+    model: Model, tokens: Tokens, prompt: Tokens, kind: Kind, removed: Collection[Head]
+) -> Reader:
     """What reads the growing text; UnsupportedError where the model does not tell what follows."""
     if isinstance(model, GrowingModel) and model.predicts:
-        return model.reader(removed)
+        _check_heads(model, removed)
+        return model.without(removed).reader()
     if isinstance(model, NumpyModel):
-        raise UnsupportedError(
-            f"{model.info.name!r} does not tell the next token, so that it cannot write: choose a "
-            "causal language model"
-        )
+        raise cannot_write(model.info)
     from attnviz.engine.generation_torch import open_reader  # torch only where needed
 
-    return open_reader(model, tokens, kind, removed)
+    return open_reader(model, tokens, prompt, kind, removed)
 
 
 def _check_heads(model: Model, heads: Collection[Head]) -> None:

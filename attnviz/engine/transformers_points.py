@@ -157,6 +157,9 @@ class _Mix(SoftmaxWatch):
         """At the start of a pass, whose lengths are now known."""
         texts = ("input_ids", "decoder_input_ids")
         self._lengths = {kwargs[name].shape[1] for name in texts if name in kwargs}
+        cache = kwargs.get("past_key_values")
+        if cache is not None:  # further keys, which are not computed again
+            self._lengths |= {cache.get_seq_length() + length for length in self._lengths}
         self._taken = None
 
     def has_taken(self, module: nn.Module) -> bool:

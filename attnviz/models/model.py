@@ -8,12 +8,12 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
@@ -150,7 +150,7 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class GrowingModel(NumpyModel, Protocol):
+class GrowingModel(OutputModel, Protocol):
     """A NumPy model that reads a growing text without computing what it has read again.
 
     predicts: whether it tells the next token.
@@ -159,8 +159,12 @@ class GrowingModel(NumpyModel, Protocol):
     @property
     def predicts(self) -> bool: ...
 
-    def reader(self, removed: Collection[tuple[int, int]] = ()) -> Reader:
-        """One that reads without these (layer, head) pairs, whose outputs are zero."""
+    def reader(self) -> Reader:
+        """One that reads a text of its own."""
+        ...
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero."""
         ...
 
 
@@ -270,6 +274,14 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
     if info.not_finite:
         raise LoadError(f"{told}: {broken_words(info.not_finite)[0]}")
     raise UsageError(f"{told}{info.overflow_advice}")
+
+
+def cannot_write(info: ModelInfo) -> UnsupportedError:
+    """The refusal of a model that does not tell the next token."""
+    return UnsupportedError(
+        f"{info.name!r} does not tell the next token, so that it cannot write: choose a causal "
+        "language model"
+    )
 
 
 # Random texts --------------------------------------------------------------------------------

@@ -160,12 +160,12 @@ class StackModel:
         lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
         return self.causal and not lacks
 
-    def reader(self, removed: Collection[tuple[int, int]] = ()) -> StackReader:
+    def reader(self) -> StackReader:
         """Reads a text as it grows; see ``GrowingModel``."""
         free = free_memory()
         if free is not None:  # each token needs every tensor once more
             self.stack.tensors.keep(free // 2)
-        return StackReader(self.stack, removed)
+        return StackReader(self.stack)
 
     def narrowed(self) -> Self:
         """The same in rounded numbers; see ``OutputModel``."""
