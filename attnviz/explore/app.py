@@ -6,88 +6,37 @@ take long runs in a thread, and only the answer to what was asked last is shown.
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.worker import get_current_worker
 
 from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
+from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
-from attnviz.explore.dialogs import Help, Key, Palette, Prompt
-from attnviz.explore.facts import View, Written
-from attnviz.explore.grid import columns_wanted
+from attnviz.explore.dialogs import KEYS, Help, Palette, Prompt
+from attnviz.explore.grid import columns_wanted, labelled
 from attnviz.explore.map import NEAREST, Size
 from attnviz.explore.pane import GridPane, HeadingPane, KeysPane, MapPane, Pane, WordsPane
-from attnviz.explore.recording import save_view
-from attnviz.explore.scene import Scene, command_line
-from attnviz.explore.session import Effects, Frame, Session
+from attnviz.explore.recording import Background, DroppedError, Waited, save_view
+from attnviz.explore.scene import Scene, View, Written, command_line
+from attnviz.explore.session import Frame, Session
 from attnviz.measures.words import joined
-
-Found = TypeVar("Found")
-Waited = Callable[[], bool]
-"""Whether somebody still waits for what a thread does."""
 
 _GAP = 3
 _SPACED = 24
 """Lines of a terminal from which empty lines part the panes."""
 
 _WORDS = 4
-
-KEYS = (
-    Key("left,h", "← h", "move(-1, 0)", "token cursor left; in the grid a head", "Move"),
-    Key("down,j", "↓ j", "move(0, 1)", "token cursor down; in the grid a layer", "Move"),
-    Key("up,k", "↑ k", "move(0, -1)", "token cursor up; in the grid a layer", "Move"),
-    Key("right,l", "→ l", "move(1, 0)", "token cursor right; in the grid a head", "Move"),
-    Key("tab", "Tab", "pane", "from the grid to the map and back", "Move", "pane"),
-    Key("slash", "/", "find", "find a token", "Move", "find"),
-    Key("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move"),
-    Key("minus", "-", "zoom(-1)", "smaller cells", "Move"),
-    Key("0", "0", "fit", "the whole map", "Move"),
-    Key("left_square_bracket", "[", "layer(-1)", "layer before", "Heads"),
-    Key("right_square_bracket", "]", "layer(1)", "layer after", "Heads"),
-    Key("less_than_sign", "<", "head(-1)", "head before", "Heads"),
-    Key("greater_than_sign", ">", "head(1)", "head after", "Heads"),
-    Key("n", "n", "same(1)", "next head with the same label", "Heads"),
-    Key("N", "N", "same(-1)", "last head with the same label", "Heads"),
-    Key("i", "i", "important(1)", "the next head by importance", "Heads"),
-    Key("I", "I", "important(-1)", "the head before by importance", "Heads"),
-    Key("v", "v", "by_effect", "grid: labels or effects", "Heads"),
-    Key("x", "x", "ablate", "ablate the head, or put it back", "Change", "ablate"),
-    Key("X", "X", "restore", "put every head back", "Change"),
-    Key("e", "e", "edit", "edit the text", "Change", "edit"),
-    Key("g", "g", "generate", "let the model write on", "Change", "generate"),
-    Key("space", "Space", "pause", "pause the writing, or go on", "Change"),
-    Key("t", "t", "temperature(0.1)", "temperature up", "Change"),
-    Key("T", "T", "temperature(-0.1)", "temperature down", "Change"),
-    Key("r", "r", "reseed", "another seed", "Change"),
-    Key("1", "1", "mode('raw')", "weights as they are", "View"),
-    Key("2", "2", "mode('no-sink')", "without the attention sink", "View"),
-    Key("3", "3", "mode('value-weighted')", "weighted by the values' norms", "View"),
-    Key("d", "d", "side", "first side, second, difference", "View"),
-    Key("p", "p", "palette", "next palette", "View"),
-    Key("s", "s", "save", "save what is seen to a file", "Keep", "save"),
-    Key("y", "y", "yank", "copy the command of this view", "Keep", "command"),
-    Key("question_mark", "?", "keys", "all keys", "Keep", "keys"),
-    Key("colon", ":", "commands", "all commands", "Keep"),
-    Key("escape", "Esc", "stop", "stop what runs, leave what is written", "Keep"),
-    Key("q", "q", "leave", "quit", "Keep", "quit"),
-)
-
-
-class _Dropped(Exception):
-    """Nobody waits any more."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +48,7 @@ class Source:
     options: tuple[str, ...] = ()
 
 
-class Explorer(App[None]):
+class Explorer(Background):
     """One or two sides, live."""
 
     CSS = """
@@ -114,7 +63,10 @@ class Explorer(App[None]):
     #line:focus { border: none; }
     #prompt { display: none; }
     Help, Palette { align: center middle; }
-    #sheet { width: auto; height: auto; max-width: 96%; max-height: 96%; border: round ansi_bright_black; padding: 0 2; }
+    #sheet {
+        width: auto; height: auto; max-width: 96%; max-height: 96%;
+        border: round ansi_bright_black; padding: 0 2;
+    }
     #help, #commands { width: auto; height: auto; }
     Palette #line { width: 56; }
     """
@@ -129,16 +81,11 @@ class Explorer(App[None]):
     ALLOW_SELECT = False
 
     def __init__(self, source: Source, first: Frame, look: Theme, palette: str) -> None:
-        super().__init__(ansi_color=True)
-        self.theme = "ansi-dark"
-        self.animation_level = "none"
+        super().__init__()
         self.source = source
         self.view = View(Scene.of(first, palette), first, first)
         self.look = look
         self.joined = False
-        self.interrupted = False
-        self.failure: Exception | None = None
-        self._tickets: dict[str, object] = {}
         self._going = threading.Event()
         self._searched = ""
 
@@ -166,12 +113,7 @@ class Explorer(App[None]):
         return self.query_one("#keys", KeysPane)
 
     def on_mount(self) -> None:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        for name in ("SIGTERM", "SIGHUP"):
-            if hasattr(signal, name):
-                loop.add_signal_handler(getattr(signal, name), self.action_interrupt)
+        self.end_on_signals()
         self.map_pane.joined = self.joined
         self.keys_pane.hints = [(key.shown, key.hint) for key in KEYS if key.hint]
         self.map_pane.focus()
@@ -191,7 +133,7 @@ class Explorer(App[None]):
         keys = len(self.view.shown.report.record.keys)
         keys += 0 if self.view.written is None else self.view.written.sampling.tokens
         wanted = min(2 * keys + 12, columns // 2) if keys > room - 2 else 2 * keys + 12
-        forms = columns_wanted(self.view.labelled)
+        forms = columns_wanted(labelled(self.view))
         most = columns - _GAP - wanted
         self.query_one("#grid").styles.width = next(
             (form for form in forms if form <= most), min(forms[-1], columns // 2)
@@ -212,11 +154,11 @@ class Explorer(App[None]):
         """Another scene; what it takes to see it is asked for."""
         removed = scene.removed != self.view.scene.removed
         try:
-            replace(self.view, scene=scene).weights
-        except AttnvizError as error:
+            self.show(scene=scene)
+        except AttnvizError as error:  # this way to see the weights cannot be had
+            self.show(scene=self.view.scene.with_mode("raw"))
             self.say(str(error))
             return
-        self.show(scene=scene)
         if removed:
             self._pass(self.view.frame.text)
 
@@ -227,50 +169,14 @@ class Explorer(App[None]):
             pane.note = note
             pane.redraw()
 
-    # Slow work -------------------------------------------------------------------------------
-
-    def later(
-        self, name: str, work: Callable[[Waited], Found], then: Callable[[Found], None]
-    ) -> None:
-        """Do ``work`` in a thread, then ``then`` here; a later one of this name takes its place.
-
-        work: is given what tells whether somebody still waits for it.
-        """
-        ticket = object()
-        self._tickets[name] = ticket
-
-        def run() -> None:
-            worker = get_current_worker()
-
-            def waited() -> bool:
-                return self._tickets.get(name) is ticket and not worker.is_cancelled
-
-            try:
-                found = work(waited)
-            except _Dropped:
-                return
-            except AttnvizError as error:
-                if waited():
-                    self.call_from_thread(self._failed, name, error)
-                return
-            if waited():
-                self.call_from_thread(self._done, name, partial(then, found))
-
-        self.run_worker(run, thread=True, group=name, exclusive=True)
-
-    def _done(self, name: str, then: Callable[[], None]) -> None:
-        del self._tickets[name]
-        then()
-
-    def _drop(self, name: str) -> bool:
-        """Nobody waits for the work of this name any more; whether somebody did."""
-        return self._tickets.pop(name, None) is not None
-
-    def _failed(self, name: str, error: AttnvizError) -> None:
-        self._drop(name)
+    def failed(self, name: str, error: AttnvizError) -> None:
         if name == "scan":
             self.show(scanned=None)
-        self.say(str(error))
+        elif name == "write":
+            self._leave_written()
+        elif name == "frame":  # what is seen is still the frame before
+            self.show(scene=self.view.scene.over(self.view.frame))
+        super().failed(name, error)
 
     def _pass(self, text: str) -> None:
         """One pass over a text without the removed heads."""
@@ -288,11 +194,6 @@ class Explorer(App[None]):
         )
 
     # Keys ------------------------------------------------------------------------------------
-
-    async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and not event.is_forwarded:
-            self.say("")
-        await super().on_event(event)
 
     def action_pane(self) -> None:
         self.screen.focus_next()
@@ -354,14 +255,14 @@ class Explorer(App[None]):
         self.see(self.view.scene.next_palette())
 
     def action_keys(self) -> None:
-        self.push_screen(Help(KEYS, self.drawn_with))
+        self.push_screen(Help(self.drawn_with))
 
     def action_commands(self) -> None:
         def run(action: str | None) -> None:
             if action is not None:
                 self.call_later(self.run_action, action)
 
-        self.push_screen(Palette(KEYS, self.drawn_with), run)
+        self.push_screen(Palette(self.drawn_with), run)
 
     def action_find(self) -> None:
         start = self.view.scene
@@ -414,7 +315,7 @@ class Explorer(App[None]):
             def advance(share: float) -> None:
                 nonlocal told
                 if not waited():
-                    raise _Dropped
+                    raise DroppedError
                 if int(100 * share) > told:
                     told = int(100 * share)
                     self.call_from_thread(self.show, scanned=share)
@@ -448,7 +349,7 @@ class Explorer(App[None]):
 
     def action_stop(self) -> None:
         """Esc: what runs is stopped; else what was written is left."""
-        if self._drop("scan"):
+        if self.drop("scan"):
             self.show(scanned=None)
             self.say("the scan was stopped; i starts it anew")
         elif self.view.written is not None:
@@ -491,7 +392,7 @@ class Explorer(App[None]):
                 while not self._going.wait(0.05) and waited():
                     pass
                 if not waited():
-                    raise _Dropped
+                    raise DroppedError
                 self.call_from_thread(self._stepped, step)
                 began = time.monotonic()
 
@@ -514,7 +415,7 @@ class Explorer(App[None]):
         self.show(written=written, scene=scene.at(*view.newest) if written.at else scene)
 
     def _leave_written(self) -> None:
-        self._drop("write")
+        self.drop("write")
         if self.view.written is not None:
             self.show(written=None, scene=self.view.scene.over(self.view.frame))
 
@@ -571,17 +472,6 @@ class Explorer(App[None]):
 
     def action_leave(self) -> None:
         self.exit()
-
-    def action_interrupt(self) -> None:
-        """Ctrl-C, SIGTERM, a terminal that closes."""
-        self.interrupted = True
-        self.exit()
-
-    def _handle_exception(self, error: Exception) -> None:
-        """What nobody expected ends the app; the command line says it in its own way."""
-        self.failure = self.failure or error
-        super()._handle_exception(error)
-        self._exit_renderables.clear()
 
     # The mouse -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.explore.map import accent
@@ -27,6 +27,7 @@ class Key(NamedTuple):
 
     keys: as textual names them, with commas. shown: as a person reads them. action: of the app.
     said: what it does. group: under which heading. hint: a word for the line of keys.
+    listed: on the sheet of keys, where one line tells of several; ``said`` by default.
     """
 
     keys: str
@@ -35,6 +36,52 @@ class Key(NamedTuple):
     said: str
     group: str
     hint: str = ""
+    listed: str = ""
+
+
+_MOVES = "token cursor; in the grid head and layer"
+_LAYER, _HEAD, _SAME = "layer before, after", "head before, after", "same label: last, next"
+_RANK, _SIZE, _WARM = "by importance: before, next", "smaller, larger cells", "temperature down, up"
+
+KEYS = (
+    Key("left,h", "←", "move(-1, 0)", "cursor left", "Move", listed=_MOVES),
+    Key("down,j", "↓", "move(0, 1)", "cursor down", "Move", listed=_MOVES),
+    Key("up,k", "↑", "move(0, -1)", "cursor up", "Move", listed=_MOVES),
+    Key("right,l", "→ hjkl", "move(1, 0)", "cursor right", "Move", listed=_MOVES),
+    Key("tab", "Tab", "pane", "grid or map", "Move", "pane"),
+    Key("slash", "/", "find", "find a token", "Move", "find"),
+    Key("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
+    Key("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move", listed=_SIZE),
+    Key("0", "0", "fit", "the whole map", "Move"),
+    Key("left_square_bracket", "[", "layer(-1)", "layer before", "Heads", listed=_LAYER),
+    Key("right_square_bracket", "]", "layer(1)", "layer after", "Heads", listed=_LAYER),
+    Key("less_than_sign", "<", "head(-1)", "head before", "Heads", listed=_HEAD),
+    Key("greater_than_sign", ">", "head(1)", "head after", "Heads", listed=_HEAD),
+    Key("N", "N", "same(-1)", "last head with the same label", "Heads", listed=_SAME),
+    Key("n", "n", "same(1)", "next head with the same label", "Heads", listed=_SAME),
+    Key("I", "I", "important(-1)", "head before by importance", "Heads", listed=_RANK),
+    Key("i", "i", "important(1)", "next head by importance", "Heads", "rank", listed=_RANK),
+    Key("v", "v", "by_effect", "grid: labels or effects", "Heads"),
+    Key("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
+    Key("X", "X", "restore", "put every head back", "Change"),
+    Key("e", "e", "edit", "edit the text", "Change", "edit"),
+    Key("g", "g", "generate", "let the model write on", "Change", "generate"),
+    Key("space", "Space", "pause", "pause; ← → step", "Change"),
+    Key("T", "T", "temperature(-0.1)", "temperature down", "Change", listed=_WARM),
+    Key("t", "t", "temperature(0.1)", "temperature up", "Change", listed=_WARM),
+    Key("r", "r", "reseed", "another seed", "Change"),
+    Key("1", "1", "mode('raw')", "weights as they are", "View"),
+    Key("2", "2", "mode('no-sink')", "without the attention sink", "View"),
+    Key("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
+    Key("d", "d", "side", "first, second, difference", "View"),
+    Key("p", "p", "palette", "next palette", "View"),
+    Key("s", "s", "save", "save what is seen", "Keep", "save"),
+    Key("y", "y", "yank", "copy the command of this view", "Keep", "command"),
+    Key("question_mark", "?", "keys", "all keys", "Keep", "keys"),
+    Key("colon", ":", "commands", "all commands", "Keep"),
+    Key("escape", "Esc", "stop", "stop, leave", "Keep"),
+    Key("q", "q", "leave", "quit", "Keep", "quit"),
+)
 
 
 class Prompt(Horizontal):
@@ -116,37 +163,31 @@ class Lines(Widget):
 class Help(ModalScreen[None]):
     """Every key, by what it is for; any key closes it."""
 
-    def __init__(self, keys: Sequence[Key], theme: Theme) -> None:
+    def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._keys, self._look = keys, theme
+        self._look = theme
 
     def compose(self) -> ComposeResult:
         yield Vertical(Lines("help", self._lines()), id="sheet")
 
     def _lines(self) -> Sequence[Line]:
-        blocks = []
-        for group in dict.fromkeys(key.group for key in self._keys):
-            lines: list[Line] = [[Segment(group, BOLD)]]
-            for key in self._keys:
-                if key.group == group:
-                    lines.append(
-                        [
-                            Segment(self._look.spell(key.shown).ljust(9), accent(self._look)),
-                            Segment(self._look.spell(key.said)),
-                        ]
-                    )
-            blocks.append(Block((*lines, []), max(map(Segment.get_line_length, lines))))
-        half = (sum(len(block.lines) for block in blocks) + 1) // 2
-        columns: list[list[Line]] = [[], []]
-        for block in blocks:
-            columns[len(columns[0]) + len(block.lines) // 2 > half].extend(block.lines)
-        sides = [
-            Block(tuple(each), max((Segment.get_line_length(line) for line in each), default=0))
-            for each in columns
-        ]
+        groups = [self._group(group) for group in dict.fromkeys(key.group for key in KEYS)]
+        sides = [stack(groups[:2]), stack(groups[2:])]
         if sum(side.width for side in sides) + 3 > self.app.size.width - 6:
-            return [line for side in sides for line in side.lines]
-        return [*beside(sides, 3).lines]
+            return stack(groups).lines
+        return beside(sides, 3).lines
+
+    def _group(self, group: str) -> Block:
+        rows: dict[str, list[str]] = {}
+        for key in KEYS:
+            if key.group == group:
+                rows.setdefault(key.listed or key.said, []).append(key.shown)
+        look = self._look
+        lines: list[Line] = [[Segment(group, BOLD)]]
+        for said, shown in rows.items():
+            name = look.spell(" ".join(shown)).ljust(8)
+            lines.append([Segment(f"{name} ", accent(look)), Segment(look.spell(said))])
+        return Block(tuple(lines), widest(lines))
 
     def on_key(self) -> None:
         self.dismiss()
@@ -164,10 +205,10 @@ class Palette(ModalScreen[str | None]):
         ("up", "choose(-1)", "last"),
     ]
 
-    def __init__(self, keys: Sequence[Key], theme: Theme) -> None:
+    def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._keys, self._look = keys, theme
-        self._found: Sequence[Key] = keys
+        self._look = theme
+        self._found: Sequence[Key] = KEYS
         self._place = 0
 
     def compose(self) -> ComposeResult:
@@ -180,9 +221,7 @@ class Palette(ModalScreen[str | None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         words = event.value.casefold().split()
-        self._found = [
-            key for key in self._keys if all(word in key.said.casefold() for word in words)
-        ]
+        self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
         self._place = 0
         self._tell()
 

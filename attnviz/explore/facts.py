@@ -1,220 +1,35 @@
-"""What is on the screen, and what is said of it in words: model, finding, head, links, prediction."""
+"""What is said of a view in words: the model, the finding, the head, its links, the prediction."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from rich.segment import Segment
 
-from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Line
 from attnviz.draw.coloured_text import pieces_of, rows_of, tint_of
 from attnviz.draw.document import Map
 from attnviz.draw.labels import fit, token_labels, visible, width
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.palette import Tint
 from attnviz.draw.provenance import named, shape_words, share, size_words
-from attnviz.draw.scale import signed_tint, weight_steps
+from attnviz.draw.scale import signed_tint
 from attnviz.draw.theme import Theme, Tone
-from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.likely import Likely
-from attnviz.explore.grid import Cell, Heads
-from attnviz.explore.map import Place, accent
-from attnviz.explore.scene import Scene
-from attnviz.explore.session import Effects, Floats, Frame, Head
+from attnviz.explore.map import accent
+from attnviz.explore.scene import View, Written
+from attnviz.explore.session import Floats
 from attnviz.heads.finding import described, finding, scored
-from attnviz.heads.first import label_grid
-from attnviz.heads.links import LONGEST, link_names
 from attnviz.heads.report import View as HeadsView
 from attnviz.heads.report import compare_heads
 from attnviz.measures.registry import MEASURES
-from attnviz.measures.sinks import sink_of
-from attnviz.records import AttentionRecord, Tokens
+from attnviz.records import Tokens
 
 MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighted"}
 """What is said of each way to see weights."""
 
 _SOURCES = {"card": "the model card", "patterns": "attnviz patterns"}
-
-
-@dataclass(frozen=True)
-class Written:
-    """A text that the model writes on.
-
-    steps: the tokens so far. at: how many of them are shown. running: whether more will come.
-    """
-
-    sampling: Sampling
-    steps: tuple[Step, ...] = ()
-    at: int = 0
-    running: bool = True
-    paused: bool = False
-
-
-@dataclass(frozen=True)
-class View:
-    """All that the panes draw.
-
-    frame: the text without or with the removed heads; whole: with all heads. other: the second
-    side. effects: what each removal costs, where that is known; scanned: the share of a scan that
-    runs. by_effect: the grid shows effects. waiting: a pass runs.
-    """
-
-    scene: Scene
-    frame: Frame
-    whole: Frame
-    other: Frame | None = None
-    effects: Effects | None = None
-    scanned: float | None = None
-    by_effect: bool = False
-    written: Written | None = None
-    waiting: str = ""
-
-    @cached_property
-    def shown(self) -> Frame:
-        """The frame of the side that is seen."""
-        return self.other if self.scene.side == "b" and self.other is not None else self.frame
-
-    @cached_property
-    def record(self) -> AttentionRecord:
-        """The tokens of both axes, those among them that were written."""
-        record = self.shown.report.record
-        if self.written is None or not self.written.at:
-            return record
-        steps = self.written.steps[: self.written.at]
-        grown = Tokens(
-            (*record.queries.ids, *(step.id for step in steps)),
-            (*record.queries.texts, *(step.text for step in steps)),
-            (*record.queries.special, *(step.ended for step in steps)),
-        )
-        keys = record.keys if record.kind == "cross" else grown
-        return replace(record, queries=grown, keys=keys, layers=())
-
-    @cached_property
-    def weights(self) -> Floats:
-        """(query, key) of the chosen head; of what was written a row each, NaN where none is yet.
-
-        Raises UsageError where the mode cannot be had.
-        """
-        scene = self.scene
-        if scene.side == "difference" and self.other is not None:
-            return self.other.weights(scene.head, scene.mode) - self.frame.weights(
-                scene.head, scene.mode
-            )
-        mode = "raw" if self.written is not None else scene.mode
-        weights = self.shown.weights(scene.head, mode)
-        if self.written is None or not self.written.at:
-            return weights
-        grown = np.full((len(self.record.queries), len(self.record.keys)), np.nan)
-        grown[: len(weights), : weights.shape[1]] = weights
-        layer, head = scene.head
-        for step in self.written.steps[: self.written.at]:
-            row = step.rows[layer][head]
-            grown[step.place, : len(row)] = row
-        return grown
-
-    @property
-    def newest(self) -> Place:
-        """The token that looked last, and the one that it looked at most, the sink left out."""
-        assert self.written is not None
-        step = self.written.steps[self.written.at - 1]
-        layer, head = self.scene.head
-        return Place(step.place, int(self._without_sink(step.rows[layer][head]).argmax()))
-
-    def _without_sink(self, row: Floats) -> Floats:
-        keys = sink_of(self.shown.report.record)[1]
-        left = row.copy()
-        left[: len(keys)][keys[: len(row)]] = 0.0
-        return left
-
-    @property
-    def limit(self) -> float:
-        """Of a difference, where colours are full; 0 for weights."""
-        if self.scene.side != "difference":
-            return 0.0
-        return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
-
-    def axes(self, theme: Theme) -> Axes:
-        record = self.record
-        queries = token_labels(record.queries, theme.encoding)
-        keys = queries if record.kind != "cross" else token_labels(record.keys, theme.encoding)
-        return Axes(queries, keys, record.causal)
-
-    def names(self, theme: Theme) -> tuple[list[str], list[str]]:
-        """Tokens as words name them; one that repeats carries its place."""
-        both = link_names(replace(self.record, layers=()), LONGEST)
-        queries, keys = ([visible(name, theme.encoding) for name in each] for each in both)
-        return queries, keys
-
-    # The grid --------------------------------------------------------------------------------
-
-    @cached_property
-    def heads(self) -> Heads:
-        """What the grid shows of each head: labels, effects, or what the newest token looks at."""
-        if self.written is not None and self.written.at:
-            return self._grid(self._sources(self.written.steps[self.written.at - 1]))
-        if self.by_effect and self.effects is not None:
-            return self._grid(_effects(self.effects))
-        return self.labelled
-
-    @cached_property
-    def labelled(self) -> Heads:
-        """Each head's label and score."""
-        return self._grid(self._labels())
-
-    def _grid(self, cells: dict[Head, Cell]) -> Heads:
-        layers, numbers = self.axes_of_heads
-        rows = [self.scene.name((layer, 0)).partition("H")[0] for layer in layers]
-        columns = [f"H{number + self.scene.index_base}" for number in numbers]
-        return Heads(rows, columns, layers, numbers, cells, self.scene.head, self.scene.removed)
-
-    @cached_property
-    def axes_of_heads(self) -> tuple[list[int], list[int]]:
-        """The layers and the numbers of heads that there are."""
-        heads = self.scene.heads
-        return sorted({layer for layer, _ in heads}), sorted({head for _, head in heads})
-
-    def _labels(self) -> dict[Head, Cell]:
-        report = self.shown.report
-        grid = label_grid(report)
-        layers, numbers = self.axes_of_heads
-        cells = {}
-        for entry in report.heads:
-            drawn = grid.cells[layers.index(entry.layer), numbers.index(entry.head)]
-            what = described(report, entry)
-            letter = entry.label.letter if what.finding else what.short[:1]
-            texts = f"{what.short} {drawn.text}".strip(), what.short, letter
-            cells[entry.layer, entry.head] = Cell(texts, drawn.tint, drawn.strength)
-        return cells
-
-    def _sources(self, step: Step) -> dict[Head, Cell]:
-        """The token that each head looked at most in a step, the sink left out."""
-        labels = token_labels(self.record.keys)
-        cells = {}
-        for layer, rows in step.rows.items():
-            for head, row in enumerate(rows):
-                left = self._without_sink(row)
-                place = int(left.argmax())
-                weight = float(left[place])
-                name = fit(labels[place], min(width(labels[place]), 8))
-                tint = Tint(int(weight_steps(np.array(weight)))) if weight >= 0.05 else None
-                texts = (f"{name} {share(weight)}", name, "")
-                cells[layer, head] = Cell(texts, tint, weight)
-        return cells
-
-
-def _effects(effects: Effects) -> dict[Head, Cell]:
-    scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
-    cells = {}
-    for head, value in effects.values.items():
-        text = (scale.fitted(value, scale.room) or "").strip()
-        root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
-        cells[head] = Cell((text, ""), signed_tint(value, scale.limit), root)
-    return cells
 
 
 # Lines ---------------------------------------------------------------------------------------
@@ -388,7 +203,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     if view.written is not None and view.written.at:
         return _written_lines(view, view.written, theme, room)[:rows]
     scene = view.scene
-    queries, keys = view.names(theme)
+    queries, keys = view.names(theme.encoding)
     weights = view.weights
     query, key = scene.query, scene.key
     arrow = " -> " if theme.ascii else " → "
@@ -411,7 +226,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     ]
     likely = _predicted(view)
     if likely:
-        words = [(f"{_quoted(each.text)} {share(each.probability)}", "plain") for each in likely]
+        words = [(f"{_quoted(each.text)} {share(each.probability)}", False) for each in likely]
         lines.append([_lead("next token", lead, theme), *parts(words, theme, room - lead)])
     return lines[:rows]
 
@@ -419,7 +234,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
 def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:
     """The end of the text, each token in the shade of the weight that it gets, and the choice."""
     step = written.steps[written.at - 1]
-    queries, keys = view.names(theme)
+    queries, keys = view.names(theme.encoding)
     layer, head = view.scene.head
     row = np.full(len(view.record.keys), np.nan)
     weights = step.rows[layer][head]
@@ -429,7 +244,7 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
         (f"{_quoted(step.text)} {share(step.probability)}", True)
     ]
     words += [
-        (f"{_quoted(each.text)} {share(each.probability)}", "plain")
+        (f"{_quoted(each.text)} {share(each.probability)}", False)
         for each in step.likely
         if each.id != step.id
     ]

@@ -1,21 +1,32 @@
-"""All heads in a pane: a row a layer, a column a head, the chosen one in the colour of the cursor."""
+"""All heads in a pane: a row a layer, a column a head, the chosen one in the cursor's colour."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.axes import tick_line
 from attnviz.draw.blocks import BOLD, DIM, Line
 from attnviz.draw.grid import strength_glyph
-from attnviz.draw.labels import width
+from attnviz.draw.labels import fit, token_labels, width
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import DIVERGING, Tint
+from attnviz.draw.provenance import share
+from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme, sign_glyph
+from attnviz.engine.generation import Step
+from attnviz.engine.head_run import Head
+from attnviz.engine.removals import Effects
 from attnviz.explore.map import accent
-from attnviz.explore.session import Head
+from attnviz.explore.scene import View
+from attnviz.explore.session import Frame
+from attnviz.heads.finding import described
+from attnviz.heads.first import label_grid
 
 
 class Cell(NamedTuple):
@@ -77,7 +88,7 @@ def columns_wanted(heads: Heads) -> tuple[int, ...]:
     """The columns that each of its forms takes, the widest form first."""
     indent = max(map(width, heads.rows)) + 1
     count = len(heads.columns)
-    return tuple(indent + (each + 1) * count for each in _widths(heads)) + (indent + count,)
+    return (*(indent + (each + 1) * count for each in _widths(heads)), indent + count)
 
 
 def _widths(heads: Heads) -> list[int]:
@@ -179,3 +190,71 @@ def _halves(heads: Heads, row: int, column: int, wide: int, theme: Theme) -> Lin
     if above is None:
         return [Segment("▄" * wide, below) if below else Segment("·".ljust(wide), DIM)]
     return [Segment("▀" * wide, above + Style(bgcolor=below.color) if below else above)]
+
+
+# What a grid shows ---------------------------------------------------------------------------
+
+
+def heads_of(view: View) -> Heads:
+    """Of each head its label, its effect, or the token that it looks at while a text is written."""
+    written = view.written
+    if written is not None and written.at:
+        return _grid(view, _sources(view, written.steps[written.at - 1]))
+    if view.by_effect and view.effects is not None:
+        return _grid(view, _effects(view.effects))
+    return labelled(view)
+
+
+def labelled(view: View) -> Heads:
+    """Each head's label and score."""
+    return _grid(view, _labels(view.shown))
+
+
+def _grid(view: View, cells: Mapping[Head, Cell]) -> Heads:
+    scene = view.scene
+    layers = sorted({layer for layer, _ in scene.heads})
+    numbers = sorted({head for _, head in scene.heads})
+    rows = [scene.name((layer, 0)).partition("H")[0] for layer in layers]
+    columns = [f"H{number + scene.index_base}" for number in numbers]
+    return Heads(rows, columns, layers, numbers, cells, scene.head, scene.removed)
+
+
+@lru_cache(maxsize=4)
+def _labels(frame: Frame) -> Mapping[Head, Cell]:
+    report = frame.report
+    grid = label_grid(report)
+    layers = sorted({entry.layer for entry in report.heads})
+    numbers = sorted({entry.head for entry in report.heads})
+    cells = {}
+    for entry in report.heads:
+        drawn = grid.cells[layers.index(entry.layer), numbers.index(entry.head)]
+        what = described(report, entry)
+        letter = entry.label.letter if what.finding else what.short[:1]
+        texts = f"{what.short} {drawn.text}".strip(), what.short, letter
+        cells[entry.layer, entry.head] = Cell(texts, drawn.tint, drawn.strength)
+    return cells
+
+
+def _sources(view: View, step: Step) -> dict[Head, Cell]:
+    """The token that each head looked at most in a step, the sink left out."""
+    labels = token_labels(view.record.keys)
+    cells = {}
+    for layer, rows in step.rows.items():
+        for head, row in enumerate(rows):
+            left = view.without_sink(row)
+            place = int(left.argmax())
+            weight = float(left[place])
+            name = fit(labels[place], min(width(labels[place]), 8))
+            tint = Tint(int(weight_steps(np.array(weight)))) if weight >= 0.05 else None
+            cells[layer, head] = Cell((f"{name} {share(weight)}", name, ""), tint, weight)
+    return cells
+
+
+def _effects(effects: Effects) -> dict[Head, Cell]:
+    scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
+    cells = {}
+    for head, value in effects.values.items():
+        text = (scale.fitted(value, scale.room) or "").strip()
+        root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
+        cells[head] = Cell((text, ""), signed_tint(value, scale.limit), root)
+    return cells

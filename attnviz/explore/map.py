@@ -240,12 +240,12 @@ def _cells(
     for row in range(0, len(steps), 2):
         upper, lower = steps[row].tolist(), steps[row + 1].tolist()
         place = lit.key if lit.query in (row, row + 1) else len(upper)
-        line = _halves(upper[:place], lower[:place], theme)
+        drawn = _halves(upper[:place], lower[:place], theme)
         if place < len(upper):
             other = lower if lit.query == row else upper
-            line.append(_half(other[place], lit.query == row, theme))
-            line += _halves(upper[place + 1 :], lower[place + 1 :], theme)
-        yield row, line
+            drawn.append(_half(other[place], lit.query == row, theme))
+            drawn += _halves(upper[place + 1 :], lower[place + 1 :], theme)
+        yield row, drawn
 
 
 def _halves(upper: list[int], lower: list[int], theme: Theme) -> Line:

@@ -20,11 +20,11 @@ from attnviz.draw.maps import pooling
 from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
+from attnviz.engine.head_run import Head
 from attnviz.explore import facts
-from attnviz.explore.facts import View
-from attnviz.explore.grid import GridPicture, draw_grid
+from attnviz.explore.grid import GridPicture, draw_grid, heads_of
 from attnviz.explore.map import MapPicture, Place, Shown, Size, draw_map
-from attnviz.explore.session import Head
+from attnviz.explore.scene import View
 from attnviz.heads.links import links_table, strongest_links
 
 _PLAIN = Style.null()  # textual's filters want one
@@ -113,7 +113,7 @@ class GridPane(Pane, can_focus=True):
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view, theme = self.view, self.look
-        self._drawn = draw_grid(view.heads, theme, rows, columns, self.has_focus)
+        self._drawn = draw_grid(heads_of(view), theme, rows, columns, self.has_focus)
         drawn = list(self._drawn.lines)
         left = rows - len(drawn) - 1
         if left > _LEAST_LIST:
@@ -130,7 +130,7 @@ class GridPane(Pane, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         if self._drawn is not None:
-            head = self._drawn.head_at(event.x, event.y, self.view.heads)
+            head = self._drawn.head_at(event.x, event.y, heads_of(self.view))
             if head is not None:
                 self.post_message(self.Chosen(head))
 
@@ -177,7 +177,7 @@ class MapPane(Pane, can_focus=True):
         scene = self.view.scene
         return Shown(
             self.view.weights,
-            self.view.axes(self.look),
+            self.view.axes(self.look.encoding),
             Place(scene.query, scene.key),
             self.corner,
             self.size_chosen,
@@ -199,7 +199,7 @@ class MapPane(Pane, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         if self.drawn is not None:
-            cell = self.drawn.cell_at(event.x, event.y - 1, self.view.axes(self.look))
+            cell = self.drawn.cell_at(event.x, event.y - 1, self.view.axes(self.look.encoding))
             if cell is not None:
                 self.post_message(self.Pointed(cell))
 
