@@ -23,12 +23,12 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
-from attnviz.explore.dialogs import KEYS, Help, Palette, Prompt
+from attnviz.explore.dialogs import KEYS, Help, KeysPane, Palette, Prompt
 from attnviz.explore.grid import columns_wanted, labelled
 from attnviz.explore.map import NEAREST, Size
-from attnviz.explore.pane import GridPane, HeadingPane, KeysPane, MapPane, Pane, WordsPane
+from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane
 from attnviz.explore.recording import Background, DroppedError, Waited, save_view
-from attnviz.explore.scene import Scene, View, Written, command_line
+from attnviz.explore.scene import SIDES, Scene, View, Written, command_line
 from attnviz.explore.session import Frame, Session
 from attnviz.measures.words import joined
 
@@ -41,7 +41,11 @@ _WORDS = 4
 
 @dataclass(frozen=True)
 class Source:
-    """Where a side comes from. options: that chose the model, as they are typed."""
+    """Where a side comes from.
+
+    text: that it begins with; of a second side nothing where it reads what the first one does.
+    options: that chose the model, as they are typed.
+    """
 
     session: Session
     text: str
@@ -80,10 +84,18 @@ class Explorer(Background):
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
 
-    def __init__(self, source: Source, first: Frame, look: Theme, palette: str) -> None:
+    def __init__(
+        self,
+        source: Source,
+        first: Frame,
+        look: Theme,
+        palette: str,
+        second: Source | None = None,
+        other: Frame | None = None,
+    ) -> None:
         super().__init__()
-        self.source = source
-        self.view = View(Scene.of(first, palette), first, first)
+        self.source, self.second = source, second
+        self.view = View(Scene.of(first, palette), first, first, other)
         self.look = look
         self.joined = False
         self._going = threading.Event()
@@ -115,7 +127,6 @@ class Explorer(Background):
     def on_mount(self) -> None:
         self.end_on_signals()
         self.map_pane.joined = self.joined
-        self.keys_pane.hints = [(key.shown, key.hint) for key in KEYS if key.hint]
         self.map_pane.focus()
         self._arrange()
 
@@ -140,9 +151,12 @@ class Explorer(Background):
         )
 
     def show(self, **changed: Any) -> None:
+        """The view with something changed."""
+        self.put(replace(self.view, **changed))
+
+    def put(self, view: View) -> None:
         """Another view; every pane draws what is new in it."""
-        before = self.view
-        self.view = replace(self.view, **changed)
+        before, self.view = self.view, view
         if before.shown.report is not self.view.shown.report or (
             (before.written is None) != (self.view.written is None)
         ):
@@ -175,23 +189,39 @@ class Explorer(Background):
         elif name == "write":
             self._leave_written()
         elif name == "frame":  # what is seen is still the frame before
-            self.show(scene=self.view.scene.over(self.view.frame))
+            self.put(self._over(self.view))
         super().failed(name, error)
 
     def _pass(self, text: str) -> None:
-        """One pass over a text without the removed heads."""
-        removed = self.view.scene.removed
-        self.later("frame", lambda stopped: self.source.session.frame(text, removed), self._arrived)
+        """Another text, or other heads removed: one pass, and one more for a second side."""
+        removed, other = self.view.scene.removed, self.second
 
-    def _arrived(self, frame: Frame) -> None:
+        def work(waited: Waited) -> tuple[Frame, Frame | None]:
+            frame = self.source.session.frame(text, removed)
+            if other is None:
+                return frame, None
+            heads = removed if other.session.live else frozenset()
+            return frame, other.session.frame(other.text or text, heads)
+
+        self.later("frame", work, self._arrived)
+
+    def _arrived(self, found: tuple[Frame, Frame | None]) -> None:
+        frame, other = found
         changed = frame.text != self.view.frame.text
-        whole = self.view.whole if frame.removed else frame
-        self.show(
+        view = replace(
+            self.view,
             frame=frame,
-            whole=whole,
-            scene=self.view.scene.over(frame),
+            whole=self.view.whole if frame.removed and not changed else frame,
+            other=other,
             effects=None if changed else self.view.effects,
         )
+        self.put(self._over(view))
+
+    def _over(self, view: View) -> View:
+        """The scene fitted to the side that it shows."""
+        scene = view.scene if view.against is not None else view.scene.with_side("a")
+        view = replace(view, scene=scene)
+        return replace(view, scene=scene.over(view.shown).without(view.frame.removed))
 
     # Keys ------------------------------------------------------------------------------------
 
@@ -250,6 +280,19 @@ class Explorer(Background):
 
     def action_mode(self, mode: Any) -> None:
         self.see(self.view.scene.with_mode(mode))
+
+    def action_side(self) -> None:
+        view = self.view
+        if view.against is None:
+            self.say("one side only: ablate a head, or start with --with TEXT|MODEL")
+            return
+        step = 1 if view.comparable or view.scene.side == "a" else 2
+        side = SIDES[(SIDES.index(view.scene.side) + step) % len(SIDES)]
+        scene = view.scene.with_side(side)
+        try:
+            self.put(self._over(replace(view, scene=scene)))
+        except KeyError:
+            self.say(f"the second side has no {scene.name(scene.head)}")
 
     def action_palette(self) -> None:
         self.see(self.view.scene.next_palette())
@@ -364,9 +407,12 @@ class Explorer(Background):
         def answered(typed: str) -> None:
             self.map_pane.focus()
             self._leave_written()
+            if self.second is not None and self.second.text and self.view.scene.side == "b":
+                self.second = replace(self.second, text=typed)
+                typed = self.view.frame.text
             self._pass(typed)
 
-        text = self.view.frame.text
+        text = self.view.shown.text
         if self.view.written is not None:
             text = joined(self.view.record.queries)
         self._ask("text ", text, answered, lambda typed: None, self.map_pane.focus)
@@ -417,7 +463,7 @@ class Explorer(Background):
     def _leave_written(self) -> None:
         self.drop("write")
         if self.view.written is not None:
-            self.show(written=None, scene=self.view.scene.over(self.view.frame))
+            self.put(self._over(replace(self.view, written=None)))
 
     def action_pause(self) -> None:
         written = self.view.written

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.terminal import ColourChoice
 from attnviz.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from attnviz.explore.app import Source
+    from attnviz.explore.session import LiveSession
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -85,31 +90,65 @@ def explore(
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
+    from attnviz.explore.app import Explorer, Source
+    from attnviz.explore.saved import open_saved
     from attnviz.explore.session import open_session
 
-    text = _TEXT if opened.text is None and opened.file is None else opened.text
-    content = read_text(text, opened.file)
-    options = shared.load_options(model.model, loading, model.seed, own)
     choice = Choice(
         index_base=counted.index_base,
         kind=kinds.kind,
         target=kinds.target,
         truncate=truncation.truncate,
     )
-    with loads(model.model, messages(False)):
-        session = open_session(model.model, options, choice, content)
-        frame = session.frame(content)
-    from attnviz.explore.app import Explorer, Source
 
+    def live(name: str, text: str) -> LiveSession:
+        options = shared.load_options(name, loading, model.seed, own)
+        with loads(name, messages(False)) as progress:
+            return open_session(name, replace(options, progress=progress), choice, text)
+
+    second: Source | None = None
+    if opened.text is not None and _is_saved(opened.text):
+        saved = open_saved(Path(opened.text))
+        first = Source(saved, saved.seen.text, typed)
+        second = None if saved.other is None else Source(saved.other, saved.other.seen.text)
+    else:
+        text = _TEXT if opened.text is None and opened.file is None else opened.text
+        content = read_text(text, opened.file)
+        first = Source(live(model.model, content), content, typed)
+    if opened.other is not None:
+        second = _second(opened.other, first, live)
+    frame = first.session.frame(first.text)
+    other = None if second is None else second.session.frame(second.text or first.text)
     console = text_console(None, screen.colour)
     look = Theme.of(console, screen.palette, screen.ascii)
-    app = Explorer(Source(session, content, typed), frame, look, screen.palette)
+    app = Explorer(first, frame, look, screen.palette, second, other)
     app.joined = console.color_system == "256"
     app.run()
     if app.failure is not None:
         raise app.failure
     if app.interrupted:
         raise KeyboardInterrupt
+
+
+def _is_saved(typed: str) -> bool:
+    """Whether a file is meant, not a text."""
+    path = Path(typed)
+    return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
+
+
+def _second(typed: str, first: Source, live: Callable[[str, str], LiveSession]) -> Source:
+    """The other side: a saved file, a model over the same text, or a text in the same model."""
+    from attnviz.explore.app import Source
+    from attnviz.explore.saved import open_saved
+
+    if _is_saved(typed):
+        saved = open_saved(Path(typed))
+        return Source(saved, saved.seen.text)
+    if _NAME.fullmatch(typed) or Path(typed).is_dir() or typed in ("tiny", "mha"):
+        return Source(live(typed, first.text), "")
+    if not first.session.live:
+        raise UsageError(f"--with {typed!r} is a text, and what was saved reads no other one")
+    return Source(first.session, typed)
 
 
 def _require_terminal(opened: Opened, typed: tuple[str, ...]) -> None:

@@ -18,8 +18,9 @@ from textual.widgets import Input
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
+from attnviz.explore import facts
 from attnviz.explore.map import accent
-from attnviz.explore.pane import strip_of
+from attnviz.explore.pane import Pane, strip_of
 
 
 class Key(NamedTuple):
@@ -39,15 +40,15 @@ class Key(NamedTuple):
     listed: str = ""
 
 
-_MOVES = "token cursor; in the grid head and layer"
+_MOVES = "cursor, also h j k l"
 _LAYER, _HEAD, _SAME = "layer before, after", "head before, after", "same label: last, next"
-_RANK, _SIZE, _WARM = "by importance: before, next", "smaller, larger cells", "temperature down, up"
+_RANK, _SIZE, _WARM = "importance: up, down", "smaller, larger cells", "temperature down, up"
 
 KEYS = (
     Key("left,h", "←", "move(-1, 0)", "cursor left", "Move", listed=_MOVES),
     Key("down,j", "↓", "move(0, 1)", "cursor down", "Move", listed=_MOVES),
     Key("up,k", "↑", "move(0, -1)", "cursor up", "Move", listed=_MOVES),
-    Key("right,l", "→ hjkl", "move(1, 0)", "cursor right", "Move", listed=_MOVES),
+    Key("right,l", "→", "move(1, 0)", "cursor right", "Move", listed=_MOVES),
     Key("tab", "Tab", "pane", "grid or map", "Move", "pane"),
     Key("slash", "/", "find", "find a token", "Move", "find"),
     Key("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
@@ -62,6 +63,11 @@ KEYS = (
     Key("I", "I", "important(-1)", "head before by importance", "Heads", listed=_RANK),
     Key("i", "i", "important(1)", "next head by importance", "Heads", "rank", listed=_RANK),
     Key("v", "v", "by_effect", "grid: labels or effects", "Heads"),
+    Key("1", "1", "mode('raw')", "weights as they are", "View"),
+    Key("2", "2", "mode('no-sink')", "without the sink", "View"),
+    Key("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
+    Key("d", "d", "side", "first, second, difference", "View"),
+    Key("p", "p", "palette", "next palette", "View"),
     Key("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
     Key("X", "X", "restore", "put every head back", "Change"),
     Key("e", "e", "edit", "edit the text", "Change", "edit"),
@@ -70,18 +76,20 @@ KEYS = (
     Key("T", "T", "temperature(-0.1)", "temperature down", "Change", listed=_WARM),
     Key("t", "t", "temperature(0.1)", "temperature up", "Change", listed=_WARM),
     Key("r", "r", "reseed", "another seed", "Change"),
-    Key("1", "1", "mode('raw')", "weights as they are", "View"),
-    Key("2", "2", "mode('no-sink')", "without the attention sink", "View"),
-    Key("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
-    Key("d", "d", "side", "first, second, difference", "View"),
-    Key("p", "p", "palette", "next palette", "View"),
     Key("s", "s", "save", "save what is seen", "Keep", "save"),
-    Key("y", "y", "yank", "copy the command of this view", "Keep", "command"),
+    Key("y", "y", "yank", "copy this command", "Keep"),
     Key("question_mark", "?", "keys", "all keys", "Keep", "keys"),
     Key("colon", ":", "commands", "all commands", "Keep"),
     Key("escape", "Esc", "stop", "stop, leave", "Keep"),
     Key("q", "q", "leave", "quit", "Keep", "quit"),
 )
+
+HINTS = tuple((key.shown, key.hint) for key in KEYS if key.hint)
+WRITING = (
+    *(("Space", "pause"), ("← →", "step"), ("T t", "temperature"), ("r", "seed")),
+    *(("e", "edit"), ("Esc", "leave"), ("?", "keys"), ("q", "quit")),
+)
+"""What the line of keys shows, and what it shows while a text is written."""
 
 
 class Prompt(Horizontal):
@@ -160,6 +168,27 @@ class Lines(Widget):
         return len(self._told)
 
 
+class KeysPane(Pane):
+    """The keys that are of use now, or what was just done."""
+
+    note = ""
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        theme = self.look
+        if self.note:
+            return [facts.parts([(self.note, "strong")], theme, columns)]
+        line: Line = []
+        used = 0
+        for key, said in HINTS if self.view.written is None else WRITING:
+            taken = width(key) + 1 + width(said) + (2 if line else 0)
+            if used + taken > columns:
+                continue
+            line += [Segment("  ")] * bool(line)
+            line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
+            used += taken
+        return [line]
+
+
 class Help(ModalScreen[None]):
     """Every key, by what it is for; any key closes it."""
 
@@ -172,7 +201,7 @@ class Help(ModalScreen[None]):
 
     def _lines(self) -> Sequence[Line]:
         groups = [self._group(group) for group in dict.fromkeys(key.group for key in KEYS)]
-        sides = [stack(groups[:2]), stack(groups[2:])]
+        sides = [stack(groups[:3]), stack(groups[3:])]
         if sum(side.width for side in sides) + 3 > self.app.size.width - 6:
             return stack(groups).lines
         return beside(sides, 3).lines

@@ -17,9 +17,10 @@ from attnviz.draw.provenance import named, shape_words, share, size_words
 from attnviz.draw.scale import signed_tint
 from attnviz.draw.theme import Theme, Tone
 from attnviz.engine.likely import Likely
+from attnviz.explore.grid import moved_attention
 from attnviz.explore.map import accent
 from attnviz.explore.scene import View, Written
-from attnviz.explore.session import Floats
+from attnviz.explore.session import Floats, Frame
 from attnviz.heads.finding import described, finding, scored
 from attnviz.heads.report import View as HeadsView
 from attnviz.heads.report import compare_heads
@@ -109,17 +110,22 @@ def _answer(view: View) -> str:
             said += f", next {_likely(whole.likely[0])} → {_likely(frame.likely[0])}"
         return f"{said}."
     if view.other is not None:
-        return finding_of_two(view)
+        return _of_two(view, view.other)
     return finding(compare_heads([view.shown.report]), HeadsView())
 
 
-def finding_of_two(view: View) -> str:
-    assert view.other is not None
-    losses = view.frame.loss, view.other.loss
-    said = "Two sides"
-    if None not in losses:
-        said += f": loss {losses[0]:.3f} and {losses[1]:.3f} nats/token"
-    return f"{said}."
+def _of_two(view: View, other: Frame) -> str:
+    losses = [frame.loss for frame in (view.frame, other) if frame.loss is not None]
+    said = [f"Loss {losses[0]:.3f} and {losses[1]:.3f} nats/token"] if len(losses) == 2 else []
+    moved = moved_attention(view.frame, other)
+    if moved:
+        most = max(moved, key=lambda head: moved[head])
+        mean = sum(moved.values()) / len(moved)
+        said.append(
+            f"{share(mean)} of a head's attention moves on average, most in "
+            f"{view.scene.name(most)} ({share(moved[most])})"
+        )
+    return f"{'. '.join(said or ['Two texts of other tokens'])}."
 
 
 def _progress(written: Written) -> str:
@@ -162,14 +168,16 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
     elif not math.isnan(entry.label.measured):
         words.append((f"{share(entry.label.measured)} by {_SOURCES[entry.label.source]}", "faint"))
     words += [(MODES[scene.mode], False)] if MODES[scene.mode] and view.written is None else []
-    words += [(_SIDES[scene.side], False)] if view.other is not None else []
+    if view.against is not None:
+        words.append(((_SIDES if view.other is not None else _REMOVED)[scene.side], "strong"))
     if scene.head in scene.removed:
         words.insert(0, ("ablated", "bad"))
     name = Segment(f" {scene.name(scene.head)} ", accent(theme, ground=True) if strong else BOLD)
     return [name, Segment(" "), *parts(words, theme, room - width(name.text) - 1)]
 
 
-_SIDES = {"a": "first side", "b": "second side", "difference": "second less first"}
+_SIDES = {"a": "first", "b": "second", "difference": "second less first"}
+_REMOVED = {"a": "heads ablated", "b": "whole model", "difference": "change by ablation"}
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
@@ -208,7 +216,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     query, key = scene.query, scene.key
     arrow = " -> " if theme.ascii else " → "
     value = float(weights[query, key])
-    signed = scene.side == "difference"
+    signed = view.limit > 0
     number = "not yet" if np.isnan(value) else f"{value:+.3f}" if signed else f"{value:.3f}"
     if view.record.causal and key > query:
         number = "later, hidden"

@@ -27,6 +27,7 @@ from attnviz.explore.scene import View
 from attnviz.explore.session import Frame
 from attnviz.heads.finding import described
 from attnviz.heads.first import label_grid
+from attnviz.heads.report import compare_heads
 
 
 class Cell(NamedTuple):
@@ -200,6 +201,10 @@ def heads_of(view: View) -> Heads:
     written = view.written
     if written is not None and written.at:
         return _grid(view, _sources(view, written.steps[written.at - 1]))
+    if view.scene.side == "difference" and view.against is not None:
+        moved = moved_attention(view.frame, view.against)
+        if moved:
+            return _grid(view, {head: _amount(value) for head, value in moved.items()})
     if view.by_effect and view.effects is not None:
         return _grid(view, _effects(view.effects))
     return labelled(view)
@@ -248,6 +253,16 @@ def _sources(view: View, step: Step) -> dict[Head, Cell]:
             tint = Tint(int(weight_steps(np.array(weight)))) if weight >= 0.05 else None
             cells[layer, head] = Cell((f"{name} {share(weight)}", name, ""), tint, weight)
     return cells
+
+
+@lru_cache(maxsize=4)
+def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
+    """The share of its attention that each head has on other keys; empty where tokens differ."""
+    return compare_heads([frame.report, other.report]).moved[1] or {}
+
+
+def _amount(value: float) -> Cell:
+    return Cell((share(value), ""), Tint(int(weight_steps(np.array(value)))), value)
 
 
 def _effects(effects: Effects) -> dict[Head, Cell]:

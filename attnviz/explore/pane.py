@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,10 +13,9 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.draw.blocks import DIM, Line
+from attnviz.draw.blocks import DIM, Block, Line, beside
 from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import scale_samples
-from attnviz.draw.labels import width
 from attnviz.draw.maps import pooling
 from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
@@ -24,10 +24,11 @@ from attnviz.engine.head_run import Head
 from attnviz.explore import facts
 from attnviz.explore.grid import GridPicture, draw_grid, heads_of
 from attnviz.explore.map import MapPicture, Place, Shown, Size, draw_map
-from attnviz.explore.scene import View
+from attnviz.explore.scene import SIDES, View
 from attnviz.heads.links import links_table, strongest_links
 
 _PLAIN = Style.null()  # textual's filters want one
+_BETWEEN, _LEAST_NAME = 3, 8
 _LEAST_LIST, _MOST_LIST = 3, 12
 """Lines from which a list of links is worth its heading, and those that it takes at most."""
 
@@ -160,41 +161,64 @@ class MapPane(Pane, can_focus=True):
     drawn: MapPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view, theme = self.view, self.look
-        top = [facts.head_line(view, theme, columns, self.has_focus)]
-        bottom = [facts.score_line(view, theme, columns)]
-        room = rows - len(top) - len(bottom)
-        self.drawn = draw_map(self._shown(), theme, room, columns)
-        self.corner = self.drawn.corner
-        body = list(self.drawn.lines[:room])
-        body += [[]] * (room - len(body))
-        legend = self._legend(columns)
-        if room - len(self.drawn.lines) > 1 and Segment.get_line_length(legend) <= columns:
-            body[-1] = legend
-        return [*top, *body, *bottom]
+        view = self.view
+        across = (columns + _BETWEEN) // 3 - _BETWEEN
+        if view.against is None or not self._fits(across, rows):
+            self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
+            self.corner = self.drawn.corner
+            return drawn
+        blocks: list[Block] = []
+        for side in SIDES:
+            chosen = side == view.scene.side
+            one = replace(view, scene=view.scene.with_side(side))
+            picture, drawn = self._one(one, across, rows, chosen)
+            if chosen:
+                self.drawn = picture._replace(left=picture.left + len(blocks) * (across + _BETWEEN))
+                self.corner = picture.corner
+            blocks.append(Block(tuple(drawn), across))
+        return beside(blocks, _BETWEEN).lines
 
-    def _shown(self) -> Shown:
-        scene = self.view.scene
-        return Shown(
-            self.view.weights,
-            self.view.axes(self.look.encoding),
-            Place(scene.query, scene.key),
+    def _fits(self, columns: int, rows: int) -> bool:
+        """Whether the two sides and their difference have room beside each other."""
+        view = self.view
+        return view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
+
+    def _one(
+        self, view: View, columns: int, rows: int, strong: bool
+    ) -> tuple[MapPicture, Sequence[Line]]:
+        """One side with its title, its legend and the scores of the head."""
+        theme = self.look
+        room = rows - 2
+        shown = Shown(
+            view.weights,
+            view.axes(theme.encoding),
+            Place(view.scene.query, view.scene.key),
             self.corner,
             self.size_chosen,
-            self.view.limit,
+            view.limit,
             self.joined,
         )
+        picture = draw_map(shown, theme, room, columns)
+        body = list(picture.lines[:room])
+        body += [[]] * (room - len(body))
+        legend = self._legend(view, picture, columns)
+        if room - len(picture.lines) > 1 and Segment.get_line_length(legend) <= columns:
+            body[-1] = legend
+        top = facts.head_line(view, theme, columns, strong)
+        return picture, [top, *body, facts.score_line(view, theme, columns)]
 
-    def _legend(self, columns: int) -> Line:
+    def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
         """What colours or glyphs mean, and what a cell is."""
         theme = self.look
-        if self.view.limit:
-            return [Segment(theme.spell(f"blue −, orange +, full at ±{self.view.limit:.2g}"), DIM)]
+        if view.limit:
+            signs = "blue −, orange +" if theme.colour else ""
+            words = [signs] * bool(signs) + [f"full at ±{view.limit:.2g}"]
+            return [Segment(theme.spell(theme.dot.join(words)), DIM)]
         samples = scale_samples(
             WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
         )
         line = [segment for sample in samples for segment in (*sample, Segment("  "))][:-1]
-        caption = pooling((self.drawn.size.zoom,) * 2) if self.drawn is not None else ""
+        caption = pooling((picture.size.zoom,) * 2)
         return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
 
     def on_click(self, event: events.Click) -> None:
@@ -215,25 +239,3 @@ class WordsPane(Pane):
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         return facts.word_lines(self.view, self.look, columns, rows)
-
-
-class KeysPane(Pane):
-    """The keys that are of use now, or what was just done."""
-
-    hints: Sequence[tuple[str, str]] = ()
-    note = ""
-
-    def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        theme = self.look
-        if self.note:
-            return [facts.parts([(self.note, "strong")], theme, columns)]
-        line: Line = []
-        used = 0
-        for key, said in self.hints:
-            taken = width(key) + 1 + width(said) + (3 if line else 0)
-            if used + taken > columns:
-                continue
-            line += [Segment("   ")] * bool(line)
-            line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
-            used += taken
-        return [line]

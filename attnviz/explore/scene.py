@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from attnviz.draw.palette import PALETTES
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
+from attnviz.errors import UsageError
 from attnviz.explore.session import Floats, Frame, Mode
 from attnviz.heads.links import LONGEST, link_names
 from attnviz.measures.sinks import sink_of
@@ -26,6 +27,8 @@ from attnviz.records import AttentionRecord, Tokens
 
 Side = Literal["a", "b", "difference"]
 """Which of two sides is shown: this one, the other, or the other less this one."""
+
+SIDES: tuple[Side, ...] = get_args(Side)
 
 PALETTE_NAMES = tuple(PALETTES)
 
@@ -162,6 +165,10 @@ class Scene:
         """The head (the shown one by default) removed, or there again."""
         return replace(self, removed=self.removed ^ {head or self.head})
 
+    def without(self, removed: frozenset[Head]) -> Scene:
+        """The same with just these heads removed."""
+        return replace(self, removed=removed)
+
     def cleared(self) -> Scene:
         """Every head there again."""
         return replace(self, removed=frozenset())
@@ -259,9 +266,10 @@ class Written:
 class View:
     """All that the panes draw.
 
-    frame: the text without or with the removed heads; whole: with all heads. other: the second
-    side. effects: what each removal costs, where that is known; scanned: the share of a scan that
-    runs. by_effect: the grid shows effects. waiting: a pass runs.
+    frame: the text without the removed heads; whole: with all heads. other: the second side, if
+        there is one; else with heads removed the whole model is.
+    effects: what each removal costs, where that is known; scanned: the share of a scan that runs.
+    by_effect: the grid shows effects. written: what the model writes behind the text.
     """
 
     scene: Scene
@@ -272,12 +280,27 @@ class View:
     scanned: float | None = None
     by_effect: bool = False
     written: Written | None = None
-    waiting: str = ""
 
-    @cached_property
+    @property
+    def against(self) -> Frame | None:
+        """The other side; None where there is but one."""
+        return self.other or (self.whole if self.frame.removed else None)
+
+    @property
     def shown(self) -> Frame:
         """The frame of the side that is seen."""
-        return self.other if self.scene.side == "b" and self.other is not None else self.frame
+        return self.against or self.frame if self.scene.side == "b" else self.frame
+
+    @property
+    def comparable(self) -> bool:
+        """Whether both sides have as many tokens, and the chosen head."""
+        if self.against is None:
+            return False
+        a, b = (each.report.record for each in (self.frame, self.against))
+        sizes = [(len(each.queries), len(each.keys)) for each in (a, b)]
+        return sizes[0] == sizes[1] and any(
+            (entry.layer, entry.head) == self.scene.head for entry in self.against.report.heads
+        )
 
     @cached_property
     def record(self) -> AttentionRecord:
@@ -301,10 +324,11 @@ class View:
         Raises UsageError where the mode cannot be had.
         """
         scene = self.scene
-        if scene.side == "difference" and self.other is not None:
-            return self.other.weights(scene.head, scene.mode) - self.frame.weights(
-                scene.head, scene.mode
-            )
+        if scene.side == "difference" and self.against is not None:
+            if not self.comparable:
+                raise UsageError("the two sides have other tokens or heads: no difference")
+            a, b = (one.weights(scene.head, scene.mode) for one in (self.frame, self.against))
+            return b - a if self.other is not None else a - b
         mode = "raw" if self.written is not None else scene.mode
         weights = self.shown.weights(scene.head, mode)
         if self.written is None or not self.written.at:
@@ -335,7 +359,7 @@ class View:
     @property
     def limit(self) -> float:
         """Of a difference, where colours are full; 0 for weights."""
-        if self.scene.side != "difference":
+        if self.scene.side != "difference" or self.against is None:
             return 0.0
         return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
 
