@@ -23,7 +23,7 @@ SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
     *("heads", "patterns", "ablate", "patch", "prune", "params", "scaling", "verify", "train"),
-    *("sweep", "why", "diff", "check", "docs", "explore"),
+    *("sweep", "why", "diff", "check", "docs", "explore", "generate"),
 }
 
 MAY_IMPORT = {

@@ -48,6 +48,10 @@ _SEEDS = 3
 _FURTHEST = 3
 """Heads beyond a bound that are named."""
 
+_PROBES, _TEXTS, _BASELINE = "probes", "texts", "baseline"
+"""What most rules are measured on, in a word: the texts of ``patterns``, the built-in ones, these
+beside what was."""
+
 Params = Callable[[], Mapping[str, Any]]
 """The numbers of ``params --json``."""
 
@@ -114,6 +118,7 @@ class Measured:
             self.model,
             seeds=range(self._seed, self._seed + _SEEDS),
             progress=lambda done, total: self.advance(done / total),
+            examples=False,
         )
 
     @cached_property
@@ -126,8 +131,22 @@ class Measured:
 
     @property
     def probed(self) -> str:
-        texts = sum(probe.texts for probe in self.patterns.probes)
-        return f"{texts} probe texts"
+        return f"{self._probe_texts} probe texts"
+
+    @property
+    def _probe_texts(self) -> int:
+        return sum(probe.texts for probe in self.patterns.probes)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """What rules were measured on so far, by the names that ``Outcome.over`` has for it."""
+        found = {}
+        if "patterns" in vars(self):
+            found[_PROBES] = f"{self._probe_texts} texts"
+        if "built_in" in vars(self):
+            found[_TEXTS] = f"{len(self.built_in)} built-in, {self._tokens:,} tokens"
+        origins = dict.fromkeys(map(_origin, self.baselines.values()))
+        return found | {_BASELINE: ", ".join(origins)}
 
     # Texts -----------------------------------------------------------------------------------
 
@@ -163,7 +182,11 @@ class Measured:
     @property
     def read(self) -> str:
         """How much the built-in texts are."""
-        return f"{len(self.built_in)} texts, {sum(each.tokens for each in self.built_in):,} tokens"
+        return f"{len(self.built_in)} texts, {self._tokens:,} tokens"
+
+    @property
+    def _tokens(self) -> int:
+        return sum(each.tokens for each in self.built_in)
 
     @cached_property
     def baseline(self) -> Baseline:
@@ -231,7 +254,7 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
                 return _count(measured, rule)
             case RowsRule():
                 apart = float(np.max([each.apart for each in measured.built_in]))
-                return Outcome(rule, apart, measured.read)
+                return Outcome(rule, apart, measured.read, _TEXTS)
     except UsageError as error:
         raise UsageError(f"rule {visible(rule.name)!r}: {error}") from error
     raise TypeError(f"no such rule: {rule!r}")
@@ -244,8 +267,8 @@ def _score(measured: Measured, rule: ScoreRule) -> Outcome:
         raise UsageError(f"no score {rule.score!r} here: {why}")
     unit = MEASURES[rule.score].unit.replace("share", "")
     if value is None:  # a head that overflowed is what a gate is for
-        return Outcome(rule, math.nan, measured.probed, unit, "this head has no number")
-    return Outcome(rule, value, measured.probed, unit)
+        return Outcome(rule, math.nan, measured.probed, _PROBES, unit, "this head has no number")
+    return Outcome(rule, value, measured.probed, _PROBES, unit)
 
 
 def _labelled(measured: Measured, rule: LabelRule) -> Outcome:
@@ -256,7 +279,7 @@ def _labelled(measured: Measured, rule: LabelRule) -> Outcome:
     heads = report.labelled(rule.label)
     names = ", ".join(report.name(entry.layer, entry.head) for entry in heads[:_FURTHEST])
     more = f" and {len(heads) - _FURTHEST} more" if len(heads) > _FURTHEST else ""
-    return Outcome(rule, len(heads), measured.probed, detail=names + more)
+    return Outcome(rule, len(heads), measured.probed, _PROBES, detail=names + more)
 
 
 def _against(measured: Measured, rule: BaselineRule) -> Outcome:
@@ -269,15 +292,20 @@ def _against(measured: Measured, rule: BaselineRule) -> Outcome:
     ranked = sorted(apart, key=lambda head: -math.inf if math.isnan(apart[head]) else -apart[head])
     within = math.ceil(rule.share * len(ranked) - 1e-9)
     value = apart[ranked[len(ranked) - within]]
-    revision = (saved.info.revision or "")[:7]
     share = "all heads" if within == len(ranked) else f"{within} of {len(ranked)} heads"
-    read = f"{sum(each.tokens for each in measured.built_in)} tokens" if js else measured.probed
+    read = f"{measured._tokens} tokens" if js else measured.probed
     beyond = [head for head in ranked if not rule.bounds.hold(apart[head])]
     told = ", ".join(f"L{layer}H{head} {apart[layer, head]:.2g}" for layer, head in beyond[:3])
-    named = " ".join(part for part in (short_name(saved.info.name), revision) if part)
     detail = f"{len(beyond)} of {len(ranked)} heads beyond: {told}" if beyond else ""
     unit = "bits" if js else ""
-    return Outcome(rule, value, f"{share}, baseline {named}, {read}", unit, detail)
+    over = _BASELINE + (f", {within} of {len(ranked)}" if within < len(ranked) else "")
+    words = f"{share}, baseline {_origin(saved)}, {read}"
+    return Outcome(rule, value, words, over, unit, detail)
+
+
+def _origin(saved: Baseline) -> str:
+    """The model that a baseline is of."""
+    return f"{short_name(saved.info.name)} {(saved.info.revision or '')[:7]}".rstrip()
 
 
 def _loss(measured: Measured, rule: LossRule) -> Outcome:
@@ -293,7 +321,8 @@ def _loss(measured: Measured, rule: LossRule) -> Outcome:
         raise UsageError("the text has one token: a loss needs two, one to read, one to predict")
     texts = f"{len(passes)} texts, " if len(passes) > 1 else ""
     over = f"{texts}{sum(each.tokens for each in passes):,} tokens"
-    return Outcome(rule, float(every.mean()), over, "nats/token")
+    short = over if rule.texts else _TEXTS
+    return Outcome(rule, float(every.mean()), over, short, "nats/token")
 
 
 def _span(measured: Measured, rule: SpanRule) -> Outcome:
@@ -320,7 +349,7 @@ def _span(measured: Measured, rule: SpanRule) -> Outcome:
     columns = slice(key.span.start, key.span.stop)
     mass = chosen[:, rows.start : rows.stop, columns].sum(-1, dtype=np.float64).mean()
     over = f"{len(tokens)} tokens" + ("" if rule.head else f", mean of {len(chosen)} heads")
-    return Outcome(rule, float(mass), over)
+    return Outcome(rule, float(mass), over, over)
 
 
 def _count(measured: Measured, rule: CountRule) -> Outcome:
@@ -329,4 +358,4 @@ def _count(measured: Measured, rule: CountRule) -> Outcome:
         raise UsageError(
             f"params has no number {visible(rule.number)!r}{nearest(rule.number, measured.params)}"
         )
-    return Outcome(rule, value, "its config")
+    return Outcome(rule, value, "its config", "config")

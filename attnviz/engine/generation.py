@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely, Texts, likeliest, texts_of
+from attnviz.engine.text_pass import check_heads
 from attnviz.errors import UsageError
 from attnviz.models.model import (
     GrowingModel,
@@ -29,9 +30,6 @@ from attnviz.models.model import (
 from attnviz.records import Kind, Tokens
 
 Floats = NDArray[np.floating]
-
-Head: TypeAlias = tuple[int, int]
-"""Layer and head, from 0."""
 
 
 @dataclass(frozen=True)
@@ -216,20 +214,10 @@ def _reader(
 ) -> Reader:
     """What reads the growing text; UnsupportedError where the model does not tell what follows."""
     if isinstance(model, GrowingModel) and model.predicts:
-        _check_heads(model, removed)
+        check_heads(model, removed)
         return model.without(removed).reader()
     if isinstance(model, NumpyModel):
         raise cannot_write(model.info)
     from attnviz.engine.generation_torch import open_reader  # torch only where needed
 
     return open_reader(model, tokens, prompt, kind, removed)
-
-
-def _check_heads(model: Model, heads: Collection[Head]) -> None:
-    info = model.info
-    for layer, head in heads:
-        if not (0 <= layer < info.layers and 0 <= head < info.heads):
-            raise UsageError(
-                f"no head {head} in layer {layer}: {info.name!r} has layers 0 to "
-                f"{info.layers - 1} and heads 0 to {info.heads - 1}"
-            )

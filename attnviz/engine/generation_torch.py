@@ -57,13 +57,8 @@ def open_reader(
     reader = _Looking(patchable, source)
     try:
         reader.begin(begun.ids)
-    except (UnsupportedError, LostTrackError) as error:
-        if removed:
-            raise UnsupportedError(
-                f"{type(root).__name__} does not show its weights while heads are removed: "
-                "generate with all heads, or choose another model"
-            ) from error
-        return _Plain(open_heads(model, kind, given, causal=True)[0], source)
+    except (UnsupportedError, LostTrackError):
+        return _Plain(open_heads(model, kind, given, causal=True)[0], source, removed)
     reader.remove(removed)
     return reader
 
@@ -79,13 +74,16 @@ _INSIDE: tuple[What, ...] = ("pattern",)
 class _Plain:
     """Reads the whole text anew each time, where weights are only had from what a model reports."""
 
-    def __init__(self, run: Run, source: Tokens | None) -> None:
+    def __init__(
+        self, run: Run, source: Tokens | None, removed: Collection[tuple[int, int]]
+    ) -> None:
         self._run = run
         self._source = source
+        self._removed = removed
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
         """See ``Reader``."""
-        found = self._run(_input(self._source, ids))
+        found = self._run(_input(self._source, ids), self._removed)
         assert found.logits is not None  # it has a head
         rows = {layer: weights[:, -1] for layer, weights in found.weights.items()}
         return found.logits[-1], rows

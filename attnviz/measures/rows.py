@@ -348,16 +348,21 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 def whole_scores(
-    text: TextFacts, weights: Weights, names: Collection[str] | None = None
+    text: TextFacts, weights: Weights, names: Collection[str] | None = None, start: int = 0
 ) -> dict[str, Weights]:
-    """Measures of a whole matrix (..., query, key): (...), NaN where the text cannot show one."""
-    block, formulas = RowBlock(text, weights), text.attention.formulas(names)
+    """Measures of a whole matrix (..., query, key): (...), NaN where the text cannot show one.
+
+    start: index of its first query, where it has only the last ones.
+    """
+    block, formulas = RowBlock(text, weights, start), text.attention.formulas(names)
     return {name: _mean(*formula(block)) for name, formula in formulas.items()}
 
 
-def row_counts(text: TextFacts, weights: Weights, names: Collection[str]) -> dict[str, int]:
+def row_counts(
+    text: TextFacts, weights: Weights, names: Collection[str], start: int = 0
+) -> dict[str, int]:
     """How many rows of a whole matrix (query, key) each measure is the mean of."""
-    block, formulas = RowBlock(text, weights), text.attention.formulas(names)
+    block, formulas = RowBlock(text, weights, start), text.attention.formulas(names)
     counts = {name: formula(block)[1] for name, formula in formulas.items()}
     return {name: int((rows if rows.ndim == 1 else rows[0]).sum()) for name, rows in counts.items()}
 

@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from shutil import copy
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -127,18 +130,40 @@ def seconds(*arguments: str) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def test_the_cost() -> None:
+def ratio(one: tuple[str, ...], both: tuple[str, ...]) -> float:
+    """How many times the processor time of ``one`` the other takes: the median of three turns."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return median(seconds(*both) / seconds(*one) for _ in range(3))
+
+
+def test_the_cost() -> None:
     directory = str(TINY)
+    other = os.path.join(directory, ".")
     lines = {
         "tiny": (("patterns",), ("diff", "tiny", "tiny", "--dtype-b", "float64")),
         "checkpoint": (("patterns", "--model", directory), ("diff", "tiny", directory)),
-        "two checkpoints": (
-            ("patterns", "--model", directory),
-            ("diff", directory, os.path.join(directory, ".")),
-        ),
+        "two checkpoints": (("patterns", "--model", directory), ("diff", directory, other)),
     }
-    for name, (one, both) in lines.items():
-        pairs = [(seconds(*one), seconds(*both)) for _ in range(3)]
-        ratio = float(np.median([second / first for first, second in pairs]))
-        print(f"\n{name:<16} patterns {pairs[0][0]:.1f} s, diff {ratio:.2f} x")
+    for name, line in lines.items():
+        print(f"\n{name:<16} diff costs {ratio(*line):.2f} x patterns")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_the_cost_on_torch(name: str) -> None:
+    """Two random checkpoints of the size of GPT-2 small, the built-in texts."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12}
+    sizes |= {"num_attention_heads": 12, "num_key_value_heads": 4}
+    config = AutoConfig.for_model(name, **({} if name == "gpt2" else sizes))
+    with TemporaryDirectory() as folder:
+        sides = [os.path.join(folder, side) for side in "ab"]
+        for seed, side in enumerate(sides):
+            torch.manual_seed(seed)
+            AutoModelForCausalLM.from_config(config).save_pretrained(side)
+            for file in TINY.glob("tokenizer*"):
+                copy(file, side)
+        one = ("patterns", "--model", sides[0], "--backend", "torch")
+        found = ratio(one, ("diff", *sides, "--backend", "torch"))
+    print(f"\n{name:<16} on torch, diff costs {found:.2f} x patterns")
