@@ -39,7 +39,7 @@ MAY_IMPORT = {
     **dict.fromkeys(CAPABILITIES, SHARED),
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
-    "explore": {"heads"} | SHARED,
+    "explore": {"heads", "generate"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": {"heads", "patterns", "ablate", "patch", "diff", "prune", "params", "why"} | SHARED,

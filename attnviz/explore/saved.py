@@ -28,7 +28,11 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.explore.session import Frame
+from attnviz.generate.data import SCHEMA as RUN
+from attnviz.generate.data import read_run
+from attnviz.generate.records import Run
 from attnviz.heads.data import SCHEMA
+from attnviz.heads.report import heads_report
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
 from attnviz.reading import TEXT_BYTES, parse_json, read_bytes
@@ -51,6 +55,7 @@ Arrays = Mapping[str, NDArray[Any]]
 MOST_BYTES = 2**31
 """2 GiB of a file, and of what an archive holds: the weights of 1,024 heads over 700 tokens."""
 
+_RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"')
 _SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[^\[\]\s]+\]")
 
 _ROUNDING = 0.02
@@ -68,12 +73,13 @@ _DAMAGED = (
 class SavedSession:
     """One text that was looked at before; of a comparison one variant of two.
 
-    seen: the one frame there is.
+    seen: the one frame there is. run: what the model wrote behind it, or None.
     other: what it was saved beside, the other side of a comparison.
     """
 
     seen: Frame
     other: SavedSession | None = None
+    run: Run | None = None
 
     live = False
     context = None
@@ -99,7 +105,9 @@ class SavedSession:
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
         """What was written then, whatever the sampling; UnsupportedError where nothing was."""
-        raise UnsupportedError(f"{_NO_MODEL}: nothing can be written")
+        if self.run is None:
+            raise UnsupportedError(f"{_NO_MODEL}: nothing can be written")
+        return iter(self.run.steps)
 
 
 _NO_MODEL = "this was saved, there is no model behind it"
@@ -114,6 +122,8 @@ def open_saved(path: Path) -> SavedSession:
     """
     name = repr(visible(str(path)))
     content = read_bytes(path, name=name, most=MOST_BYTES)
+    if _RUN.match(content):
+        return _of_run(read_run(path))
     try:
         facts, arrays = _opened(content, name)
         if facts.get("schema") != SCHEMA:
@@ -348,3 +358,25 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not math.isfinite(number := float(value)):
         raise ValueError(f"expected a number, got {value!r:.40}")
     return number
+
+
+# Runs ----------------------------------------------------------------------------------------
+
+
+def _of_run(run: Run) -> SavedSession:
+    """The prompt, and what was written; of what the file has no weights, there are none: NaN."""
+    queries = run.begun
+    keys = run.source if run.kind == "cross" and run.source is not None else queries
+    layers = run.prompt
+    if not layers:
+        shape = (len(queries), len(keys))
+        layers = tuple(
+            LayerWeights(layer, tuple(range(len(row))), np.full((len(row), *shape), np.nan))
+            for layer, row in sorted(run.steps[0].rows.items())
+        )
+        for layer in layers:
+            layer.weights[:, -1] = run.steps[0].rows[layer.layer]
+    record = AttentionRecord(run.model, run.kind, run.kind != "cross", queries, keys, layers)
+    report = heads_report(record, False, run.index_base, text=run.text, ablated=run.removed)
+    frame = Frame(run.text, report, frozenset(run.removed), run.steps[0].likely)
+    return SavedSession(frame, run=run)

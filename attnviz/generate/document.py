@@ -22,6 +22,9 @@ from attnviz.records import Tokens
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
 _LEAST_STEPS = 4
+_LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
+"""Lines and columns that a map needs, and lines that other parts take."""
+
 _GAP = 3
 _CELL, _INDENT = 5, 3
 _STEPS, _SOURCE = 37, 24
@@ -99,19 +102,23 @@ def _another(shown: Shown) -> Head:
 
 
 def _first(shown: Shown, columns: int, lines: int) -> Sequence[doc.Group]:
-    """The text in half of the lines at most; then the heads beside the steps."""
+    """The text in half of the lines at most; then the heads and a map beside the steps."""
     text = doc.Group([texts(shown.run, shown.head, lines // 2)])
-    if shown.chosen:
-        return [text, doc.Group([_steps(shown, columns)])]
-    grid, half = _grid(shown), (columns - _GAP) // 2
-    least = _INDENT + _CELL * len(grid.columns)
+    grids = [] if shown.chosen else [_grid(shown)]
+    half = (columns - _GAP) // 2
+    least = max((_INDENT + _CELL * len(grid.columns) for grid in grids), default=0)
     left = half if least <= half else columns - _GAP - _STEPS
     if left < least:
-        return [text, doc.Group([grid]), doc.Group([_steps(shown, columns)], yields=1)]
-    parts: list[doc.Part] = [grid, _steps(shown, columns - _GAP - left)]
-    if left == half:
-        return [text, doc.Group(parts, beside=doc.Beside(half, _GAP, 2))]
-    return [text, doc.Group(parts, beside=doc.Beside(least, _GAP, yields=True))]
+        return [text, doc.Group(grids), doc.Group([_steps(shown, columns)], yields=1)]
+    letters = sum(map(len, shown.run.tokens.texts))
+    rest = lines - 2 * (letters // columns) - sum(len(grid.rows) for grid in grids) - _BETWEEN
+    maps = [_maps(shown, 1, rest)] if rest >= _LEAST_MAP and left >= _LEAST_WIDE else []
+    if not grids and not maps:
+        return [text, doc.Group([_steps(shown, columns)])]
+    steps = _steps(shown, columns - _GAP - left)
+    parts = [doc.Group([*grids, *maps], spaced=True), doc.Group([steps])]
+    beside = doc.Beside(half, _GAP, 2) if left == half else doc.Beside(least, _GAP, yields=True)
+    return [text, doc.Group(parts, beside=beside)]
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -277,16 +284,21 @@ def _steps(shown: Shown, room: int = 0) -> doc.Table:
     return doc.Table(columns, rows, least=_LEAST_STEPS if room else 0)
 
 
-def _maps(shown: Shown) -> doc.Maps:
-    """The rows of each head that is shown in full: a row a step, a column a token."""
+def _maps(shown: Shown, most: int | None = None, lines: int = 0) -> doc.Maps:
+    """The rows of the heads that are shown: a row a step, a column a token.
+
+    most: of the heads, None for all. lines: of a terminal that a map takes, 0 for what it needs.
+    """
     run = shown.run
     looking = run.queries.taken(range(run.start, len(run.queries)))
     maps = []
-    for layer, head in shown.heads:
+    for layer, head in shown.heads[:most]:
         weights = run.weights(layer)[head].astype(float)
         if run.kind != "cross":
             later = np.arange(weights.shape[1]) > run.start + np.arange(len(weights))[:, None]
             weights[later] = np.nan
         words = [(run.name((layer, head)), True), (looked_words(shown.found[layer, head]), False)]
         maps.append(doc.Map(run.name((layer, head)), weights, looking, run.keys, words))
-    return doc.Maps(maps, [("Rows of the steps", True)], index_base=run.index_base)
+    title = [] if lines else [("Rows of the steps", True)]
+    base, scale = run.index_base, None if lines else doc.WEIGHTS
+    return doc.Maps(maps, title, lines=lines, index_base=base, scale=scale)

@@ -17,6 +17,8 @@ import pytest
 from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.explore.saved import open_saved
+from attnviz.explore.session import LiveSession
+from attnviz.models.bundled import Bundled
 
 ENDINGS = ("json", "npz", "safetensors")
 TEXT = "The cat sat on the mat."
@@ -78,6 +80,27 @@ def test_there_is_no_model_behind_a_file(saved: Path) -> None:
         session.generation(TEXT, Sampling())
     with pytest.raises(UsageError, match="not known here"):
         session.seen.weights((0, 0), "value-weighted")
+
+
+def test_a_run_is_replayed(tmp_path: Path) -> None:
+    path, prompt = tmp_path / "run.jsonl", "Once upon a time attnviz.heads/1"
+    options = ["--tokens", "4", "--ablate", "L1H1", "--quiet", "--save", str(path)]
+    command = [sys.executable, "-m", "attnviz", "generate", prompt, *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    session, live = open_saved(path), LiveSession(Bundled())
+    removed = frozenset({(1, 1)})
+    assert (session.live, session.texts, session.seen.removed) == (False, (prompt,), removed)
+    frame, expected = session.frame(prompt, removed), live.frame(prompt, removed)
+    for layer, head, weights in expected.report.record:
+        np.testing.assert_allclose(frame.weights((layer, head)), weights, rtol=1e-3, atol=1e-6)
+    told = list(session.generation(prompt, Sampling(), removed))
+    steps = list(live.generation(prompt, Sampling(tokens=4), removed))
+    assert [step.id for step in told] == [step.id for step in steps]
+    for saved, step in zip(told, steps, strict=True):
+        np.testing.assert_allclose(saved.rows[2], step.rows[2], rtol=1e-3, atol=1e-6)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(LoadError, match="line 6"):
+        open_saved(path)
 
 
 # Hostile files -------------------------------------------------------------------------------
