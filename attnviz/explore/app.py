@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual import events
@@ -18,19 +17,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
-from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
-from attnviz.explore.dialogs import KEYS, Help, KeysPane, Palette, Prompt
+from attnviz.explore.dialogs import KEYS, Asking, KeysPane, Prompt, Source
 from attnviz.explore.grid import columns_wanted, labelled
 from attnviz.explore.map import NEAREST, Size
 from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane
-from attnviz.explore.recording import Background, DroppedError, Waited, save_view
-from attnviz.explore.scene import SIDES, Scene, View, Written, command_line
-from attnviz.explore.session import Frame, Session
-from attnviz.measures.words import joined
+from attnviz.explore.recording import DroppedError, Waited
+from attnviz.explore.scene import SIDES, Scene, View, Written
+from attnviz.explore.session import Frame
 
 _GAP = 3
 _SPACED = 24
@@ -39,20 +36,7 @@ _SPACED = 24
 _WORDS = 4
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a side comes from.
-
-    text: that it begins with; of a second side nothing where it reads what the first one does.
-    options: that chose the model, as they are typed.
-    """
-
-    session: Session
-    text: str
-    options: tuple[str, ...] = ()
-
-
-class Explorer(Background):
+class Explorer(Asking):
     """One or two sides, live."""
 
     CSS = """
@@ -93,13 +77,10 @@ class Explorer(Background):
         second: Source | None = None,
         other: Frame | None = None,
     ) -> None:
-        super().__init__()
-        self.source, self.second = source, second
-        self.view = View(Scene.of(first, palette), first, first, other)
-        self.look = look
+        super().__init__(source, View(Scene.of(first, palette), first, first, other), look)
+        self.second = second
         self.joined = False
         self._going = threading.Event()
-        self._searched = ""
 
     # The panes -------------------------------------------------------------------------------
 
@@ -111,14 +92,6 @@ class Explorer(Background):
         yield WordsPane("words", self.view, self.drawn_with)
         yield KeysPane("keys", self.view, self.drawn_with)
         yield Prompt()
-
-    @property
-    def drawn_with(self) -> Theme:
-        return replace(self.look, palette=self.view.scene.palette)
-
-    @property
-    def map_pane(self) -> MapPane:
-        return self.query_one("#map", MapPane)
 
     @property
     def keys_pane(self) -> KeysPane:
@@ -163,18 +136,15 @@ class Explorer(Background):
             self._arrange()
         for pane in self.query(Pane):
             pane.show(self.view, self.drawn_with)
+        if self.recorder is not None:
+            self.call_after_refresh(self.keep)
 
     def see(self, scene: Scene) -> None:
         """Another scene; what it takes to see it is asked for."""
         removed = scene.removed != self.view.scene.removed
-        try:
-            self.show(scene=scene)
-        except AttnvizError as error:  # this way to see the weights cannot be had
-            self.show(scene=self.view.scene.with_mode("raw"))
-            self.say(str(error))
-            return
+        self.show(scene=scene)
         if removed:
-            self._pass(self.view.frame.text)
+            self.read(self.view.frame.text)
 
     def say(self, note: str) -> None:
         """A note in place of the keys, until the next key."""
@@ -187,34 +157,37 @@ class Explorer(Background):
         if name == "scan":
             self.show(scanned=None)
         elif name == "write":
-            self._leave_written()
+            self.leave_written()
         elif name == "frame":  # what is seen is still the frame before
             self.put(self._over(self.view))
         super().failed(name, error)
 
-    def _pass(self, text: str) -> None:
+    def read(self, text: str) -> None:
         """Another text, or other heads removed: one pass, and one more for a second side."""
-        removed, other = self.view.scene.removed, self.second
+        scene, other = self.view.scene, self.second
+        if text != self.view.frame.text and self.drop("scan"):
+            self.show(scanned=None)
 
-        def work(waited: Waited) -> tuple[Frame, Frame | None]:
-            frame = self.source.session.frame(text, removed)
-            if other is None:
-                return frame, None
-            heads = removed if other.session.live else frozenset()
-            return frame, other.session.frame(other.text or text, heads)
+        whole = None if text != self.view.whole.text else self.view.whole
+
+        def work(waited: Waited) -> tuple[Frame, Frame, Frame | None]:
+            session = self.source.session
+            frame, against = session.frame(text, scene.removed), None
+            if other is not None:
+                heads = scene.removed if other.session.live else frozenset()
+                against = other.session.frame(other.text or text, heads)
+            for each in (frame, against):
+                _weighed(each, scene)
+            if not scene.removed:
+                return frame, frame, against
+            return frame, whole or session.frame(text), against
 
         self.later("frame", work, self._arrived)
 
-    def _arrived(self, found: tuple[Frame, Frame | None]) -> None:
-        frame, other = found
-        changed = frame.text != self.view.frame.text
-        view = replace(
-            self.view,
-            frame=frame,
-            whole=self.view.whole if frame.removed and not changed else frame,
-            other=other,
-            effects=None if changed else self.view.effects,
-        )
+    def _arrived(self, found: tuple[Frame, Frame, Frame | None]) -> None:
+        frame, whole, other = found
+        effects = self.view.effects if frame.text == self.view.frame.text else None
+        view = replace(self.view, frame=frame, whole=whole, other=other, effects=effects)
         self.put(self._over(view))
 
     def _over(self, view: View) -> View:
@@ -279,7 +252,14 @@ class Explorer(Background):
         self.map_pane.redraw()
 
     def action_mode(self, mode: Any) -> None:
-        self.see(self.view.scene.with_mode(mode))
+        """Another way to see the weights; what values move takes a pass."""
+        scene, frames = self.view.scene.with_mode(mode), (self.view.frame, self.view.against)
+
+        def work(waited: Waited) -> None:
+            for frame in frames:
+                _weighed(frame, scene)
+
+        self.later("mode", work, lambda _: self.see(self.view.scene.with_mode(mode)))
 
     def action_side(self) -> None:
         view = self.view
@@ -297,54 +277,16 @@ class Explorer(Background):
     def action_palette(self) -> None:
         self.see(self.view.scene.next_palette())
 
-    def action_keys(self) -> None:
-        self.push_screen(Help(self.drawn_with))
-
-    def action_commands(self) -> None:
-        def run(action: str | None) -> None:
-            if action is not None:
-                self.call_later(self.run_action, action)
-
-        self.push_screen(Palette(self.drawn_with), run)
-
-    def action_find(self) -> None:
-        start = self.view.scene
-
-        def typing(typed: str) -> None:
-            scene = start.found(self.view.record.queries, typed) if typed else start
-            self.see(scene)
-
-        def answered(typed: str) -> None:
-            self.map_pane.focus()
-            if not typed and self._searched:
-                self.see(start.found(self.view.record.queries, self._searched))
-            self._searched = typed or self._searched
-
-        def left() -> None:
-            self.map_pane.focus()
-            self.see(start)
-
-        self._ask("/", "", answered, typing, left)
-
-    def _ask(self, *asked: Any) -> None:
-        self.query_one(Prompt).ask(*asked)
-
     # Removing heads --------------------------------------------------------------------------
 
     def action_ablate(self) -> None:
-        if not self._live("removes no heads"):
+        if not self.live("removes no heads"):
             return
         self.see(self.view.scene.toggled())
         self._scan()
 
     def action_restore(self) -> None:
         self.see(self.view.scene.cleared())
-
-    def _live(self, cannot: str) -> bool:
-        """Whether there is a model that runs; else that is said."""
-        if not self.source.session.live:
-            self.say(f"what was saved {cannot}: explore the model itself")
-        return self.source.session.live
 
     def _scan(self) -> None:
         """What each single removal costs, once for a text."""
@@ -376,7 +318,7 @@ class Explorer(Background):
     def action_important(self, step: int) -> None:
         effects = self.view.effects
         if effects is None:
-            if self._live("has no effects of removals"):
+            if self.live("has no effects of removals"):
                 self.show(by_effect=True)
                 self._scan()
         elif self.view.by_effect:
@@ -386,7 +328,7 @@ class Explorer(Background):
             self.see(self.view.scene.with_head(effects.ranking()[0]))
 
     def action_by_effect(self) -> None:
-        if self.view.effects is None and self._live("has no effects of removals"):
+        if self.view.effects is None and self.live("has no effects of removals"):
             self._scan()
         self.show(by_effect=not self.view.by_effect)
 
@@ -396,26 +338,7 @@ class Explorer(Background):
             self.show(scanned=None)
             self.say("the scan was stopped; i starts it anew")
         elif self.view.written is not None:
-            self._leave_written()
-
-    # The text --------------------------------------------------------------------------------
-
-    def action_edit(self) -> None:
-        if not self._live("has no other text"):
-            return
-
-        def answered(typed: str) -> None:
-            self.map_pane.focus()
-            self._leave_written()
-            if self.second is not None and self.second.text and self.view.scene.side == "b":
-                self.second = replace(self.second, text=typed)
-                typed = self.view.frame.text
-            self._pass(typed)
-
-        text = self.view.shown.text
-        if self.view.written is not None:
-            text = joined(self.view.record.queries)
-        self._ask("text ", text, answered, lambda typed: None, self.map_pane.focus)
+            self.leave_written()
 
     # Writing on ------------------------------------------------------------------------------
 
@@ -423,7 +346,7 @@ class Explorer(Background):
         if self.view.written is None:
             self._write(Sampling())
         else:
-            self._leave_written()
+            self.leave_written()
 
     def _write(self, sampling: Sampling) -> None:
         """Let the model write on behind the text, from its beginning."""
@@ -460,7 +383,7 @@ class Explorer(Background):
         scene = view.scene.sized(len(view.record.queries), len(view.record.keys))
         self.show(written=written, scene=scene.at(*view.newest) if written.at else scene)
 
-    def _leave_written(self) -> None:
+    def leave_written(self) -> None:
         self.drop("write")
         if self.view.written is not None:
             self.put(self._over(replace(self.view, written=None)))
@@ -494,28 +417,6 @@ class Explorer(Background):
             return
         self._write(changed(self.view.written.sampling))
 
-    # Keeping ---------------------------------------------------------------------------------
-
-    def action_save(self) -> None:
-        def answered(typed: str) -> None:
-            self.map_pane.focus()
-            if typed.strip():
-                path, view, look = Path(typed.strip()).expanduser(), self.view, self.drawn_with
-                width = self.size.width
-                self.later(
-                    "save",
-                    lambda waited: save_view(path, view, look, width),
-                    lambda _: self.say(f"saved {visible(str(path))}"),
-                )
-
-        name = f"{self.view.scene.name(self.view.scene.head)}.svg"
-        self._ask("save as ", name, answered, lambda typed: None, self.map_pane.focus)
-
-    def action_yank(self) -> None:
-        line = command_line(self.view.scene, self.view.shown.text, self.source.options)
-        self.copy_to_clipboard(line)
-        self.say(f"copied: {line}")
-
     def action_leave(self) -> None:
         self.exit()
 
@@ -532,3 +433,9 @@ class Explorer(Background):
 
     def on_map_pane_wheeled(self, message: MapPane.Wheeled) -> None:
         self.action_move(0, message.steps)
+
+
+def _weighed(frame: Frame | None, scene: Scene) -> None:
+    """What is slow about a way to see the weights, done once; UsageError where it cannot be had."""
+    if frame is not None and scene.mode != "raw":
+        frame.weights(scene.head, scene.mode)

@@ -17,7 +17,8 @@ from attnviz.cli.terminal import ColourChoice
 from attnviz.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from attnviz.explore.app import Source
+    from attnviz.explore.dialogs import Source
+    from attnviz.explore.recording import Background
     from attnviz.explore.session import LiveSession
 
 EXAMPLES = """
@@ -90,7 +91,9 @@ def explore(
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
-    from attnviz.explore.app import Explorer, Source
+    from attnviz.explore.app import Explorer
+    from attnviz.explore.dialogs import Source
+    from attnviz.explore.recording import Recorder
     from attnviz.explore.saved import open_saved
     from attnviz.explore.session import open_session
 
@@ -106,6 +109,13 @@ def explore(
         with loads(name, messages(False)) as progress:
             return open_session(name, replace(options, progress=progress), choice, text)
 
+    if opened.text is not None and Path(opened.text).suffix.lower() == ".jsonl":
+        from attnviz.explore.recording import Player, read_recording
+
+        screens = read_recording(Path(opened.text))
+        if screens is not None:
+            _run(Player(screens))
+            return
     second: Source | None = None
     if opened.text is not None and _is_saved(opened.text):
         saved = open_saved(Path(opened.text))
@@ -123,7 +133,16 @@ def explore(
     look = Theme.of(console, screen.palette, screen.ascii)
     app = Explorer(first, frame, look, screen.palette, second, other)
     app.joined = console.color_system == "256"
+    if opened.record is not None:
+        app.recorder = Recorder(opened.record, first.session.info.name, first.text)
+    _run(app)
+
+
+def _run(app: Background) -> None:
+    """Raises what ended it but a key."""
     app.run()
+    if app.recorder is not None:
+        app.recorder.close()
     if app.failure is not None:
         raise app.failure
     if app.interrupted:
@@ -138,7 +157,7 @@ def _is_saved(typed: str) -> bool:
 
 def _second(typed: str, first: Source, live: Callable[[str, str], LiveSession]) -> Source:
     """The other side: a saved file, a model over the same text, or a text in the same model."""
-    from attnviz.explore.app import Source
+    from attnviz.explore.dialogs import Source
     from attnviz.explore.saved import open_saved
 
     if _is_saved(typed):

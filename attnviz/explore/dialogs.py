@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
-from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import Input
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
-from attnviz.draw.labels import width
+from attnviz.draw.labels import visible, width
 from attnviz.draw.theme import Theme
 from attnviz.explore import facts
 from attnviz.explore.map import accent
-from attnviz.explore.pane import Pane, strip_of
+from attnviz.explore.pane import Lines, MapPane, Pane
+from attnviz.explore.recording import Background, save_view
+from attnviz.explore.scene import Scene, View, command_line
+from attnviz.explore.session import Session
+from attnviz.measures.words import joined
 
 
 class Key(NamedTuple):
@@ -147,27 +150,6 @@ class Prompt(Horizontal):
         self._left()
 
 
-class Lines(Widget):
-    """Lines that stand as they are told."""
-
-    def __init__(self, name: str, told: Sequence[Line] = ()) -> None:
-        super().__init__(id=name)
-        self._told = told
-
-    def tell(self, told: Sequence[Line]) -> None:
-        self._told = told
-        self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        return strip_of(self._told[y] if y < len(self._told) else [], self.size.width)
-
-    def get_content_width(self, container: Size, viewport: Size) -> int:
-        return max((Segment.get_line_length(line) for line in self._told), default=0)
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._told)
-
-
 class KeysPane(Pane):
     """The keys that are of use now, or what was just done."""
 
@@ -274,3 +256,131 @@ class Palette(ModalScreen[str | None]):
             lines.append([Segment(said, style), Segment(self._look.spell(f" {key.shown}"), DIM)])
         self.query_one("#commands", Lines).tell(lines or [[Segment(" no such command", DIM)]])
         self.query_one("#commands", Lines).refresh(layout=True)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a side comes from.
+
+    text: that it begins with; of a second side nothing where it reads what the first one does.
+    options: that chose the model, as they are typed.
+    """
+
+    session: Session
+    text: str
+    options: tuple[str, ...] = ()
+
+
+class Asking(Background):
+    """Asks for a token, a text, a file or a command, and shows all keys.
+
+    source, second: the sides, if there are two. look: how things are drawn, but for the palette.
+    """
+
+    def __init__(self, source: Source, view: View, look: Theme) -> None:
+        super().__init__()
+        self.source, self.view, self.look = source, view, look
+        self.second: Source | None = None
+        self._searched = ""
+
+    @property
+    def drawn_with(self) -> Theme:
+        return replace(self.look, palette=self.view.scene.palette)
+
+    @property
+    def map_pane(self) -> MapPane:
+        return self.query_one("#map", MapPane)
+
+    def see(self, scene: Scene) -> None:
+        raise NotImplementedError
+
+    def read(self, text: str) -> None:
+        raise NotImplementedError
+
+    def leave_written(self) -> None:
+        raise NotImplementedError
+
+    def live(self, cannot: str) -> bool:
+        """Whether there is a model that runs; else that is said."""
+        if not self.source.session.live:
+            self.say(f"what was saved {cannot}: explore the model itself")
+        return self.source.session.live
+
+    def ask(
+        self,
+        question: str,
+        text: str,
+        answered: Callable[[str], None],
+        typing: Callable[[str], None] = lambda typed: None,
+        left: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Ask in the line of keys; the map has the keys again once it is answered or left."""
+
+        def then(typed: str) -> None:
+            self.map_pane.focus()
+            answered(typed)
+
+        def leave() -> None:
+            self.map_pane.focus()
+            left()
+
+        self.query_one(Prompt).ask(question, text, then, typing, leave)
+
+    def action_keys(self) -> None:
+        self.push_screen(Help(self.drawn_with))
+
+    def action_commands(self) -> None:
+        def run(action: str | None) -> None:
+            if action is not None:
+                self.call_later(self.run_action, action)
+
+        self.push_screen(Palette(self.drawn_with), run)
+
+    def action_find(self) -> None:
+        start = self.view.scene
+
+        def typing(typed: str) -> None:
+            scene = start.found(self.view.record.queries, typed) if typed else start
+            self.see(scene)
+
+        def answered(typed: str) -> None:
+            if not typed and self._searched:
+                self.see(start.found(self.view.record.queries, self._searched))
+            self._searched = typed or self._searched
+
+        self.ask("/", "", answered, typing, lambda: self.see(start))
+
+    def action_edit(self) -> None:
+        if not self.live("has no other text"):
+            return
+
+        def answered(typed: str) -> None:
+            self.leave_written()
+            if self.second is not None and self.second.text and self.view.scene.side == "b":
+                self.second = replace(self.second, text=typed)
+                typed = self.view.frame.text
+            self.read(typed)
+
+        text = self.view.shown.text
+        if self.view.written is not None:
+            text = joined(self.view.record.queries)
+        self.ask("text ", text, answered)
+
+    def action_save(self) -> None:
+        def answered(typed: str) -> None:
+            if typed.strip():
+                path, view, look = Path(typed.strip()).expanduser(), self.view, self.drawn_with
+                width = self.size.width
+                self.later(
+                    "save",
+                    lambda waited: save_view(path, view, look, width),
+                    lambda _: self.say(f"saved {visible(str(path))}"),
+                )
+
+        name = f"{self.view.scene.name(self.view.scene.head)}.svg"
+        self.ask("save as ", name, answered)
+
+    def action_yank(self) -> None:
+        line = command_line(self.view.scene, self.view.shown.text, self.source.options)
+        self.copy_to_clipboard(line)
+        self.say(f"copied: {line}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, geometry
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -80,6 +80,29 @@ def strip_of(line: Line, columns: int) -> Strip:
     """A line in exactly so many columns; neighbours that look alike are joined."""
     kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
     return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
+
+
+class Lines(Widget):
+    """Lines that stand as they are told."""
+
+    def __init__(self, name: str, told: Sequence[Line] = ()) -> None:
+        super().__init__(id=name)
+        self._told = told
+
+    def tell(self, told: Sequence[Line]) -> None:
+        self._told = told
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        return strip_of(self._told[y] if y < len(self._told) else [], self.size.width)
+
+    def get_content_width(self, container: geometry.Size, viewport: geometry.Size) -> int:
+        return max((Segment.get_line_length(line) for line in self._told), default=0)
+
+    def get_content_height(
+        self, container: geometry.Size, viewport: geometry.Size, width: int
+    ) -> int:
+        return len(self._told)
 
 
 class HeadingPane(Pane):
