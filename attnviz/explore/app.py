@@ -63,6 +63,8 @@ class Explorer(Asking):
         Binding("ctrl+c", "interrupt", priority=True),
         Binding("ctrl+q", "leave", priority=True),
     ]
+    tokens = 40
+    """How many are written at a time."""
     pace = 0.08
     """Seconds that a written token stays alone, so that one can follow."""
     ENABLE_COMMAND_PALETTE = False
@@ -344,7 +346,7 @@ class Explorer(Asking):
 
     def action_generate(self) -> None:
         if self.view.written is None:
-            self._write(Sampling())
+            self._write(Sampling(tokens=self.tokens))
         else:
             self.leave_written()
 
@@ -352,7 +354,7 @@ class Explorer(Asking):
         """Let the model write on behind the text, from its beginning."""
         text, removed = self.view.frame.text, self.view.scene.removed
         self._going.set()
-        self.show(written=Written(sampling))
+        self.put(self._over(replace(self.view, written=Written(sampling))))
 
         def work(waited: Waited) -> None:
             began = time.monotonic()

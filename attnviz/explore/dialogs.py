@@ -282,10 +282,13 @@ class Asking(Background):
         self.source, self.view, self.look = source, view, look
         self.second: Source | None = None
         self._searched = ""
+        self._looks: dict[str, Theme] = {}
 
     @property
     def drawn_with(self) -> Theme:
-        return replace(self.look, palette=self.view.scene.palette)
+        """What things are drawn with; one a palette, for each keeps its styles."""
+        palette = self.view.scene.palette
+        return self._looks.setdefault(palette, replace(self.look, palette=palette))
 
     @property
     def map_pane(self) -> MapPane:

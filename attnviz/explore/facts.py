@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from rich.segment import Segment
@@ -111,7 +112,12 @@ def _answer(view: View) -> str:
         return f"{said}."
     if view.other is not None:
         return _of_two(view, view.other)
-    return finding(compare_heads([view.shown.report]), HeadsView())
+    return _of_heads(view.shown)
+
+
+@lru_cache(maxsize=4)
+def _of_heads(frame: Frame) -> str:
+    return finding(compare_heads([frame.report]), HeadsView())
 
 
 def _of_two(view: View, other: Frame) -> str:
@@ -169,7 +175,7 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
         words.append((f"{share(entry.label.measured)} by {_SOURCES[entry.label.source]}", "faint"))
     words += [(MODES[scene.mode], False)] if MODES[scene.mode] and view.written is None else []
     if view.against is not None:
-        words.append(((_SIDES if view.other is not None else _REMOVED)[scene.side], "strong"))
+        words.insert(0, ((_SIDES if view.other is not None else _REMOVED)[scene.side], "strong"))
     if scene.head in scene.removed:
         words.insert(0, ("ablated", "bad"))
     name = Segment(f" {scene.name(scene.head)} ", accent(theme, ground=True) if strong else BOLD)

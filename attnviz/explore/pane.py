@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from rich.segment import Segment
 from rich.style import Style
@@ -25,12 +26,15 @@ from attnviz.explore import facts
 from attnviz.explore.grid import GridPicture, draw_grid, heads_of
 from attnviz.explore.map import MapPicture, Place, Shown, Size, draw_map
 from attnviz.explore.scene import SIDES, View
-from attnviz.heads.links import links_table, strongest_links
+from attnviz.explore.session import Frame
+from attnviz.heads.links import Link, links_table, strongest_links
 
 _PLAIN = Style.null()  # textual's filters want one
 _BETWEEN, _LEAST_NAME = 3, 8
 _LEAST_LIST, _MOST_LIST = 3, 12
 """Lines from which a list of links is worth its heading, and those that it takes at most."""
+
+_SORTED = 2**25
 
 
 class Pane(Widget):
@@ -140,7 +144,7 @@ class GridPane(Pane, can_focus=True):
         self._drawn = draw_grid(heads_of(view), theme, rows, columns, self.has_focus)
         drawn = list(self._drawn.lines)
         left = rows - len(drawn) - 1
-        if left > _LEAST_LIST:
+        if left > _LEAST_LIST and view.written is None:
             drawn += [[], *self._list(min(left, _MOST_LIST), columns)]
         return drawn
 
@@ -149,7 +153,7 @@ class GridPane(Pane, can_focus=True):
         if view.effects is not None and view.by_effect:
             return facts.effect_lines(view, self.look, columns)[:rows]
         report = view.shown.report
-        table = links_table(report, strongest_links(report, rows - 1), "strongest links", False)
+        table = links_table(report, _links(view.shown, rows - 1), "strongest links", False)
         return part_block(table, self.look, columns).lines[:rows]
 
     def on_click(self, event: events.Click) -> None:
@@ -163,6 +167,13 @@ class GridPane(Pane, can_focus=True):
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         self.post_message(self.Wheeled(-1))
+
+
+@lru_cache(maxsize=4)
+def _links(frame: Frame, count: int) -> Sequence[Link]:
+    """What all heads together link most; nothing where there are too many weights to sort."""
+    weights = sum(layer.weights.size for layer in frame.report.record.layers)
+    return strongest_links(frame.report, count) if weights <= _SORTED else []
 
 
 class MapPane(Pane, can_focus=True):

@@ -356,6 +356,7 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         notable=(scene.head,),
         selected=True,
         sink=scene.mode != "no-sink",
+        norm_weighted=scene.mode == "value-weighted",
     )
     seen = _Seen(compare_heads([chosen]), HeadsView())
 
