@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from mmap import mmap
 from typing import Any
 
@@ -13,6 +13,25 @@ Floats = NDArray[np.floating]
 
 _MOST_COPIED = 2**26
 """Bytes of converted tensors that are kept: more are converted in each run, a layer at a time."""
+
+
+class LazyTensors(Mapping[str, Floats]):
+    """Tensors by their names, each read when it is taken."""
+
+    def __init__(self, names: Collection[str], read: Callable[[str], Floats]) -> None:
+        self._names = dict.fromkeys(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class ConvertedTensors:

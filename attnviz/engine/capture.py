@@ -25,14 +25,8 @@ from attnviz.engine.observer import (
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import require_room
-from attnviz.models.model import (
-    Model,
-    NumpyModel,
-    PairModel,
-    QueryKeyModel,
-    RowModel,
-    TwoStackModel,
-)
+from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
 _ROUNDING = 0.02
@@ -81,7 +75,7 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
     tokens = encoded(model, text, choice.truncate)
     target = None
-    if isinstance(model, PairModel) and kind == "cross":
+    if isinstance(model, OwnAttention) and kind == "cross":
         target = _looking_tokens(model, tokens, choice)
     elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
         target = target_tokens(model, tokens, choice)
@@ -106,10 +100,10 @@ def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionReco
 def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kind:
     """The chosen kind, or the model's first; UsageError for one that it does not have.
 
-    across: take the cross attention of a ``PairModel`` too.
+    across: take the cross attention of a ``OwnAttention`` too.
     """
     kind, kinds = choice.kind or model.kinds[0], model.kinds
-    if isinstance(model, PairModel):
+    if isinstance(model, OwnAttention):
         kinds = (*kinds, "cross")
         if kind == "cross" and not across:
             raise UsageError(
@@ -120,7 +114,7 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
             f"{model.info.name!r} has no {kind} attention: expected --kind {' or '.join(kinds)}"
         )
     if choice.target is not None and kind not in _DECODER_KINDS:
-        if isinstance(model, PairModel):
+        if isinstance(model, OwnAttention):
             raise UsageError("--target is the text that looks at the other: add --kind cross")
         raise UsageError("--target is the decoder's text: add --kind decoder or --kind cross")
     return kind
@@ -169,7 +163,7 @@ def written_targets(
     return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
-def _looking_tokens(model: PairModel, tokens: Tokens, choice: Choice) -> Tokens:
+def _looking_tokens(model: OwnAttention, tokens: Tokens, choice: Choice) -> Tokens:
     """The queries of cross attention; UsageError where they are missing or a mask makes no sense.
 
     tokens: of the text that gives the keys and the values.
@@ -206,7 +200,7 @@ def capture(
 ) -> AttentionRecord:
     """The attention of ``model`` over ``tokens``.
 
-    kind: one of ``model.kinds``, or ``cross`` of a ``PairModel``.
+    kind: one of ``model.kinds``, or ``cross`` of a ``OwnAttention``.
     target: the decoder's tokens, or those that look; needed for the kinds ``decoder`` and
         ``cross``.
     heads: the heads to keep of each layer; None keeps all.
@@ -235,7 +229,7 @@ def record_of(
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)
-    if isinstance(model, PairModel):
+    if isinstance(model, OwnAttention):
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
         causal = kind != "cross" and all(map(_sees_no_future, layers))
@@ -275,18 +269,14 @@ def observe(
         from attnviz.engine.observe_torch import observe_torch  # torch only where needed
 
         observe_torch(model, observer, inputs, cells)
-    elif isinstance(model, RowModel) and (cells is not None or _are_batched(inputs)):
-        _observe_rows(model, observer, inputs, cells)
+    elif isinstance(model, OwnAttention) and inputs[0].target is not None:
+        _observe_across(model, observer, inputs, cells)
     else:
-        _observe_whole(model, observer, inputs, cells)
-
-
-def _are_batched(inputs: Sequence[Input]) -> bool:
-    return len(inputs) > 1 and all(given.target is None for given in inputs)
+        _observe_rows(model, observer, inputs, cells)
 
 
 def _observe_rows(
-    model: RowModel, observer: Observer, inputs: Sequence[Input], cells: int | None
+    model: NumpyModel, observer: Observer, inputs: Sequence[Input], cells: int | None
 ) -> None:
     def take(
         layer: int, start: int, weights: NDArray[np.floating], norms: NDArray[np.floating] | None
@@ -307,26 +297,17 @@ def _observe_rows(
     )
 
 
-def _observe_whole(
-    model: NumpyModel, observer: Observer, inputs: Sequence[Input], cells: int | None
+def _observe_across(
+    model: OwnAttention, observer: Observer, inputs: Sequence[Input], cells: int | None
 ) -> None:
     if observer.norms:
         raise UnsupportedError(
             f"{model.info.name!r} does not tell what its values move: choose another view"
         )
     for number, given in enumerate(inputs):
-        across = isinstance(model, PairModel) and given.target is not None
-        kind: Kind = "cross" if across else "self"
-
-        def take(
-            layer: int, weights: NDArray[np.floating], text: int = number, kind: Kind = kind
-        ) -> None:
-            hand_over(observer, kind, layer, weights[None], cells=cells, first=text)
-
-        if isinstance(model, PairModel) and given.target is not None:
-            model.run_cross(given.target, given.text, partial(observer.wants, kind), take)
-        else:
-            model.run(given.text, partial(observer.wants, kind), take)
+        if given.target is not None and observer.wants("cross", 0):
+            weights = model.cross_weights(given.target, given.text)
+            hand_over(observer, "cross", 0, weights[None], cells=cells, first=number)
 
 
 def observe_queries_keys(
@@ -337,7 +318,7 @@ def observe_queries_keys(
     Of an encoder–decoder it is the encoder. Raises UnsupportedError where the architecture does
     not show its queries and keys, or does more with them than scale, add and softmax.
     """
-    if isinstance(model, QueryKeyModel):
+    if isinstance(model, NumpyModel):
         if model.info.score not in (None, "scaled-dot"):
             raise UnsupportedError(
                 f"{model.info.name!r} matches by {model.info.score} scores, which have no scale: "
@@ -367,10 +348,6 @@ def observe_queries_keys(
         for layer in lost:  # now that the run is over, it is known what is broken
             raise nothing_to_compare(model.info, layer)
         return model.info.notes + model.notes_for(tokens)
-    if isinstance(model, NumpyModel):
-        raise UnsupportedError(
-            f"{model.info.name!r} does not show its queries and keys: choose another --model"
-        )
     from attnviz.engine.queries_keys_torch import observe_torch  # torch only where needed
 
     observe_torch(model, tokens, wants, observe)

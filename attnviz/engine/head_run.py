@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.capture import capture
+from attnviz.engine.capture import capture, observe
 from attnviz.engine.observer import KeepWeights, to_numpy
 from attnviz.errors import UnsupportedError
-from attnviz.models.model import Model, NumpyModel, OutputModel
+from attnviz.models.model import Model, NumpyModel
 from attnviz.records import Input, Kind
 
 Floats = NDArray[np.floating]
@@ -29,20 +29,24 @@ class HeadRun:
     weights: (head, query, key) of each layer. outputs: (head, query, dim), z_h = A_h V_h before
     the output projection; empty where they cannot be seen.
     logits: (token, word) of the next token; None where none is predicted from what came before.
+    norms: (head, key), ‖v_j W_O^h‖ of each layer, where they were asked for.
     """
 
     weights: Mapping[int, Floats]
     outputs: Mapping[int, Floats]
     logits: Floats | None
+    norms: Mapping[int, Floats] = field(default_factory=dict)
 
 
 class Run(Protocol):
     """Runs a model over one text."""
 
-    def __call__(self, given: Input, removed: Collection[Head] = ()) -> HeadRun:
+    def __call__(
+        self, given: Input, removed: Collection[Head] = (), norms: bool = False
+    ) -> HeadRun:
         """What comes of it; the outputs of the ``removed`` heads go on as zero.
 
-        Raises UnsupportedError where heads cannot be removed.
+        Raises UnsupportedError where heads cannot be removed, or norms be seen.
         """
         ...
 
@@ -53,7 +57,7 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
     given: an input on which a torch model is tried. causal: whether its logits are of the next
     token. Raises UnsupportedError where its attention cannot be observed.
     """
-    if isinstance(model, OutputModel) and kind == "self":
+    if isinstance(model, NumpyModel) and kind == "self":
         return partial(_in_numpy, model), ()
     lacks = UnsupportedError("NumPy does not show them")
     if not isinstance(model, NumpyModel):
@@ -62,16 +66,19 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
         except UnsupportedError as error:
             lacks = error
 
-    def run(given: Input, removed: Collection[Head] = ()) -> HeadRun:
+    def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
         if removed:
             raise UnsupportedError(f"heads of {model.info.name!r} cannot be removed: {lacks}")
         record = capture(model, given.text, kind=kind, target=given.target)
-        return HeadRun({layer.layer: layer.weights for layer in record.layers}, {}, None)
+        moved = _norms(model, kind, given) if norms else {}
+        return HeadRun({layer.layer: layer.weights for layer in record.layers}, {}, None, moved)
 
     return run, (f"outputs of heads and predictions are not shown: {lacks}",)
 
 
-def _in_numpy(model: OutputModel, given: Input, removed: Collection[Head] = ()) -> HeadRun:
+def _in_numpy(
+    model: NumpyModel, given: Input, removed: Collection[Head] = (), norms: bool = False
+) -> HeadRun:
     weights: dict[int, Floats] = {}
     outputs: dict[int, Floats] = {}
 
@@ -80,23 +87,56 @@ def _in_numpy(model: OutputModel, given: Input, removed: Collection[Head] = ()) 
 
     model = model.without(removed) if removed else model
     logits = model.run_outputs(given.text, take)
-    return HeadRun(weights, outputs, logits)
+    return HeadRun(weights, outputs, logits, _norms(model, "self", given) if norms else {})
+
+
+def _norms(model: Model, kind: Kind, given: Input) -> dict[int, Floats]:
+    """Of a pass of their own, in blocks."""
+    keep = _KeepNorms(kind)
+    observe(model, keep, [given])
+    return keep.norms_of
+
+
+class _KeepNorms:
+    """Keeps the norms of one kind of attention, and hands on its weights."""
+
+    norms = True
+
+    def __init__(self, kind: Kind, weights: KeepWeights | None = None) -> None:
+        self._kind = kind
+        self._weights = weights
+        self.norms_of: dict[int, Floats] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+    ) -> None:
+        if norms is not None:
+            self.norms_of[layer] = norms
+        if self._weights is not None:
+            self._weights.observe(text, kind, layer, start, weights, norms)
 
 
 def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
     import torch
 
+    from attnviz.engine.ablation import check_heads
     from attnviz.engine.hook_points import HeadOutputs
     from attnviz.engine.observe_torch import observe_pass, transformers_of
     from attnviz.engine.patchable import open_patchable, whole_pass
     from attnviz.engine.plain_pass import length_class
+    from attnviz.engine.projections import ValueNorms
 
-    whole = transformers_of(model).model
+    opened = transformers_of(model)
+    whole = opened.model
     patchable = open_patchable(model, kind, given)
     predicts = causal and patchable.head is not None
     compared: set[int] = set()
 
-    def run(given: Input, removed: Collection[Head] = ()) -> HeadRun:
+    def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
+        check_heads(patchable, removed)
         size = length_class(len(given.text))
         if removed and size not in compared:
             run(given)  # which is held against a plain pass: without heads it ends elsewhere
@@ -108,14 +148,17 @@ def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
             logits=predicts,
         )
         weights = KeepWeights(kind)
+        keep = _KeepNorms(kind, weights)
         outputs = HeadOutputs(kind, patchable.hook_points, removed)
         with torch.inference_mode():
-            logits = observe_pass(forward, weights, outputs=outputs)
+            values = ValueNorms(opened) if norms else None
+            logits = observe_pass(forward, keep, norms=values, outputs=outputs)
         compared.add(size)
         return HeadRun(
             {layer.layer: layer.weights for layer in weights.layers},
             outputs.found,
             to_numpy(logits[0]) if predicts else None,
+            keep.norms_of,
         )
 
     return run

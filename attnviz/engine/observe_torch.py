@@ -28,8 +28,7 @@ from attnviz.engine.attention_calls import (
 from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observer import Observer, hand_over, rows_of_a_block, to_numpy
-from attnviz.engine.passes import WatchedCall, watched
-from attnviz.engine.plain_pass import PlainCheck
+from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface

@@ -15,7 +15,6 @@ from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.capture import Asked
 from attnviz.engine.effects import Metric, Variant
 from attnviz.engine.head_run import Head
-from attnviz.engine.scan.run import open_scan
 from attnviz.engine.text_pass import token_losses
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, require_number
@@ -23,8 +22,8 @@ from attnviz.models.stack_model import StackModel
 
 Floats = NDArray[np.floating]
 
-_CELLS = 2**24
-"""Weights of a layer, of all removals that run at once: 64 MB as float32."""
+_CELLS = 2**20
+"""Weights of a layer, of all removals that run at once: more than caches hold is slower."""
 
 _LOGITS = 2**23
 """Logits that are formed at once."""
@@ -95,6 +94,8 @@ def _loss(stack: NumpyStack, residual: Floats, ids: Sequence[int]) -> float:
 
 
 def _by_scan(model: Model, wanted: Asked, advance: Callable[[float], None]) -> Effects:
+    from attnviz.engine.scan.run import open_scan  # NumPy's own does without
+
     scan = open_scan(model, [wanted.given], kind=wanted.kind)
     heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
     variants = [Variant((head,)) for head in heads]

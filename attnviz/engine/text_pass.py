@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.capture import Asked, no_such_head, observe, record_of
-from attnviz.engine.head_run import Head, Run, open_heads
+from attnviz.engine.capture import Asked, no_such_head, record_of
+from attnviz.engine.head_run import Head, HeadRun, Run, open_heads
 from attnviz.engine.observer import KeepWeights
 from attnviz.engine.probing import open_probing
-from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import Model, NumpyModel, OutputModel
+from attnviz.errors import UsageError
+from attnviz.models.model import Model, NumpyModel
 from attnviz.records import AttentionRecord, Kind
 
 Floats = NDArray[np.floating]
@@ -49,18 +49,14 @@ class TextReader:
         Raises UsageError for a head that is not there, UnsupportedError where the attention cannot
         be observed or its heads cannot be removed.
         """
-        check_heads(self.model, removed)
-        given, kind = wanted.given, wanted.kind
-        if kind not in self._runs:
-            self._runs[kind] = open_heads(self.model, kind, given, self._predicts(kind))[0]
-        seen = self._runs[kind](given, removed)
+        kind, seen = wanted.kind, self._run(wanted, removed)
         keep = KeepWeights(kind, wanted.heads)
         for layer, weights in seen.weights.items():
             if keep.wants(kind, layer):
                 keep.observe(0, kind, layer, 0, weights, None)
         if not keep.layers:
             raise no_such_head()
-        return TextPass(record_of(self.model, given, kind, keep.layers), seen.logits)
+        return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
 
     def _predicts(self, kind: Kind) -> bool:
         """Whether a torch model's logits are of the next token."""
@@ -73,16 +69,14 @@ class TextReader:
 
         Kobayashi et al. 2020. Raises UnsupportedError where the values cannot be seen.
         """
+        return self._run(wanted, removed, norms=True).norms
+
+    def _run(self, wanted: Asked, removed: Collection[Head], norms: bool = False) -> HeadRun:
         check_heads(self.model, removed)
-        model, keep = self.model, _KeepNorms(wanted.kind)
-        if removed and isinstance(model, OutputModel):
-            model = model.without(removed)
-        elif removed:
-            raise UnsupportedError(
-                f"what values of {model.info.name!r} move is not known where heads are removed"
-            )
-        observe(model, keep, [wanted.given])
-        return keep.found
+        given, kind = wanted.given, wanted.kind
+        if kind not in self._runs:
+            self._runs[kind] = open_heads(self.model, kind, given, self._predicts(kind))[0]
+        return self._runs[kind](given, removed, norms)
 
 
 def check_heads(model: Model, heads: Collection[Head]) -> None:
@@ -94,24 +88,6 @@ def check_heads(model: Model, heads: Collection[Head]) -> None:
                 f"no head {head} in layer {layer}: {info.name!r} has layers 0 to "
                 f"{info.layers - 1} and heads 0 to {info.heads - 1}"
             )
-
-
-class _KeepNorms:
-    """Keeps the norms of one kind of attention."""
-
-    norms = True
-
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
-        self.found: dict[int, Floats] = {}
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind
-
-    def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, norms: Floats
-    ) -> None:
-        self.found[layer] = norms
 
 
 def token_losses(logits: Floats, ids: Sequence[int]) -> NDArray[np.float64]:

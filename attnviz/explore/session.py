@@ -22,7 +22,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, texts_of
 from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.heads.report import heads_report
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.rows import norm_weighted
@@ -144,7 +144,8 @@ class Session(Protocol):
     ) -> Iterator[Step]:
         """The model writes on, a token a step; each step is slow.
 
-        Raises UnsupportedError for a model that does not write, UsageError where there is no room.
+        The rows go on from the frame of ``text``. Raises UnsupportedError for a model that does not
+        write on, UsageError where there is no room.
         """
         ...
 
@@ -201,7 +202,7 @@ class LiveSession:
     def _predictions(
         self, wanted: Asked, passed: TextPass
     ) -> tuple[tuple[Likely, ...], float | None]:
-        if passed.logits is None:
+        if passed.logits is None or not np.isfinite(passed.logits).all():
             return (), None
         last = passed.logits[-1].astype(np.float64)
         last -= last.max()
@@ -217,6 +218,11 @@ class LiveSession:
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
+        if "decoder" in self.model.kinds:
+            raise UnsupportedError(
+                f"the decoder of {self.info.name!r} begins a text of its own, which does not go on "
+                "from here: attnviz generate shows it"
+            )
         tokens = encoded(self.model, text, self._choice.truncate)
         return generate(self.model, tokens, sampling, kind=self._choice.kind, removed=removed)
 

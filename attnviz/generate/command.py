@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attnviz.engine.generation import Sampling
     from attnviz.engine.head_run import Head
     from attnviz.generate.document import Shown
-    from attnviz.generate.records import Run
+    from attnviz.generate.job import Advance
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -96,7 +96,6 @@ def generate(
     kind: Kind,
     counted: shared.IndexBase,
     model: WritingModel,
-    own: shared.OwnShape,
     loading: shared.Loading,
     output: RunOutput,
 ) -> None:
@@ -109,7 +108,7 @@ def generate(
     from attnviz.generate.job import Job
     from attnviz.models.resolve import load, reckoned_tokens
 
-    options = shared.load_options(model.model, loading, model.seed, own)
+    options = shared.load_options(model.model, loading, model.seed)
     sampling = written.sampling(model.seed)
     outlet = open_outlet(output)
     text = read_text(prompt.text, prompt.file, "generate")
@@ -128,14 +127,14 @@ def generate(
 
 
 @contextmanager
-def _watched(outlet: Outlet, head: Head) -> Iterator[Callable[[Run], None]]:
+def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
     """What a person sees while the model writes: the text in a terminal, else what is done."""
     console, output = outlet.console, outlet.output
     if output.json or console is None or not console.is_terminal or console.is_dumb_terminal:
         from attnviz.cli.progress import scanning
 
         with scanning("writing", outlet.notices) as advance:
-            yield lambda run: advance(len(run.steps) / run.sampling.tokens)
+            yield lambda share, run: advance(share)
         return
     from attnviz.draw.theme import Theme
     from attnviz.generate.live import shown_live

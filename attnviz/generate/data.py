@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from attnviz.draw.labels import visible
-from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.values import json_number, model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError, UsageError
 from attnviz.generate.records import Ending, Floats, Looked, Run
 from attnviz.reading import TEXT_BYTES, parse_json, read_bytes
-from attnviz.records import Kind, LayerWeights, ModelInfo, Tokens
+from attnviz.records import Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -41,8 +41,6 @@ _MOST_PROMPT = 2**23
 """Weights of the prompt, of all heads, beyond which a file leaves them out."""
 
 
-_FACTS = ("name", "revision", "architecture", "dtype", "layers", "heads", "kv_heads", "head_dim",
-          "weights", "seed", "device", "backend")  # fmt: skip
 _ROUNDING = 0.02
 """How far a row of rounded weights may sum to more than one."""
 
@@ -235,13 +233,7 @@ class _Header:
     """The first line, which says what the others must be."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        facts = header["model"]
-        given = {fact: facts[fact] for fact in _FACTS}
-        self.info = ModelInfo(**given, notes=tuple(_texts(facts["notes"])))
-        for fact in (self.info.name, self.info.architecture, self.info.dtype, self.info.device):
-            _is(fact, str)
-        for size in (self.info.layers, self.info.heads, self.info.kv_heads, self.info.head_dim):
-            _is(size, int)
+        self.info = model_of(header["model"])
         self.kind: Kind = _one_of(header["kind"], ("self", "decoder", "cross"))
         self.ending: Ending = _one_of(header["ending"], get_args(Ending))
         self.text: str = _is(header["prompt"], str)

@@ -40,7 +40,7 @@ _EXPLANATION = (
     "and top-p change it (Holtzman et al. 2020). entropy: of that distribution, in nats.",
     "head: the mean of a measure over the steps, beside that of uniform attention over the same "
     "tokens. The name is the label that the model's card or attnviz patterns gives, or, faint, the "
-    "measure that gained most over uniform on this text, which is a description and no finding.",
+    "measure that gained most over uniform on this text, which only describes it.",
     "limits: where a head attends is not what it does. attnviz ablate and --ablate measure that.",
 )
 
@@ -79,7 +79,7 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
         [
             doc.Group(about),
             notes_group(info.notes, run.tokens),
-            doc.Group([texts(run, shown.head)]),
+            doc.Group([texts(run, shown.head, whole=True)]),
             *([] if shown.chosen else [doc.Group([_grid(shown)])]),
             *([doc.Group([_ranking(shown)])] if shown.chosen and len(shown.heads) > 1 else []),
             doc.Group([_steps(shown)]),
@@ -156,7 +156,7 @@ def finding(shown: Shown) -> str:
     over = f"the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
         over = f"the {one.steps} of {len(run.steps)} steps that can show it"
-    named_by = "" if one.known else ", the closest measure" * (one.name in _MEASURED)
+    named_by = "" if one.known else ", furthest above uniform" * (one.name in _MEASURED)
     return (
         f"{run.name(shown.head)} over {over}: {looked_words(one)}{named_by}. Most attended: "
         f"{_most(shown)}."

@@ -20,8 +20,8 @@ from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
-Advance = Callable[[Run], None]
-"""Told of the run after each step."""
+Advance = Callable[[float, Callable[[], Run]], None]
+"""Told after each step of the share that is done, and what gives the run so far."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class Job:
         steps: list[Step] = []
         for step in self.steps:
             steps.append(step)
-            advance(self.run(steps, "tokens"))
+            advance(len(steps) / self.sampling.tokens, lambda: self.run(steps, "tokens"))
         if not steps:
             return None
         ending: Ending = "context"

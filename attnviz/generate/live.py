@@ -18,6 +18,7 @@ from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
 from attnviz.generate.document import texts
+from attnviz.generate.job import Advance
 from attnviz.generate.records import Run
 from attnviz.records import Tokens
 
@@ -31,15 +32,16 @@ _SOURCES = 3
 @contextmanager
 def shown_live(
     console: Console, theme: Theme, head: Head, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Callable[[Run], None]]:
+) -> Iterator[Advance]:
     """Draws a run after each of its steps; the picture is gone at the end."""
     drawn = -_PAUSE
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
-        def advance(run: Run) -> None:
+        def advance(share: float, run: Callable[[], Run]) -> None:
             nonlocal drawn
             if clock() - drawn >= _PAUSE:
-                live.update(picture(run, head, theme, console.width, console.height), refresh=True)
+                block = picture(run(), head, theme, console.width, console.height)
+                live.update(block, refresh=True)
                 drawn = clock()
 
         yield advance

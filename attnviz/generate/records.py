@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
-from attnviz.measures.labels import THRESHOLD, KnownLabels, strength
+from attnviz.measures.labels import KnownLabels, best_label, strength
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import Conditions, TextFacts, row_counts, uniform_weights, whole_scores
 from attnviz.measures.sinks import sink_keys
@@ -161,7 +161,7 @@ def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
     """What every head did while the model wrote, by measures of those steps alone.
 
     A head is called by the label that is ``known`` of it, where the text can show that; else by the
-    measure that gained most over uniform attention, from ``THRESHOLD`` on.
+    measure that gained most over uniform attention, as ``best_label`` decides.
     """
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
@@ -196,7 +196,7 @@ def _called(
         for name in _NAMES
         if not math.isnan(scores.get(name, math.nan))
     }
-    best = max(gained, key=lambda name: gained[name], default=None)
-    if best is not None and gained[best] >= THRESHOLD:
+    best = best_label(gained, scores, uniform, {})
+    if best is not None:
         return best, best
     return _SPREAD if scores[_SPREAD[1]] >= _DIFFUSE else _PEAKED

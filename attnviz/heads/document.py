@@ -62,7 +62,7 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
         [doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
-        heading(found, [*shared, *_changed(found.first)]),
+        heading(found, _changed(found.first), [*shared, *_left_out(found.first)]),
         found.first.text,
         finding(found, view),
         advised(partial(first_groups, found, view), records[0].keys),
@@ -94,7 +94,7 @@ def _provenance(
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
     seed = [] if info.seed is None else [f"seed {info.seed}"]
-    words = [*shared, *sizes[:alike], *seed, *_changed(found.first)]
+    words = [*shared, *sizes[:alike], *seed, *_changed(found.first), *_left_out(found.first)]
     parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
     if found.first.text or not info.is_array:
         parts.append(doc.Quote("text", found.first.text))
@@ -111,20 +111,21 @@ def _provenance(
 
 
 def _changed(report: HeadsReport) -> list[str]:
-    """Which heads are ablated, and whether the weights are others than the model's own.
-
-    Where the sink is left out also how many rows have nothing left.
-    """
+    """Which heads are ablated, and whether the weights are others than the model's own."""
     names = [report.name(*head) for head in report.ablated]
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    words = ["norm-weighted"] * report.norm_weighted
-    words += [f"without {', '.join([*names[:_NAMED], *more])}"] if names else []
+    without = [f"without {', '.join([*names[:_NAMED], *more])}"] if names else []
+    return [*without, *["norm-weighted"] * report.norm_weighted]
+
+
+def _left_out(report: HeadsReport) -> list[str]:
+    """That the sink was left out, and how many rows have nothing left without it."""
     if report.sink:
-        return words
+        return []
     rows = [np.isnan(weights).all(-1) for _, _, weights in report.record]
     blank = int(sum(each.sum() for each in rows))
     left = f" ({blank:,} of {sum(map(len, rows)):,} rows: nothing left)" if blank else ""
-    return [*words, f"sink left out, rows rescaled{left}"]
+    return [f"sink left out, rows rescaled{left}"]
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:

@@ -21,9 +21,6 @@ Floats = NDArray[np.floating]
 Wants = Callable[[int], bool]
 """Whether a layer is wanted."""
 
-ObserveWeights = Callable[[int, Floats], None]
-"""Told of the layer and its weights (heads, query, key)."""
-
 ObserveQueriesKeys = Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None]
 """Told of the layer, its queries and its keys (heads, token, head_dim), and which keys each query
 sees (query, key), None for all."""
@@ -31,6 +28,11 @@ sees (query, key), None for all."""
 ObserveBlock = Callable[[int, int, Floats, Floats | None], None]
 """Told of the layer, the first query's index, the weights (text, head, rows, keys) of a block of
 queries, and the norms (text, head, key) of what each key's value moves, or None."""
+
+
+ObserveOutputs = Callable[[int, Floats, Floats], None]
+"""Told of the layer, its weights (head, query, key) and what its heads put out (head, token, dim),
+before the output projection."""
 
 
 class Model(Protocol):
@@ -61,20 +63,14 @@ class Model(Protocol):
 
 @runtime_checkable
 class NumpyModel(Model, Protocol):
-    """A model with one stack of self-attention that runs in NumPy, without torch."""
+    """A model with one stack of self-attention that runs in NumPy, without torch.
 
-    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
-        """Run over one text; for each layer that is wanted, hand over its weights.
+    scaled: whether the products of queries and keys are divided by √head_dim. Where they are not,
+        its queries are multiplied by that, so that the formula of ``run_queries_keys`` holds.
+    """
 
-        ``observe`` gets the layer's index and an array (heads, query, key).
-        Layers after the last wanted one need not run.
-        """
-        ...
-
-
-@runtime_checkable
-class RowModel(NumpyModel, Protocol):
-    """A NumPy model that needs no whole matrix: it runs over blocks of queries."""
+    @property
+    def scaled(self) -> bool: ...
 
     def run_rows(
         self,
@@ -85,55 +81,33 @@ class RowModel(NumpyModel, Protocol):
         *,
         norms: bool = False,
     ) -> None:
-        """Run over texts of one length, ``rows`` queries at a time.
+        """Run over texts of one length, and hand over the weights ``rows`` queries at a time.
 
-        Blocks of a causal model may leave out the keys after their last query.
+        Blocks of a causal model may leave out the keys after their last query. Layers after the
+        last wanted one need not run.
         """
         ...
-
-
-@runtime_checkable
-class QueryKeyModel(NumpyModel, Protocol):
-    """A NumPy model that shows what its weights are made of.
-
-    scaled: whether the products of queries and keys are divided by √head_dim. Where they are not,
-        its queries are multiplied by that, so that the formula of ``run_queries_keys`` holds.
-    """
-
-    @property
-    def scaled(self) -> bool: ...
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Run over one text; for each layer that is wanted, hand over its queries and keys.
 
-        ``observe`` gets the layer's index, both arrays (heads, token, head_dim), one key head a
-        query head, as they are multiplied, and the mask: the weights are the softmax of their
+        One key head a query head, as they are multiplied: the weights are the softmax of their
         products times 1/√head_dim over the keys that are seen.
         """
         ...
 
-
-ObserveOutputs = Callable[[int, Floats, Floats], None]
-"""Told of the layer, its weights (head, query, key) and what its heads put out (head, token, dim),
-before the output projection."""
-
-
-@runtime_checkable
-class OutputModel(NumpyModel, Protocol):
-    """A NumPy model that shows what its heads put out, and what it predicts."""
-
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run over one text; hand over each layer's weights and outputs.
+        """Run over one text; hand over each layer's weights and what its heads put out.
 
         Gives the logits (token, word) of the next tokens; None where the model predicts none.
         """
         ...
 
-    def narrowed(self) -> OutputModel:
+    def narrowed(self) -> Self:
         """The same with weights, and what passes between its parts, rounded to bfloat16."""
         ...
 
-    def without(self, heads: Collection[tuple[int, int]]) -> OutputModel:
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
         """The same where the outputs of these (layer, head) count as zero."""
         ...
 
@@ -150,7 +124,7 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class GrowingModel(OutputModel, Protocol):
+class GrowingModel(NumpyModel, Protocol):
     """A NumPy model that reads a growing text without computing what it has read again.
 
     predicts: whether it tells the next token.
@@ -161,10 +135,6 @@ class GrowingModel(OutputModel, Protocol):
 
     def reader(self) -> Reader:
         """One that reads a text of its own."""
-        ...
-
-    def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """The same where the outputs of these (layer, head) count as zero."""
         ...
 
 
@@ -181,29 +151,6 @@ def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
     each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
     numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
     return frozenset(number for number in numbers if 0 <= number < vocabulary)
-
-
-@runtime_checkable
-class PairModel(NumpyModel, Protocol):
-    """A NumPy model that has no decoder, yet can let one text look at another.
-
-    Its ``kinds`` are those over one text; ``capture`` takes the kind ``cross`` as well.
-
-    causal: whether a token of one text sees no later one.
-    """
-
-    @property
-    def causal(self) -> bool: ...
-
-    def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """The text that looks; its words that ``keys`` has too have the same ids there."""
-        ...
-
-    def run_cross(
-        self, queries: Tokens, keys: Tokens, wants: Wants, observe: ObserveWeights
-    ) -> None:
-        """Run queries from one text, keys and values from another; else as ``run``."""
-        ...
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ import numpy as np
 
 from attnviz.attention.family import NotUnderstoodError
 from attnviz.attention.family_reading import Understood, understood
+from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
     Shapes,
@@ -31,7 +32,7 @@ from attnviz.models.checkpoint_files import (
 from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
 from attnviz.models.stack_model import StackModel
-from attnviz.models.stored_tensors import Roles, StoredTensors
+from attnviz.models.stored_tensors import StoredTensors
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 
@@ -134,7 +135,7 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
             *(f"stored as {kind}, computed in float32" for kind in types if kind != "float32"),
         ),
     )
-    stack = NumpyStack(read.shape, Roles(stored, read.parts))
+    stack = NumpyStack(read.shape, by_role(stored, read.parts))
     generation = directory / "generation_config.json"
     stated = [fields, *([read_json(generation)] if generation.is_file() else [])]
     ends = [each.get("eos_token_id") for each in stated]

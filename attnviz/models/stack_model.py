@@ -19,7 +19,6 @@ from attnviz.models.model import (
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
-    ObserveWeights,
     Vocabulary,
     Wants,
     beyond_training,
@@ -125,13 +124,8 @@ class StackModel:
         """Whether the text is longer than those of the training."""
         return beyond_training(self._trained_tokens, tokens)
 
-    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
-        """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            self.stack.run(tokens.ids, wants, observe)
-
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
+        """Hand over queries and keys of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_queries_keys(tokens.ids, wants, observe)
 
@@ -144,12 +138,12 @@ class StackModel:
         *,
         norms: bool = False,
     ) -> None:
-        """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
+        """Hand over blocks of the weights of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_rows(ids, rows, wants, observe, norms=norms)
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
-        """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
+        """Hand over weights and outputs of each layer; the logits. See ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             residual = self.stack.run_outputs(tokens.ids, observe)
             return self.stack.unembed(residual) if self.predicts else None
@@ -168,7 +162,7 @@ class StackModel:
         return StackReader(self.stack)
 
     def narrowed(self) -> Self:
-        """The same in rounded numbers; see ``OutputModel``."""
+        """The same in rounded numbers; see ``NumpyModel``."""
         return self._over(NarrowStack.of(self.stack))
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from attnviz.attention.family import Family, NotUnderstoodError
 from attnviz.attention.family_reading import FAMILIES, understood
+from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader
-from attnviz.models.stored_tensors import Roles, StoredTensors
+from attnviz.models.stored_tensors import StoredTensors
 
 from .hub_configs import CONFIGS
 
@@ -228,7 +229,7 @@ def stack(directory: Path) -> tuple[NumpyStack, Any]:
     fields = json.loads((directory / "config.json").read_text())
     stored = StoredTensors([directory / "model.safetensors"])
     read = understood(fields, stored.shapes)
-    return NumpyStack(read.shape, Roles(stored, read.parts)), read
+    return NumpyStack(read.shape, by_role(stored, read.parts)), read
 
 
 def difference(model: Any, ours: NumpyStack, ids: list[int]) -> float:

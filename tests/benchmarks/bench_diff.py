@@ -25,6 +25,7 @@ import pytest
 
 import attnviz
 from attnviz.cli.inputs import built_in_texts, natural_texts
+from attnviz.engine import patchable
 from attnviz.models.bundled import Bundled
 
 from ..diff.planted import (
@@ -51,19 +52,18 @@ SENTENCES = [sentence for sentence in SENTENCES if len(sentence.split()) > 5]
 
 
 @contextmanager
-def batched(model: Any, copies: int) -> Iterator[None]:
+def batched(copies: int) -> Iterator[None]:
     """Every pass runs over so many copies of its text."""
+    plain = patchable._inputs
 
-    def repeat(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rows = {name: value.repeat(copies, 1) for name, value in kwargs.items()
-                if name in ("input_ids", "attention_mask") and value is not None}  # fmt: skip
-        return args, {**kwargs, **rows}
+    def repeated(model: Any, given: Any) -> dict[str, Any]:
+        return {name: ids.repeat(copies, 1) for name, ids in plain(model, given).items()}
 
-    handle = model.register_forward_pre_hook(repeat, with_kwargs=True)
+    patchable._inputs = repeated
     try:
         yield
     finally:
-        handle.remove()
+        patchable._inputs = plain
 
 
 def test_a_model_with_itself() -> None:
@@ -83,7 +83,7 @@ def test_a_model_with_itself() -> None:
         for count, (name, model), rows in product(threads, models.items(), copies):
             before = torch.get_num_threads()
             torch.set_num_threads(count)
-            with batched(model.model, rows):
+            with batched(rows):
                 second = maps_of(model, texts)
             torch.set_num_threads(before)
             found = verdict(first, second, floor, seed=runs)

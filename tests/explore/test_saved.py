@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import attnviz
 from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.explore.saved import open_saved
@@ -66,6 +67,17 @@ def test_what_was_saved_comes_back(saved: Path, view: str, ending: str) -> None:
             assert report.sinks.get(head) == entry["sink_weight"]
             expected = np.array(entry["weights"], float).astype(np.float32)
             np.testing.assert_array_equal(side.seen.weights(head), expected)
+
+
+def test_an_array_without_a_model_comes_back(tmp_path: Path) -> None:
+    weights = np.random.default_rng(2).dirichlet(np.ones(5), (3, 5))
+    for ending in ENDINGS:
+        path = tmp_path / f"array.{ending}"
+        attnviz.heatmap(weights, list("abcde")).save(path)
+        report = open_saved(path).seen.report
+        assert (report.name(0, 2), report.record.model.is_array) == ("H2", True)
+        assert report.record.model.group(1) is None
+        np.testing.assert_allclose(report.weights(0, 2), weights[2], atol=1e-7)
 
 
 def test_there_is_no_model_behind_a_file(saved: Path) -> None:

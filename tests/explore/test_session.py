@@ -139,6 +139,21 @@ def without(model, kind, removed):
         weight[:, head * dim : (head + 1) * dim] = 0
 
 
+def by_hand_norms(model, ids, removed):
+    """‖v_j W_O^h‖ of a GPT-2, (layer, head, key), by its own modules alone."""
+    fresh, found = copy.deepcopy(model), []
+    with torch.no_grad():
+        norms = [block.attn.c_proj.weight.clone() for block in fresh.transformer.h]
+        without(fresh, "gpt2", removed)
+        hidden = fresh.transformer(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        for block, read, output in zip(fresh.transformer.h, hidden, norms, strict=False):
+            value = block.attn.c_attn(block.ln_1(read))[0].chunk(3, -1)[2]
+            dim = value.shape[1] // 3
+            parts = [slice(head * dim, (head + 1) * dim) for head in range(3)]
+            found.append([(value[:, part] @ output[part]).norm(dim=-1).numpy() for part in parts])
+    return found
+
+
 CASES = {
     "gpt2 in NumPy": ("gpt2", "gpt2", {}, None),
     "gpt2 on torch": ("gpt2", "gpt2", {"backend": "torch"}, None),
@@ -187,11 +202,21 @@ def test_frames_and_effects_of_checkpoints(checkpoints, case, removed):
         assert (frame.loss, frame.likely) == (None, ())
     else:
         assert frame.loss == pytest.approx(loss, abs=1e-5)
+        if name == "gpt2":
+            values = by_hand_norms(model, record.queries.ids, removed)
+            np.testing.assert_allclose([frame.norms[0], frame.norms[1]], values, atol=1e-4)
         best = int(chances.argmax())
         assert (frame.likely[0].id, frame.likely[0].probability) == (
             best,
             pytest.approx(float(chances[best]), abs=1e-5),
         )
+    if name == "gpt2":
+        (step,) = session.generation(text, Sampling(tokens=1), frozenset(removed))
+        assert step.id == frame.likely[0].id
+        np.testing.assert_allclose(step.rows[1][2], frame.weights((1, 2))[-1], atol=1e-5)
+    else:
+        with pytest.raises(UnsupportedError):
+            list(session.generation(text, Sampling(), frozenset(removed)))
     effects = session.effects(text, nothing)
     assert set(effects.values) == {(layer, head) for layer in range(2) for head in range(3)}
     if effects.metric == "loss_delta":
@@ -297,6 +322,17 @@ def test_generation_is_what_a_frame_predicts(tiny):
         assert frame.likely[0].id == steps[count].id
         last = np.stack([frame.weights((3, head))[-1] for head in range(4)])
         np.testing.assert_allclose(steps[count].rows[3], last, atol=1e-5)
+
+
+def test_what_is_no_number_is_not_told():
+    model = Bundled()
+    model.stack.tensors["layers.2.up.weight"][0, 0] = np.nan
+    session = LiveSession(model)
+    frame = session.frame(TEXT)
+    assert (frame.loss, frame.likely) == (None, ())
+    assert frame.strongest((5, 0), 3, "keys") == ()
+    with pytest.raises(UsageError, match="nothing can be ranked"):
+        session.effects(TEXT, nothing)
 
 
 def test_a_frame_of_tiny_needs_no_torch():

@@ -62,7 +62,7 @@ def test_norm_weights_are_those_of_values_computed_by_hand(run: Any) -> None:
         (["--norm-weighted", "--head", "L3H1"], "norm-weighted"),
         (
             ["--ablate", "0.*,1.*", "--norm-weighted", "--no-sink"],
-            "norm-weighted · without L0H0, L0H1, 6 more",
+            "without L0H0, L0H1, 6 more · norm-weighted",
         ),
     ],
 )
