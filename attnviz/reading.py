@@ -8,11 +8,13 @@ memory.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from attnviz.errors import LoadError, UsageError
 
@@ -24,6 +26,9 @@ CORPUS_BYTES = 2**33
 
 SETTINGS_BYTES = 2**26
 """64 MiB of a config, an index of shards, a recipe; the largest known are below 10 MB."""
+
+Kind = TypeVar("Kind")
+Known = TypeVar("Known")
 
 _PIECE = 2**20
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
@@ -107,6 +112,31 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError, MemoryError) as error:
         raise LoadError(f"{failure}: {_why(error)}") from error
+
+
+# Values of a file ----------------------------------------------------------------------------
+
+
+def typed(value: Any, kind: type[Kind]) -> Kind:
+    """A value that is of this type; TypeError for another. A truth value is no number."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
+
+
+def one_of(value: Any, known: Collection[Known]) -> Known:
+    """A value that is known; ValueError for another."""
+    for each in known:
+        if value == each:
+            return each
+    raise ValueError(f"{value!r:.40} is none of {', '.join(map(str, known))}")
+
+
+def finite(value: Any) -> float:
+    """A number; ValueError for NaN and infinity, which Python's JSON lets through."""
+    if isinstance(value, bool | str) or not math.isfinite(number := float(value)):
+        raise ValueError(f"{value!r:.40} is no finite number")
+    return number
 
 
 def _why(error: Exception) -> str:

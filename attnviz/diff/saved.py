@@ -13,7 +13,7 @@ from attnviz.diff.records import HeadState
 from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
-from attnviz.reading import CORPUS_BYTES, parse_json, read_bytes
+from attnviz.reading import CORPUS_BYTES, finite, parse_json, read_bytes
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
@@ -89,11 +89,11 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
 
 def _pattern_state(entry: dict[str, Any]) -> HeadState:
     scores = {
-        str(name): None if value is None else _number(value)
+        str(name): None if value is None else finite(value)
         for name, value in entry["scores"].items()
     }
     ends = {
-        str(name): (_number(low), _number(high))
+        str(name): (finite(low), finite(high))
         for name, (low, high) in entry["intervals"].items()
         if low is not None and high is not None
     }
@@ -105,12 +105,5 @@ def _pattern_state(entry: dict[str, Any]) -> HeadState:
 
 def _effect_state(entry: dict[str, Any]) -> HeadState:
     value, low, high = (entry.get(name) for name in ("loss_delta", "ci_low", "ci_high"))
-    known = None if low is None or high is None else (_number(low), _number(high))
-    return HeadState(effect=math.nan if value is None else _number(value), effect_ends=known)
-
-
-def _number(value: Any) -> float:
-    """ValueError for NaN and infinity, which Python's JSON lets through."""
-    if not math.isfinite(number := float(value)):
-        raise ValueError(f"expected a number, got {value}")
-    return number
+    known = None if low is None or high is None else (finite(low), finite(high))
+    return HeadState(effect=math.nan if value is None else finite(value), effect_ends=known)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.reading import typed
 from attnviz.records import HeadLabel, ModelInfo
 
 _PLAIN = (
@@ -48,15 +49,14 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     """
     given = {name: facts[name] for name in _PLAIN}
     if facts["weights"] == "given":
-        given |= dict.fromkeys(("layers", "kv_heads", "head_dim"), 1)
-        given |= dict.fromkeys(("architecture", "device"), "") | {"backend": "numpy"}
-    sizes = ("layers", "heads", "kv_heads", "head_dim")
-    if any(type(given[name]) is not int for name in sizes):
-        raise TypeError("sizes that are no whole numbers")
-    texts = [given["name"], given["architecture"], given["dtype"], given["device"], *facts["notes"]]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a name that is no text")
-    return ModelInfo(**given, notes=tuple(facts["notes"]))
+        given |= {"layers": 1, "kv_heads": facts["heads"], "head_dim": 1}
+        given |= {"architecture": "array", "device": "", "backend": "numpy"}
+    for size in ("layers", "heads", "kv_heads", "head_dim"):
+        typed(given[size], int)
+    for text in (given["name"], given["architecture"], given["dtype"], given["device"]):
+        typed(text, str)
+    notes = tuple(typed(note, str) for note in facts["notes"])
+    return ModelInfo(**given, notes=notes)
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:

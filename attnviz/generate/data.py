@@ -25,7 +25,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError, UsageError
 from attnviz.generate.records import Ending, Floats, Looked, Run
-from attnviz.reading import TEXT_BYTES, parse_json, read_bytes
+from attnviz.reading import TEXT_BYTES, one_of, parse_json, read_bytes, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
@@ -234,18 +234,20 @@ class _Header:
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.info = model_of(header["model"])
-        self.kind: Kind = _one_of(header["kind"], ("self", "decoder", "cross"))
-        self.ending: Ending = _one_of(header["ending"], get_args(Ending))
-        self.text: str = _is(header["prompt"], str)
+        self.kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
+        self.ending: Ending = one_of(header["ending"], get_args(Ending))
+        self.text: str = typed(header["prompt"], str)
         source = Tokens(
-            tuple(_is(number, int) for number in header["token_ids"]),
+            tuple(typed(number, int) for number in header["token_ids"]),
             tuple(_texts(header["tokens"])),
-            tuple(_is(special, bool) for special in header["special"]),
+            tuple(typed(special, bool) for special in header["special"]),
         )
         self.source = None if self.kind == "self" else source
         self.begun = source if self.kind == "self" else _read_tokens(header["begun"])
         self.sampling = Sampling(**header["sampling"])
-        self.removed = tuple((_is(layer, int), _is(head, int)) for layer, head in header["removed"])
+        self.removed = tuple(
+            (typed(layer, int), typed(head, int)) for layer, head in header["removed"]
+        )
         self._place = len(self.begun) - 1
 
     def _keys(self, place: int) -> int:
@@ -273,16 +275,16 @@ class _Header:
         rows = {int(layer): _weights(heads, keys) for layer, heads in given["rows"].items()}
         step = Step(
             place=self._place,
-            id=_is(given["id"], int),
-            text=_is(given["token"], str),
+            id=typed(given["id"], int),
+            text=typed(given["token"], str),
             probability=_share(given["probability"]),
             likely=tuple(
-                Likely(_is(one["token"], str), _is(one["id"], int), _share(one["probability"]))
+                Likely(typed(one["token"], str), typed(one["id"], int), _share(one["probability"]))
                 for one in given["likely"]
             ),
             entropy=float(given["entropy"]),
             rows=rows,
-            ended=_is(given["ended"], bool),
+            ended=typed(given["ended"], bool),
         )
         self._place += 1
         return step
@@ -304,9 +306,9 @@ class _Header:
 
 def _read_tokens(given: Sequence[Mapping[str, Any]]) -> Tokens:
     return Tokens(
-        tuple(_is(one["id"], int) for one in given),
-        tuple(_is(one["token"], str) for one in given),
-        tuple(_is(one["special"], bool) for one in given),
+        tuple(typed(one["id"], int) for one in given),
+        tuple(typed(one["token"], str) for one in given),
+        tuple(typed(one["special"], bool) for one in given),
     )
 
 
@@ -328,16 +330,4 @@ def _share(value: Any) -> float:
 
 
 def _texts(values: Any) -> list[str]:
-    return [_is(value, str) for value in _is(values, list)]
-
-
-def _is(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
-
-
-def _one_of(value: Any, choices: Sequence[str]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r:.40} is none of {', '.join(choices)}")
-    return value
+    return [typed(value, str) for value in typed(values, list)]
