@@ -22,7 +22,7 @@ from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
 from attnviz.explore.dialogs import KEYS, Asking, KeysPane, Prompt, Source
-from attnviz.explore.grid import columns_wanted, labelled
+from attnviz.explore.grid import columns_wanted, labelled, thumbnail
 from attnviz.explore.map import NEAREST, Size
 from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane
 from attnviz.explore.recording import DroppedError, Waited
@@ -30,8 +30,8 @@ from attnviz.explore.scene import SIDES, Scene, View, Written
 from attnviz.explore.session import Frame
 
 _GAP = 3
-_SPACED = 24
-"""Lines of a terminal from which empty lines part the panes."""
+_SPACED, _TALL = 24, 36
+"""Lines of a terminal from which empty lines part the panes, and the finding may take two."""
 
 _WORDS = 4
 
@@ -111,16 +111,22 @@ class Explorer(Asking):
     def _arrange(self) -> None:
         """The room of each pane: the map's is what the others leave."""
         columns, lines = self.size
-        spaced = lines >= _SPACED
+        spaced, view = lines >= _SPACED, self.view
+        top = 3 if lines >= _TALL else 2
         body = self.query_one("#body")
         body.styles.margin = (int(spaced), 0, int(spaced), 0)
+        self.query_one("#heading").styles.height = top
         self.query_one("#words").styles.height = _WORDS
-        room = lines - 2 - _WORDS - 1 - 2 * spaced
-        keys = len(self.view.shown.report.record.keys)
-        keys += 0 if self.view.written is None else self.view.written.sampling.tokens
+        room = lines - top - _WORDS - 1 - 2 * spaced
+        keys = len(view.shown.report.record.keys)
+        keys += 0 if view.written is None else view.written.sampling.tokens
         wanted = min(2 * keys + 12, columns // 2) if keys > room - 2 else 2 * keys + 12
-        forms = columns_wanted(labelled(self.view))
-        most = columns - _GAP - wanted
+        heads = labelled(view)
+        forms = columns_wanted(heads)
+        size = thumbnail(heads, view.shown, self.drawn_with, room)
+        if size is not None:
+            forms = (size.columns_of(heads), *forms)
+        most = min(columns - _GAP - wanted, columns * 11 // 20)
         self.query_one("#grid").styles.width = next(
             (form for form in forms if form <= most), min(forms[-1], columns // 2)
         )

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from attnviz.draw.blocks import BOLD, DIM, Line
 from attnviz.draw.coloured_text import pieces_of, rows_of, tint_of
 from attnviz.draw.document import Map
-from attnviz.draw.labels import fit, token_labels, visible, width
+from attnviz.draw.labels import at_blanks, fit, token_labels, visible, width
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import named, shape_words, share, size_words
 from attnviz.draw.scale import signed_tint
@@ -31,6 +31,9 @@ from attnviz.records import Tokens
 MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighted"}
 """What is said of each way to see weights."""
 
+_MOST_TOLD, _LEAST_TOLD, _ROUNDED = 7, 0.015, 0.005
+"""How many weights words tell, and from which on; the largest from where it does not round to 0."""
+
 _SOURCES = {"card": "the model card", "patterns": "attnviz patterns"}
 
 
@@ -40,19 +43,19 @@ _SOURCES = {"card": "the model card", "patterns": "attnviz patterns"}
 def parts(words: Iterable[tuple[str, Tone | bool]], theme: Theme, room: int) -> Line:
     """Words joined by dots, as many as one line holds; none is cut but the first."""
     line: Line = []
-    used = 0
+    used, dot = 0, theme.dot
     for text, tone in words:
-        spelled = theme.spell(text)
+        spelled, style = theme.spell(text), theme.tone(tone)
         if not line:
-            spelled = (
-                fit(spelled, room, theme.ellipsis).rstrip() if width(spelled) > room else spelled
-            )
-        elif used + width(theme.dot) + width(spelled) > room:
+            spelled = spelled if width(spelled) <= room else _at_word(spelled, room, theme)
+        elif used + width(dot) + width(spelled) > room:
             continue
+        elif style == line[-1].style:
+            spelled = dot + spelled
         else:
-            line.append(Segment(theme.dot, DIM))
-            used += width(theme.dot)
-        line.append(Segment(spelled, theme.tone(tone)))
+            line.append(Segment(dot))
+            used += width(dot)
+        line.append(Segment(spelled, style))
         used += width(spelled)
     return line
 
@@ -85,16 +88,15 @@ def _at_word(text: str, room: int, theme: Theme) -> str:
     return f"{whole} {theme.ellipsis}" if width(whole) + 2 <= room else kept
 
 
-def finding_line(view: View, theme: Theme, room: int) -> Line:
-    """The answer in as many whole sentences as the line holds."""
-    text = _answer(view)
-    sentences = text.split(". ")
-    while len(sentences) > 1 and width(theme.spell(". ".join(sentences))) + 1 > room:
+def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
+    """The answer in so many lines: as many whole sentences as they hold."""
+    sentences = theme.spell(_answer(view)).removesuffix(".").split(". ")
+    while sentences:
+        lines = at_blanks(f"{'. '.join(sentences)}.", room, "", theme.ellipsis)
+        if len(lines) <= rows or len(sentences) == 1:
+            return [[Segment(line, BOLD)] for line in lines[:rows]]
         sentences.pop()
-    kept = ". ".join(sentences)
-    kept = kept if kept.endswith(".") else f"{kept}."
-    spelled = theme.spell(kept)
-    return [Segment(_at_word(spelled, room, theme) if width(spelled) > room else spelled, BOLD)]
+    return []
 
 
 def _answer(view: View) -> str:
@@ -175,7 +177,8 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
         words.append((f"{share(entry.label.measured)} by {_SOURCES[entry.label.source]}", "faint"))
     words += [(MODES[scene.mode], False)] if MODES[scene.mode] and view.written is None else []
     if view.against is not None:
-        words.insert(0, ((_SIDES if view.other is not None else _REMOVED)[scene.side], "strong"))
+        side = (_SIDES if view.other is not None else _REMOVED)[scene.side]
+        words[:0] = [(side, "strong")] if side else []
     if scene.head in scene.removed:
         words.insert(0, ("ablated", "bad"))
     name = Segment(f" {scene.name(scene.head)} ", accent(theme, ground=True) if strong else BOLD)
@@ -183,7 +186,7 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
 
 
 _SIDES = {"a": "first", "b": "second", "difference": "second less first"}
-_REMOVED = {"a": "heads ablated", "b": "whole model", "difference": "change by ablation"}
+_REMOVED = {"a": "", "b": "whole model", "difference": "change by ablation"}
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
@@ -313,11 +316,11 @@ def _ranked(
 ) -> Line:
     """The largest weights of a row or a column in words."""
     sizes = np.abs(np.nan_to_num(weights))
-    order = np.argsort(-sizes, kind="stable")[:8].tolist()
+    order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()
     words: list[tuple[str, Tone | bool]] = [
         (f"{names[place]} {_weight(float(weights[place]), signed)}", not rank)
         for rank, place in enumerate(order)
-        if sizes[place] >= 0.005
+        if sizes[place] >= (_LEAST_TOLD if rank else _ROUNDED)
     ]
     return [_lead(title, lead, theme), *parts(words or [("nothing", "faint")], theme, room - lead)]
 

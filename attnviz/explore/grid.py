@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,11 +12,12 @@ from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.axes import tick_line
-from attnviz.draw.blocks import BOLD, DIM, Line
+from attnviz.draw.blocks import BOLD, DIM, Block, Line
 from attnviz.draw.grid import strength_glyph
 from attnviz.draw.labels import fit, token_labels, width
+from attnviz.draw.maps import small_map
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.palette import DIVERGING, Tint
+from attnviz.draw.palette import DIVERGING, STEPS, Tint
 from attnviz.draw.provenance import share
 from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme, sign_glyph
@@ -29,18 +31,26 @@ from attnviz.heads.finding import described
 from attnviz.heads.first import label_grid
 from attnviz.heads.report import compare_heads
 
+_APART, _NAMED, _LEAST_SIDE = 2, 11, 5
+"""Columns between small maps and of one at least, and its least queries."""
+
+_FAINT = "1c2027 68707c"
+"""Greys of heads without a label, by the score of what describes them."""
+
 
 class Cell(NamedTuple):
     """What a grid says of one head.
 
     texts: the same ever shorter, the longest first; the last may be empty.
-    tint: its ground; None for what is faint. strength: from 0 to 1, of either sign with a tint of
+    tint: its ground; None for what is faint. faint: its colour where there is none for words.
+    strength: from 0 to 1, of either sign with a tint of
     either sign: the glyph where there is no colour.
     """
 
     texts: tuple[str, ...]
     tint: Tint | None = None
     strength: float = 0.0
+    faint: Tint | None = None
 
 
 class Heads(NamedTuple):
@@ -62,20 +72,26 @@ class Heads(NamedTuple):
 
 
 class GridPicture(NamedTuple):
-    """The lines of a grid, and where its cells are."""
+    """The lines of a grid, and where its cells are.
+
+    left, top: of the first cell. wide, tall: columns and lines of one. first: the first row.
+    halves: whether two rows share a line.
+    """
 
     lines: Sequence[Line]
     left: int
     wide: int
     first: int
-    halves: bool
+    halves: bool = False
+    tall: int = 1
+    top: int = 1
 
     def head_at(self, column: int, line: int, heads: Heads) -> Head | None:
         """The head at a place of the pane; of two in one character that which is not chosen."""
-        row = self.first + (line - 1) * (2 if self.halves else 1)
+        row = self.first + (line - self.top) * (2 if self.halves else 1) // self.tall
         number = (column - self.left) // self.wide
         if (
-            line < 1
+            line < self.top
             or column < self.left
             or not (number < len(heads.columns) and row < len(heads.rows))
         ):
@@ -104,14 +120,17 @@ def _text(cell: Cell, form: int) -> str:
     return cell.texts[min(form, len(cell.texts) - 1)]
 
 
+def _fitting(cell: Cell, room: int) -> str:
+    """The longest of its texts that the cell has room for."""
+    return next((text for text in cell.texts if width(text) <= room), "")
+
+
 def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
     """The grid in so many lines and columns: as much of each cell as all have room for."""
     indent = max(map(width, heads.rows)) + 1
     count, layers = len(heads.columns), len(heads.rows)
-    room = (columns - indent) // count
-    widths = _widths(heads)
-    form = next((each for each, wide in enumerate(widths) if wide < room), len(widths) - 1)
-    wide = max(min(room, widths[form] + 1), 1)
+    longest = max(_widths(heads), default=1)
+    wide = max(min((columns - indent) // count, longest + 1), 1)
     seen = max(lines - 1, 1)
     halves = layers > seen and theme.half_blocks
     each = 2 if halves else 1
@@ -127,9 +146,71 @@ def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: boo
             if halves:
                 line += _halves(heads, row, column, wide, theme)
             else:
-                line += _cell(heads, heads.at(row, column), form, wide, theme)
+                line += _cell(heads, heads.at(row, column), wide, theme)
         drawn.append(line)
     return GridPicture(drawn, indent, wide, first, halves)
+
+
+# A small map a head --------------------------------------------------------------------------
+
+
+class Thumbnail(NamedTuple):
+    """The lines and columns of a small map, a cell a weight and a line of words above it."""
+
+    lines: int
+    columns: int
+
+    def columns_of(self, heads: Heads) -> int:
+        return max(map(width, heads.rows)) + 1 + (self.columns + _APART) * len(heads.columns)
+
+
+def thumbnail(heads: Heads, frame: Frame, theme: Theme, lines: int) -> Thumbnail | None:
+    """The size of small maps of which a row a layer fits; None where none does, or says much."""
+    record = frame.report.record
+    queries, keys = len(record.queries), len(record.keys)
+    size = Thumbnail((queries + 1) // 2, max(keys, _NAMED))
+    fits = (size.lines + 1) * len(heads.rows) <= lines
+    return size if fits and theme.half_blocks and queries >= _LEAST_SIDE else None
+
+
+def draw_thumbnails(
+    heads: Heads, frame: Frame, theme: Theme, size: Thumbnail, focused: bool
+) -> GridPicture:
+    """A small map a head in a row a layer, each under its name and what the grid says of it."""
+    maps = _small_maps(frame, theme, size)
+    indent = max(map(width, heads.rows)) + 1
+    lit = accent(theme) if focused else BOLD
+    drawn: list[Line] = []
+    for row, name in enumerate(heads.rows):
+        here = heads.layers[row] == heads.chosen[0]
+        lines: list[Line] = [[Segment(name.ljust(indent), lit if here else DIM)]]
+        lines += [[Segment(" " * indent)] for _ in range(size.lines)]
+        for column, number in enumerate(heads.columns):
+            head = heads.at(row, column)
+            lines[0] += _caption(heads, head, number, size.columns, theme)
+            block = () if head in heads.removed or head not in maps else maps[head].lines
+            for place, line in enumerate(lines[1:]):
+                cells = block[place] if place < len(block) else []
+                blank = size.columns + _APART - Segment.get_line_length(cells)
+                line += [*cells, Segment(" " * blank)]
+        drawn += lines
+    return GridPicture(drawn, indent, size.columns + _APART, 0, tall=size.lines + 1, top=0)
+
+
+def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
+    """A head's name, then its cell as the grid has it."""
+    cell = _cell(heads, head, room - width(number), theme)
+    style = accent(theme) if head == heads.chosen else DIM
+    return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]
+
+
+@lru_cache(maxsize=2)
+def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Block]:
+    record = frame.report.record
+    return {
+        (layer, head): small_map(weights, *size, record.causal, theme)
+        for layer, head, weights in record
+    }
 
 
 def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
@@ -146,7 +227,7 @@ def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
     ]
 
 
-def _cell(heads: Heads, head: Head, form: int, wide: int, theme: Theme) -> Line:
+def _cell(heads: Heads, head: Head, wide: int, theme: Theme) -> Line:
     """One cell, a blank behind it where it is wide enough."""
     cell = heads.cells.get(head)
     inner = max(wide - 1, 1)
@@ -154,7 +235,7 @@ def _cell(heads: Heads, head: Head, form: int, wide: int, theme: Theme) -> Line:
     gone = head in heads.removed
     if cell is None:
         return [Segment(" " * wide)]
-    text = ("x" if theme.ascii else "×") if gone else _text(cell, form)
+    text = ("x" if theme.ascii else "×") if gone else _fitting(cell, inner)
     style: Style | None = DIM
     if not gone and cell.tint is not None:
         style = theme.ground(cell.tint)
@@ -165,7 +246,7 @@ def _cell(heads: Heads, head: Head, form: int, wide: int, theme: Theme) -> Line:
     if head == heads.chosen:
         style = accent(theme, ground=True)
         text = text or ("*" if theme.ascii else "●")
-    return [Segment(text.center(inner) if gone else text.ljust(inner), style), *gap]
+    return [Segment(text.center(inner) if gone else fit(text, inner), style), *gap]
 
 
 def _glyph(cell: Cell, theme: Theme) -> str:
@@ -182,10 +263,9 @@ def _halves(heads: Heads, row: int, column: int, wide: int, theme: Theme) -> Lin
         cell = heads.cells.get(head)
         if head == heads.chosen:
             found.append(accent(theme))
-        elif cell is None or cell.tint is None or head in heads.removed:
-            found.append(None)
         else:
-            found.append(theme.ink(cell.tint))
+            tint = None if cell is None or head in heads.removed else cell.tint or cell.faint
+            found.append(None if tint is None else theme.ink(tint))
     found += [None] * (2 - len(found))
     above, below = found
     if above is None:
@@ -236,7 +316,9 @@ def _labels(frame: Frame) -> Mapping[Head, Cell]:
         what = described(report, entry)
         letter = entry.label.letter if what.finding else what.short[:1]
         texts = f"{what.short} {drawn.text}".strip(), what.short, letter
-        cells[entry.layer, entry.head] = Cell(texts, drawn.tint, drawn.strength)
+        score = 0.0 if math.isnan(what.score) else what.score
+        faint = Tint(round(score * (STEPS - 1)), _FAINT)
+        cells[entry.layer, entry.head] = Cell(texts, drawn.tint, drawn.strength, faint)
     return cells
 
 

@@ -24,12 +24,15 @@ from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Line, text_line
 from attnviz.draw.labels import fit, width
 from attnviz.draw.maps import cell_steps
-from attnviz.draw.palette import DIVERGING, colour_table
+from attnviz.draw.palette import DIVERGING, STEPS, colour_table
 from attnviz.draw.theme import Theme
 
 _LONGEST_NAME = 12
 _VALUES = 4
 """Columns of a cell from which it holds its weight, such as ``.07``."""
+
+_LEVELS = 15
+"""Of a scale in 256 colours: odd, for zero is the middle of one with two signs."""
 
 _ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
 _ACCENT = "ff5c5c"
@@ -82,7 +85,7 @@ class Shown:
     weights: (query, key), NaN where nothing is. limit: of values of either sign; 0 for weights.
     corner: the first query and key that are seen; what is drawn shows the cursor all the same.
     size: None for the largest cells with which the whole map is seen.
-    joined: whether steps that 256 colours show alike are one, so that neighbours join.
+    joined: whether there are 256 colours, in which a scale has fewer steps.
     """
 
     weights: NDArray[np.floating]
@@ -202,13 +205,18 @@ def _first(corner: int, place: int, window: int, total: int) -> int:
 
 @lru_cache(maxsize=8)
 def _merged(palette: str) -> NDArray[np.intp]:
-    """For each step the first one that 256 colours show alike."""
-    numbers = [
-        Color.from_rgb(*shade).downgrade(ColorSystem.EIGHT_BIT).number
-        for shade in colour_table(palette)
-    ]
-    first = {number: step for step, number in reversed(list(enumerate(numbers)))}
-    return np.array([*(first[number] for number in numbers), -1])
+    """For each step that which stands for it in 256 colours: one of few, and looks unlike others.
+
+    Neighbours then join, which is most of what a map costs over ssh.
+    """
+    table = colour_table(palette)
+    first: dict[int | None, int] = {}
+    kept = []
+    for step in range(STEPS):
+        level = round(round(step * (_LEVELS - 1) / (STEPS - 1)) * (STEPS - 1) / (_LEVELS - 1))
+        number = Color.from_rgb(*table[level]).downgrade(ColorSystem.EIGHT_BIT).number
+        kept.append(first.setdefault(number, level))
+    return np.array([*kept, -1])
 
 
 def _steps(shown: Shown, factors: tuple[int, int], theme: Theme) -> NDArray[np.intp]:

@@ -23,7 +23,7 @@ from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
 from attnviz.explore import facts
-from attnviz.explore.grid import GridPicture, draw_grid, heads_of
+from attnviz.explore.grid import GridPicture, draw_grid, draw_thumbnails, heads_of, thumbnail
 from attnviz.explore.map import MapPicture, Place, Shown, Size, draw_map
 from attnviz.explore.scene import SIDES, View
 from attnviz.explore.session import Frame
@@ -63,8 +63,8 @@ class Pane(Widget):
         blank = Strip.blank(columns, _PLAIN)
         for row in range(max(len(before), len(self._strips))):
             old, new = (each[row] if row < len(each) else blank for each in (before, self._strips))
-            if old != new:
-                self.refresh(Region(0, row, columns, 1))
+            if old != new:  # from the left: textual sends a line from its first column on
+                self.refresh(Region(0, row, columns - _same_end(old, new), 1))
 
     def render_line(self, y: int) -> Strip:
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, _PLAIN)
@@ -109,6 +109,19 @@ class Lines(Widget):
         return len(self._told)
 
 
+def _same_end(old: Strip, new: Strip) -> int:
+    """The columns at the end of two lines of one length that look alike."""
+    same = 0
+    for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
+        if one.style != other.style:
+            break
+        if one.text != other.text:
+            blank = [len(each.text) - len(each.text.rstrip(" ")) for each in (one, other)]
+            return same + min(blank)
+        same += one.cell_length
+    return same
+
+
 class HeadingPane(Pane):
     """The model and the text, then the finding."""
 
@@ -116,7 +129,7 @@ class HeadingPane(Pane):
         view, theme = self.view, self.look
         return [
             facts.heading(view, theme, columns),
-            facts.finding_line(view, theme, columns),
+            *facts.finding_lines(view, theme, columns, rows - 1),
         ]
 
 
@@ -141,7 +154,12 @@ class GridPane(Pane, can_focus=True):
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view, theme = self.view, self.look
-        self._drawn = draw_grid(heads_of(view), theme, rows, columns, self.has_focus)
+        heads = heads_of(view)
+        size = thumbnail(heads, view.shown, theme, rows) if view.written is None else None
+        if size is not None and size.columns_of(heads) <= columns:
+            self._drawn = draw_thumbnails(heads, view.shown, theme, size, self.has_focus)
+            return self._drawn.lines
+        self._drawn = draw_grid(heads, theme, rows, columns, self.has_focus)
         drawn = list(self._drawn.lines)
         left = rows - len(drawn) - 1
         if left > _LEAST_LIST and view.written is None:
@@ -197,7 +215,7 @@ class MapPane(Pane, can_focus=True):
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view = self.view
         across = (columns + _BETWEEN) // 3 - _BETWEEN
-        if view.against is None or not self._fits(across, rows):
+        if not self._fits(across, rows):
             self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
             self.corner = self.drawn.corner
             return drawn
@@ -215,7 +233,8 @@ class MapPane(Pane, can_focus=True):
     def _fits(self, columns: int, rows: int) -> bool:
         """Whether the two sides and their difference have room beside each other."""
         view = self.view
-        return view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
+        asked = view.other is not None or view.scene.side != "a"
+        return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
 
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
