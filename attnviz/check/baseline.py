@@ -22,15 +22,13 @@ from numpy.typing import NDArray
 from attnviz.draw.labels import visible
 from attnviz.draw.values import json_number, model_facts
 from attnviz.draw.whole_file import check_writable, whole_file
+from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
 from attnviz.reading import SETTINGS_BYTES, parse_json, read_bytes
 from attnviz.records import Kind, ModelInfo
 
 Floats = NDArray[np.floating]
-
-Head = tuple[int, int]
-"""(layer, head), both from 0."""
 
 SCHEMA = "attnviz.baseline/1"
 

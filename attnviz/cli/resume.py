@@ -148,7 +148,6 @@ class ResumeFile:
 
 
 def _entry(line: bytes) -> dict[str, Any]:
-    """A line's object; empty where the line is none."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):

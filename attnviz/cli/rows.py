@@ -76,11 +76,10 @@ def _json_rows(
             raise LoadError(f"{place} is no JSON: mend or remove the line") from error
         if not isinstance(row, dict):
             raise LoadError(f"{place} is no JSON object: mend or remove the line")
-        row = {name: text for name, text in row.items() if text is not None}
         for name, text in row.items():
-            if not isinstance(text, str):
+            if not isinstance(text, str | int | None) or isinstance(text, bool):
                 raise UsageError(f"{place}: {visible(name)!r} is no text")
-        yield number, row
+        yield number, {name: str(text) for name, text in row.items() if text is not None}
 
 
 def _csv_rows(

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.diff.compare import Floor, Head, Predictions
+from attnviz.diff.compare import Floor, Predictions
+from attnviz.engine.head_run import Head
 from attnviz.records import Kind, ModelInfo, Tokens
 
 
@@ -85,15 +86,20 @@ class HeadChange:
         return self.changed or self.output_changed
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Those that it has in A or in B."""
+        named = (name for name in (self.a.label, self.b.label) if name is not None)
+        return tuple(dict.fromkeys(named))
+
+    @property
     def size(self) -> float:
         """What ranks it: the larger of both changes; of saved results how far its score moved."""
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)
-        names = dict.fromkeys(name for name in (self.a.label, self.b.label) if name is not None)
         moved = [
             abs((self.a.scores.get(name) or 0.0) - (self.b.scores.get(name) or 0.0))
-            for name in names
+            for name in self.labels
         ]
         moved += [self.effect_change] if math.isfinite(self.effect_change) else []
         return max(moved, default=0.0)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from attnviz.diff.compare import Head
 from attnviz.diff.records import HeadState
 from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
+from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
 from attnviz.reading import CORPUS_BYTES, finite, parse_json, read_bytes
 from attnviz.records import Kind, ModelInfo

@@ -11,16 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.stack_shape import StackShape
-from attnviz.attention.stack_trace import LayerTrace
-from attnviz.engine.attribution import (
-    Asked,
-    Attribution,
-    Attributor,
-    HeadKey,
-    Part,
-    place_of,
-)
+from attnviz.attention.stack_shape import LayerTrace, StackShape
+from attnviz.engine.attribution import Asked, Attribution, Attributor, HeadKey, Part, place_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
@@ -138,7 +130,6 @@ def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
 
 
 def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
-    """The most likely tokens as (id, probability)."""
     powers = np.exp(logits - logits.max())
     order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
     return tuple((number, float(powers[number] / powers.sum())) for number in order)

@@ -297,7 +297,6 @@ def _rows(
 def _maps(
     run: _Run, slopes: Sequence[Tensor | None], chosen: Mapping[HeadKey, int]
 ) -> dict[HeadKey, NDArray[np.floating]]:
-    """What every query of the chosen heads writes towards its own position's logit."""
     written = {
         leaf.point: run.mixing[leaf.point].written(slope[0])
         for leaf, slope in zip(run.leaves, slopes, strict=True)

@@ -26,7 +26,7 @@ from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, 
 from attnviz.engine.residual_pass import ResidualPass
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.models.model import HasVocabulary, Model
+from attnviz.models.model import Model
 from attnviz.models.resolve import random_twin
 from attnviz.records import Input
 
@@ -73,7 +73,7 @@ def copying_scores(
     """
     if tokens < 1:
         raise UsageError(f"expected at least 1 token to try, got {tokens}")
-    if not isinstance(model, HasVocabulary) or model.kinds != ("self",):
+    if model.kinds != ("self",):
         raise UsageError(
             f"{model.info.name!r} is no language model of one stack: whether its heads copy cannot "
             "be told"

@@ -95,7 +95,6 @@ def _rows(weights: Tensor, rows: slice) -> Tensor:
 
 
 def _fused_weights(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
-    """The softmax of ``scaled_dot_product_attention`` with these arguments."""
     mask, scale = given.get("attn_mask"), given.get("scale")
     size = query.shape[-2], key.shape[-2]
     if given.get("is_causal"):

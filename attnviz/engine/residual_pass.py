@@ -58,13 +58,7 @@ from attnviz.engine.followed import (
     named,
     plainly,
 )
-from attnviz.engine.hook_points import (
-    ATTENDED,
-    HookPoint,
-    Intervention,
-    LostTrackError,
-    hooked,
-)
+from attnviz.engine.hook_points import ATTENDED, HookPoint, Intervention, LostTrackError, hooked
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import What
 
@@ -271,7 +265,6 @@ class ResidualPass(FunctionWatch):
         followed(whole, max(mark_of(one) for one in (whole, value) if is_followed(one)))
 
     def _linear(self, func: Function, args: Any, kwargs: Any) -> Tensor:
-        """``linear`` and ``conv1d``."""
         given = named(CONVOLUTION, args, kwargs)
         bias = given.pop("bias", None)
         if bias is not None and func is not functional.linear:
@@ -279,7 +272,6 @@ class ResidualPass(FunctionWatch):
         return self._shifted(func(**given), bias)
 
     def _biased(self, func: Function, args: Any, kwargs: Any) -> Tensor:
-        """``addmm`` and ``baddbmm``."""
         product = args[1] @ args[2] * kwargs.get("alpha", 1)
         return self._shifted(product, args[0] * kwargs.get("beta", 1))
 

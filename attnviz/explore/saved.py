@@ -93,8 +93,8 @@ class SavedSession:
         return (self.seen.text,)
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """The frame; UsageError for another text, or without other heads."""
-        if text != self.seen.text or removed != self.seen.removed:
+        """The frame, whatever heads it is without; UsageError for another text or other heads."""
+        if text != self.seen.text or (removed and removed != self.seen.removed):
             raise UsageError(f"{_NO_MODEL}: its text and its heads are what they are")
         return self.seen
 

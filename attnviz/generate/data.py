@@ -55,9 +55,7 @@ def _header(run: Run) -> dict[str, Any]:
         "model": model_facts(run.model),
         "prompt": run.text,
         "kind": run.kind,
-        "tokens": list(source.texts),
-        "token_ids": list(source.ids),
-        "special": list(source.special),
+        **_tokens(source),
         "sampling": vars(run.sampling),
         "removed": [list(head) for head in run.removed],
         "ending": run.ending,
@@ -65,9 +63,12 @@ def _header(run: Run) -> dict[str, Any]:
     return header if run.source is None else {**header, "begun": _tokens(run.begun)}
 
 
-def _tokens(tokens: Tokens) -> list[dict[str, Any]]:
-    named = zip(tokens.ids, tokens.texts, tokens.special, strict=True)
-    return [{"id": number, "token": text, "special": special} for number, text, special in named]
+def _tokens(tokens: Tokens) -> dict[str, Any]:
+    return {
+        "tokens": list(tokens.texts),
+        "token_ids": list(tokens.ids),
+        "special": list(tokens.special),
+    }
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -237,11 +238,7 @@ class _Header:
         self.kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
         self.ending: Ending = one_of(header["ending"], get_args(Ending))
         self.text: str = typed(header["prompt"], str)
-        source = Tokens(
-            tuple(typed(number, int) for number in header["token_ids"]),
-            tuple(_texts(header["tokens"])),
-            tuple(typed(special, bool) for special in header["special"]),
-        )
+        source = _read_tokens(header)
         self.source = None if self.kind == "self" else source
         self.begun = source if self.kind == "self" else _read_tokens(header["begun"])
         self.sampling = Sampling(**header["sampling"])
@@ -304,11 +301,11 @@ class _Header:
         )
 
 
-def _read_tokens(given: Sequence[Mapping[str, Any]]) -> Tokens:
+def _read_tokens(given: Mapping[str, Any]) -> Tokens:
     return Tokens(
-        tuple(typed(one["id"], int) for one in given),
-        tuple(typed(one["token"], str) for one in given),
-        tuple(typed(one["special"], bool) for one in given),
+        tuple(typed(number, int) for number in given["token_ids"]),
+        tuple(typed(text, str) for text in typed(given["tokens"], list)),
+        tuple(typed(special, bool) for special in given["special"]),
     )
 
 
@@ -327,7 +324,3 @@ def _share(value: Any) -> float:
     if isinstance(value, bool) or not 0 <= float(value) <= 1:
         raise ValueError(f"{value!r} is no probability")
     return float(value)
-
-
-def _texts(values: Any) -> list[str]:
-    return [typed(value, str) for value in typed(values, list)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnviz.cli import options as shared
 from attnviz.engine.capture import Asked, encoded, require_maps
-from attnviz.engine.generation import Sampling, Step, begun, generate, written_kind
+from attnviz.engine.generation import Sampling, Step, begun, generate, written, written_kind
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
@@ -70,8 +70,10 @@ class Job:
         steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
         start = begun(model, tokens, kind)
         given = Input(tokens, None if kind == "self" else start)
-        every = info.layers * info.heads
-        require_maps(every, len(given.queries(kind)), len(given.keys(kind)), "shorten the prompt")
+        every, keys = info.layers * info.heads, len(given.keys(kind))
+        require_maps(every, len(given.queries(kind)), keys, "shorten the prompt")
+        most = min(sampling.tokens, model.context or sampling.tokens)
+        require_maps(every, most, keys + most, "write fewer --tokens")
         record = TextReader(model).read(Asked(given, kind, None), removed).record
         known = known_labels(model, kind)
         shown = _heads(choose_heads(heads.layer, heads.head, info.layers, info.heads, index_base))
@@ -115,8 +117,11 @@ class Job:
     def run(self, steps: list[Step], ending: Ending) -> Run:
         """What was written so far."""
         layers: tuple[LayerWeights, ...] = self.prompt.layers
+        info = self.prompt.model
+        told = self.model.notes_for(written(self.begun, steps))
+        notes = (*info.notes, *(note for note in told if note not in info.notes))
         return Run(
-            model=self.prompt.model,
+            model=replace(info, notes=notes),
             kind=self.kind,
             text=self.text,
             source=None if self.kind == "self" else self.tokens,

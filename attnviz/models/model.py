@@ -60,6 +60,10 @@ class Model(Protocol):
         """What a reader must know about a run over these tokens, beside ``info.notes``."""
         ...
 
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens, and what stands around every text."""
+        ...
+
 
 @runtime_checkable
 class NumpyModel(Model, Protocol):
@@ -231,6 +235,19 @@ def cannot_write(info: ModelInfo) -> UnsupportedError:
     )
 
 
+def split_words(text: str, limit: int | None = None) -> list[str]:
+    """The words of a text, at most ``limit``; UsageError where there is none."""
+    words = text.split()[:limit]
+    if not words:
+        raise UsageError("expected a text of at least one word, got none")
+    return words
+
+
+def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
+    """Words as tokens with these numbers."""
+    return replace(Tokens.bare([numbers[word] for word in words]), texts=tuple(words))
+
+
 # Random texts --------------------------------------------------------------------------------
 
 
@@ -256,15 +273,6 @@ class Vocabulary:
         return replace(self, before=nothing, after=nothing)
 
 
-@runtime_checkable
-class HasVocabulary(Protocol):
-    """A model that can be given random tokens."""
-
-    def vocabulary(self) -> Vocabulary:
-        """Its plain tokens, and what stands around every text."""
-        ...
-
-
 def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
     """The special tokens that an encoded text begins and ends with."""
     begin, end = 0, len(tokens)
@@ -272,12 +280,7 @@ def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
         begin += 1
     while end > begin and tokens.special[end - 1]:
         end -= 1
-    return _cut(tokens, 0, begin), _cut(tokens, end, len(tokens))
-
-
-def _cut(tokens: Tokens, begin: int, end: int) -> Tokens:
-    kept = slice(begin, end)
-    return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])
+    return tokens.cut(begin), tokens.taken(range(end, len(tokens)))
 
 
 def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:

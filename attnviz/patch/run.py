@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from attnviz.cli.progress import Advance
 from attnviz.cli.resume import Piece, ResumeFile
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.patching import WHOLE_LAYER, Patch, Patching, PatchMetric, PatchScores
+from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
+from attnviz.engine.scan.run import Patching
 from attnviz.errors import LoadError
-from attnviz.measures.bootstrap import LEAST_TEXTS, spearman
+from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.patch.job import Asked, Job
 from attnviz.patch.records import METRICS, Effect, PairRuns, PatchReport, Place, TokenEffects
 from attnviz.patch.statistics import Runs, effects, shares, too_close
@@ -132,7 +133,7 @@ class Measured:
             pairs_wanted=job.wanted,
             seed=request.seed,
             seconds=self.seconds,
-            notes=(*job.notes, *self.notes, *_few(len(kept))),
+            notes=(*job.notes, *self.notes, *few_note(len(kept), "pairs")),
             complete=self.complete,
             top=request.view.top,
             fdr=request.measure.fdr,
@@ -268,7 +269,6 @@ def _why(
 
 
 def _control_words(job: Job) -> str:
-    """What the sources of the base rate are."""
     if not job.drawn:
         return "the source of another pair"
     if job.drawn == len(job.controls):
@@ -276,14 +276,7 @@ def _control_words(job: Job) -> str:
     return f"the source of another pair, for {job.drawn} of them random tokens"
 
 
-def _few(pairs: int) -> tuple[str, ...]:
-    if not 1 < pairs < LEAST_TEXTS:
-        return ()
-    return (f"no intervals: {pairs} pairs are too few for them; give at least {LEAST_TEXTS}",)
-
-
 def _stored(scores: PatchScores) -> dict[str, Any]:
-    """A piece as JSON values; numbers that are none become None."""
     metrics = {
         name: [value if math.isfinite(value) else None for value in values.tolist()]
         for name, values in scores.metrics.items()

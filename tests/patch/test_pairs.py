@@ -73,9 +73,10 @@ def test_alignment(
     [
         ("ab", "ab", None, "the same tokens"),
         ("abXZcd", "abYcd", None,
-         r"have 6 and 5 tokens, expected equally many: clean a \| b \| \[X \| Z\] \| c \| d, "
-         r"corrupt a \| b \| \[Y\] \| c \| d; .* --align start"),
-        ("abX", "abYZ", "start", r"needs a last token that both .* share: clean a \| b \| \[X\]"),
+         r"have 6 and 5 tokens, expected equally many; they differ in X \| Z \(clean\), "
+         r"Y \(corrupt\): .* --align start"),
+        ("abXYZVWY", "abY", None, r"differ in X \| Y \| Z \| V \| … \(clean\), nothing"),
+        ("abX", "abYZ", "start", r"needs a last token that both .* share, these end in X"),
         ("a" * 21, "b" * 21, None, "a prompt has 21 tokens, 'tiny' takes at most 20"),
     ],
 )  # fmt: skip
