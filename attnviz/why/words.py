@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.provenance import counted, listed, model_words, named, share
-from attnviz.engine.attribution import HeadKey
+from attnviz.engine.attribution.parts import HeadKey
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
