@@ -135,7 +135,7 @@ def one_of(value: Any, known: Collection[Known]) -> Known:
 def finite(value: Any) -> float:
     """A number; ValueError for NaN and infinity, which Python's JSON lets through."""
     if isinstance(value, bool | str) or not math.isfinite(number := float(value)):
-        raise ValueError(f"{value!r:.40} is no finite number")
+        raise ValueError(f"expected a number, got {value!r:.40}")
     return number
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.stored_tensors import computed_from
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
@@ -58,6 +59,10 @@ class Model(Protocol):
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """What a reader must know about a run over these tokens, beside ``info.notes``."""
+        ...
+
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens, and what stands around every text."""
         ...
 
 
@@ -269,22 +274,6 @@ class Vocabulary:
         return replace(self, before=nothing, after=nothing)
 
 
-@runtime_checkable
-class HasVocabulary(Protocol):
-    """A model that can be given random tokens."""
-
-    def vocabulary(self) -> Vocabulary:
-        """Its plain tokens, and what stands around every text."""
-        ...
-
-
-def token_texts(model: Model, ids: Sequence[int]) -> Sequence[str]:
-    """What ids stand for; ``<7>`` where the model does not say."""
-    if isinstance(model, HasVocabulary):
-        return model.vocabulary().texts(ids)
-    return [f"<{number}>" for number in ids]
-
-
 def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
     """The special tokens that an encoded text begins and ends with."""
     begin, end = 0, len(tokens)
@@ -315,8 +304,6 @@ def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -
 # Fingerprint ---------------------------------------------------------------------------------
 
 _DIGITS = 12
-_ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
-"""Fields of a config that say nothing of what is computed; each tensor's dtype counts itself."""
 
 
 def weights_fingerprint(model: Model) -> str:
@@ -335,9 +322,7 @@ def weights_fingerprint(model: Model) -> str:
         hashed.update(stored.digest().encode())
     elif module is not None:
         config = getattr(module, "config", None)
-        fields = {} if config is None else config.to_dict()
-        used = sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)
-        hashed.update(repr(used).encode())
+        hashed.update(computed_from({} if config is None else config.to_dict()))
         for name, tensor in module.state_dict().items():
             hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             hashed.update(_checksum(tensor))

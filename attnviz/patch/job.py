@@ -14,20 +14,17 @@ from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import (
     WHOLE_LAYER,
     Patch,
-    Patching,
     PatchMethod,
     PatchMetric,
     PatchOptions,
     Site,
     What,
-    served,
-    sites_of,
 )
-from attnviz.engine.scan.run import open_patching
+from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.bootstrap import copies_note
-from attnviz.models.model import Model, TwoStackModel, token_texts, weights_fingerprint
+from attnviz.models.model import Model, TwoStackModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.patch.options import At, Request
 from attnviz.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
@@ -115,8 +112,8 @@ class Job:
     @property
     def group(self) -> int:
         """How many query heads a patched head serves."""
-        site = sites_of(self.patching, self.what)[0]
-        return max(len(served(self.patching, site)), 1)
+        site = self.patching.sites(self.what)[0]
+        return max(len(self.patching.served(site)), 1)
 
     def patches(self, asked: Asked) -> list[Patch]:
         """The patches of one pair: one a place, then all of ``together`` at once."""
@@ -291,7 +288,7 @@ def _asked(
         ("--foil", measure.foil or prompts.foil, corrupt.top),
     ):
         given = None if typed is None else Word(*single_token(model, typed, option))
-        words.append(given or Word(top, token_texts(model, [top])[0]))
+        words.append(given or Word(top, model.vocabulary().texts([top])[0]))
     answer, foil = words
     if answer.id != foil.id:
         return Asked(index, index, pair, base.position, answer, foil)
@@ -315,7 +312,7 @@ def _chosen(
     Raises UsageError for a head that the model does not have.
     """
     what, base, typed = request.patching.what, request.counted.index_base, request.heads
-    every = [(site.layer, site.head or 0) for site in sites_of(patching, what)]
+    every = [(site.layer, site.head or 0) for site in patching.sites(what)]
     layers, heads = model.info.layers, 1 if what in WHOLE_LAYER else model.info.heads
     counts, queries = patching.heads(what), patching.queries
 

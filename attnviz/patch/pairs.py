@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attnviz.cli.rows import read_rows
+from attnviz.cli.inputs import read_rows
 from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
 from attnviz.errors import UsageError
-from attnviz.models.model import HasVocabulary, Model
+from attnviz.models.model import Model
 from attnviz.records import Input, Tokens
 
 Align = Literal["start", "end"]
@@ -248,10 +248,8 @@ def control_pairs(
         for number in range(draws if len(pairs) == 1 else 1):
             if number < len(fit):
                 source = _source(pairs[fit[number]], direction)
-            elif isinstance(model, HasVocabulary):
-                source, drawn = _randomised(model, pair, direction, generator), drawn + 1
             else:
-                continue
+                source, drawn = _randomised(model, pair, direction, generator), drawn + 1
             found.append((place, _with_source(pair, source, direction)))
     return Control(tuple(found), drawn)
 
@@ -275,7 +273,7 @@ def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
 
 
 def _randomised(
-    model: HasVocabulary, pair: TokenPair, direction: Direction, generator: np.random.Generator
+    model: Model, pair: TokenPair, direction: Direction, generator: np.random.Generator
 ) -> Tokens:
     own = _source(pair, direction)
     vocabulary = model.vocabulary()

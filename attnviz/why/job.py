@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.cli.inputs import Texts, answer_and_foil, read_text, read_texts_file
+from attnviz.cli.inputs import Texts, answer_and_foil, read_rows, read_text, read_texts_file
 from attnviz.cli.progress import Advance
-from attnviz.cli.rows import read_rows
 from attnviz.draw.labels import visible
-from attnviz.engine.attribution import Attribution, Attributor, HeadKey
-from attnviz.engine.attribution_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.parts import Attribution, Attributor, HeadKey
 from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
@@ -29,7 +28,7 @@ from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import HasVocabulary, Model, Vocabulary, require_number, token_texts
+from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input, Tokens
@@ -118,7 +117,7 @@ def explain(
         advance((number + 1) / len(asked))
     copying = None
     if request.view.copying:
-        from attnviz.engine.copying import copying_scores  # torch only where needed
+        from attnviz.engine.attribution.copying import copying_scores  # torch only where needed
 
         copying = copying_scores(
             model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
@@ -197,7 +196,7 @@ def _attributed(
         raise UsageError(f"{where}{error}") from error
     ids = [found.answer, *(one for one, _ in found.top)]
     ids += [] if found.foil is None else [found.foil]
-    words = dict(zip(ids, token_texts(model, ids), strict=True))
+    words = dict(zip(ids, model.vocabulary().texts(ids), strict=True))
     none = np.zeros((0, len(found.heads)))
     return Explained(prompt.text, given, found, words, answer is not None, none)
 
@@ -285,7 +284,7 @@ def _controls(
         return
     places = _earlier(given.predicted, found)
     text = [at for at, token in enumerate(given.ids) if token == found.answer]
-    if not isinstance(model, HasVocabulary) or not (places or (given.target and text)):
+    if not (places or (given.target and text)):
         return
     for other in _others(model.vocabulary(), plain, wanted, seed):
         if given.target is None:

@@ -61,6 +61,7 @@ class TorchScan:
 
     @property
     def heads(self) -> Mapping[int, int]:
+        """The number of heads of each layer that has the chosen kind of attention."""
         return self._model.heads
 
     def scan(
@@ -107,6 +108,10 @@ class TorchScan:
         ablated: Collection[tuple[int, int]] = (),
         on_progress: Callable[[int, int], None] | None = None,
     ) -> dict[tuple[int, int], float]:
+        """First-order importance of each (layer, head) over all texts, some heads ablated already.
+
+        See ``gradient_importance``; UsageError where the model has no loss.
+        """
         check_heads(self._model, ablated)
         replacements = None
         if self._options.mode == "mean":

@@ -24,7 +24,6 @@ from attnviz.engine.scan.expansion import (
     STRATEGIES,
     BatchExpansion,
     Inside,
-    RowIntervention,
     Strategy,
 )
 from attnviz.engine.scan.memory import rows_at_once
@@ -176,7 +175,7 @@ def run_expanded(
     strategy: Strategy,
     given: Input,
     variants: Sequence[Change],
-    intervention: RowIntervention,
+    intervention: Untouched,
     at_once: int,
     kept: int | None = None,
     inside: Inside | None = None,
