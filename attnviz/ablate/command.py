@@ -82,7 +82,7 @@ def ablate(
     with outlet.opened(model.model, options) as loaded:
         job = Job.prepare(loaded, read, reference, request)
     file = ResumeFile(resume, RESUME, job.identity()) if resume is not None else None
-    with file or nullcontext(), outlet.advancing("ablating heads") as advance:
+    with file or nullcontext(), outlet.advancing("ablating heads", long=True) as advance:
         measured = measure_job(job, file, advance)
     if not measured.empty:
         report = measured.report()

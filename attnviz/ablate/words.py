@@ -263,7 +263,7 @@ def caveats(report: AblationReport) -> list[str]:
         found.append(
             f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
             "exclude 0 by chance alone. Named first, or called harmful, is only what is "
-            "significant among all: bootstrap-t over the texts, largest t, p at most .05."
+            "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
         )
     if report.control:
         found.append("random dir.: ablates a random direction of equal norm instead of the head.")

@@ -106,11 +106,11 @@ class Outlet:
         with loading(name, self.notices) as progress:
             yield load(name, replace(options, progress=progress))
 
-    def advancing(self, what: str) -> AbstractContextManager[Advance]:
-        """A bar of what is measured, on standard error; also beside an answer for a program."""
+    def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Advance]:
+        """A bar of what is measured; of what may take long beside an answer for a program too."""
         from attnviz.cli.progress import scanning
 
-        return scanning(what, messages(self.output.quiet))
+        return scanning(what, messages(self.output.quiet) if long else self.notices)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
         """End a run as Ctrl-C did, and say how what is kept in ``resume`` is used."""

@@ -55,7 +55,7 @@ def diff_document(
     facts: list[doc.Part] = [
         doc.Facts([(words, False)], name, _LEAD) for name, words in about(report)
     ]
-    tokens = report.examples[0].queries if report.examples else Tokens((), (), ())
+    tokens = report.example.queries if report.example else Tokens((), (), ())
     every = [head_table(report, report.changes, [("Every head", True)])]
     cause = earliest(report)
     return doc.Document(
@@ -67,7 +67,7 @@ def diff_document(
             doc.Group([*_predicted(report), *([doc.Note(cause)] if cause else [])]),
             doc.Group(_grids(report), beside=doc.Beside(0, _GAP)),
             doc.Group(_ranked(report)),
-            doc.Group(example_maps(report, report.examples[0]) if report.examples else []),
+            doc.Group(example_maps(report, report.example) if report.example else []),
             doc.Group(every, full=True),
         ],
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
@@ -253,9 +253,9 @@ def _grid_width(grid: doc.HeadGrid) -> int:
 
 def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
     """The maps of the head that changed most, below the table."""
-    if not report.examples:
+    example = report.example
+    if example is None:
         return None
-    example = report.examples[0]
     count = min(columns // (min(len(example.queries), _MOST_CELLS) + _NAMES), 3)
     if lines < _LEAST_MAP or count < 2:
         return None

@@ -51,9 +51,6 @@ _RATE = 0.05
 _SEEDS = 3
 """Draws of random tokens, as many as ``patterns`` takes."""
 
-_EXAMPLES = 1
-"""Heads whose maps are shown."""
-
 _LARGEST = 40
 """Tokens of a text whose maps are shown, where there is one so short."""
 
@@ -253,7 +250,7 @@ def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> 
         top=request.compared.top,
         index_base=request.counted.index_base,
     )
-    return replace(report, examples=_examples(report, a, b, pairs, apart))
+    return replace(report, example=_example(report, a, b, pairs, apart))
 
 
 def _changes(
@@ -309,24 +306,21 @@ def _notes(first: Measured, second: Measured) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _examples(
+def _example(
     report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
-) -> tuple[Example, ...]:
-    """The maps of the heads that changed most, over the short text in which they do most."""
+) -> Example | None:
+    """The maps of the head that changed most, over the short text in which it does most."""
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
-    found = []
-    most = sorted(report.changed, key=lambda change: -change.js) if short else []
-    for change in most[:_EXAMPLES]:
-        column = apart.js[:, pairs.index((change.place, change.other))]
-        text = max(short, key=lambda place: column[place])
-        one, other = a.texts[text], b.texts[text]
-        maps = (
-            side.rows[layer][head]
-            for side, (layer, head) in ((one, change.place), (other, change.other))
-        )
-        found.append(Example(change, text, one.queries, one.keys, *maps))
-    return tuple(found)
+    if not report.changed or not short:
+        return None
+    change = max(report.changed, key=lambda change: change.js)
+    column = apart.js[:, pairs.index((change.place, change.other))]
+    text = max(short, key=lambda place: column[place])
+    one, other = a.texts[text], b.texts[text]
+    (layer, head), (layer_b, head_b) = change.place, change.other
+    maps = one.rows[layer][head], other.rows[layer_b][head_b]
+    return Example(change, text, one.queries, one.keys, *maps)
 
 
 # What went up or down -------------------------------------------------------------------------

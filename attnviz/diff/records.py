@@ -34,9 +34,10 @@ class HeadState:
     effect_ends: tuple[float, float] | None = None
 
     @property
-    def score(self) -> float | None:
-        """The label's score; None without a label."""
-        return None if self.label is None else self.scores.get(self.label)
+    def score(self) -> float:
+        """The label's score; NaN without a label."""
+        found = None if self.label is None else self.scores.get(self.label)
+        return math.nan if found is None else found
 
 
 class Move(NamedTuple):
@@ -136,7 +137,7 @@ class DiffReport:
     floor: see ``compare.Floor``; floor_words: what it was measured against; None without one.
     predictions: None where there are none; floor_predictions: A against itself in other numbers.
     family: how many signs were tested.
-    examples: maps of the one that attends elsewhere most; empty where none does.
+    example: maps of the one that attends elsewhere most; None where none does.
     stride: every so many queries were compared. importance: whether effects were compared.
     notes: sentences a reader must know. seconds: it took.
     """
@@ -159,7 +160,7 @@ class DiffReport:
     predictions: Predictions | None = None
     floor_predictions: Predictions | None = None
     family: int = 0
-    examples: tuple[Example, ...] = ()
+    example: Example | None = None
     stride: int = 1
     importance: bool = False
     notes: tuple[str, ...] = ()

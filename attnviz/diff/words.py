@@ -102,18 +102,14 @@ def did_and_does(change: HeadChange) -> str:
             return f"loss increase {a.effect:+.3f} → {b.effect:+.3f}"
         return "no label"
     if a.label == b.label and a.label is not None:
-        return f"{_state(a)} → {share(_number(b.score))}{_marked(change, a.label)}"
+        return f"{_state(a)} → {share(b.score)}{_marked(change, a.label)}"
     return f"{_state(a)} → {_state(b)}"
 
 
 def _state(state: HeadState) -> str:
     if state.label is None:
         return "no label"
-    return f"{label_named(state.label).said} {share(_number(state.score))}"
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+    return f"{label_named(state.label).said} {share(state.score)}"
 
 
 def _marked(change: HeadChange, name: str) -> str:
@@ -199,7 +195,7 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
     if report.texts:
         over = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"
         source = f" ({report.source})" if report.source else ""
-        every = f", every {report.stride}th query" if report.stride > 1 else ""
+        every = f", one query in {report.stride}" if report.stride > 1 else ""
         yield "over", over + source + every
     if report.floor is not None:
         yield "floor", floor_words(report)

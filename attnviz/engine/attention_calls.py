@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.engine.followed import Function, FunctionWatch
+from attnviz.engine.hook_points import Function, FunctionWatch
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering

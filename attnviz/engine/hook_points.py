@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from attnviz.attention.functional import combine_masks
@@ -62,6 +63,22 @@ class Intervention(Protocol):
         number: of the point among those of the pass, in the order in which they run.
         """
         ...
+
+
+Function = Callable[..., Any]
+
+
+class FunctionWatch(TorchFunctionMode, ABC):
+    """While active, ``call`` answers each of torch's functions that is called."""
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    @abstractmethod
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What ``func(*args, **kwargs)`` is to give."""
 
 
 ATTENDED: tuple[What, ...] = ("query", "key", "value")

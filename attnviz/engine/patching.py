@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the options name sites and metrics, and a help needs no Num
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.engine.attribution import HeadKey
+    from attnviz.engine.attribution.parts import HeadKey
     from attnviz.records import Input
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]

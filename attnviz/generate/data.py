@@ -12,7 +12,8 @@ is read: all of it is checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -25,7 +26,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError, UsageError
 from attnviz.generate.records import Ending, Floats, Looked, Run
-from attnviz.reading import TEXT_BYTES, one_of, parse_json, read_bytes, typed
+from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ _SOURCES = 5
 
 _MOST_PROMPT = 2**23
 """Weights of the prompt, of all heads, beyond which a file leaves them out."""
-
 
 _ROUNDING = 0.02
 """How far a row of rounded weights may sum to more than one."""
@@ -217,7 +217,7 @@ def read_run(path: Path) -> Run:
             else:
                 steps.append(read.step(found))
         number = 1
-        return read.run(prompt, tuple(steps))
+        return read.run(prompt=prompt, steps=tuple(steps))
     except _DAMAGED as error:
         why = visible(" ".join(str(error).split()))[:120]
         raise LoadError(f"{name} line {number} is damaged ({why}): save the run anew") from error
@@ -234,24 +234,37 @@ class _Header:
     """The first line, which says what the others must be."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        self.info = model_of(header["model"])
-        self.kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
-        self.ending: Ending = one_of(header["ending"], get_args(Ending))
-        self.text: str = typed(header["prompt"], str)
+        self._info = model_of(header["model"])
+        self._kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
+        ending: Ending = one_of(header["ending"], get_args(Ending))
         source = _read_tokens(header)
-        self.source = None if self.kind == "self" else source
-        self.begun = source if self.kind == "self" else _read_tokens(header["begun"])
-        self.sampling = Sampling(**header["sampling"])
-        self.removed = tuple(
-            (typed(layer, int), typed(head, int)) for layer, head in header["removed"]
+        self._source = None if self._kind == "self" else source
+        self._begun = source if self._kind == "self" else _read_tokens(header["begun"])
+        self._place = len(self._begun) - 1
+        removed = tuple((typed(layer, int), typed(head, int)) for layer, head in header["removed"])
+        self._check(layer for layer, _ in removed)
+        self.run = partial(
+            Run,
+            model=self._info,
+            kind=self._kind,
+            text=typed(header["prompt"], str),
+            source=self._source,
+            begun=self._begun,
+            sampling=_sampling(header["sampling"]),
+            removed=removed,
+            ending=ending,
         )
-        self._place = len(self.begun) - 1
+
+    def _check(self, layers: Iterable[int]) -> None:
+        if any(not 0 <= layer < self._info.layers for layer in layers):
+            raise ValueError(f"a layer that is none of {self._info.layers}")
 
     def _keys(self, place: int) -> int:
-        return place + 1 if self.source is None or self.kind == "decoder" else len(self.source)
+        across = self._kind == "cross" and self._source is not None
+        return len(self._source or ()) if across else place + 1
 
     def prompt(self, given: Mapping[str, Any]) -> tuple[LayerWeights, ...]:
-        queries = len(self.begun)
+        queries = len(self._begun)
         keys = self._keys(queries - 1)
         layers = []
         for layer, heads in given.items():
@@ -265,11 +278,13 @@ class _Header:
                 for place, row in enumerate(each):
                     weights[head, place, : row.shape[1]] = row[0]
             layers.append(LayerWeights(int(layer), tuple(range(len(rows))), weights))
+        self._check(one.layer for one in layers)
         return tuple(layers)
 
     def step(self, given: Mapping[str, Any]) -> Step:
         keys = self._keys(self._place)
         rows = {int(layer): _weights(heads, keys) for layer, heads in given["rows"].items()}
+        self._check(rows)
         step = Step(
             place=self._place,
             id=typed(given["id"], int),
@@ -279,26 +294,23 @@ class _Header:
                 Likely(typed(one["token"], str), typed(one["id"], int), _share(one["probability"]))
                 for one in given["likely"]
             ),
-            entropy=float(given["entropy"]),
+            entropy=finite(given["entropy"]),
             rows=rows,
             ended=typed(given["ended"], bool),
         )
         self._place += 1
         return step
 
-    def run(self, prompt: tuple[LayerWeights, ...], steps: tuple[Step, ...]) -> Run:
-        return Run(
-            model=self.info,
-            kind=self.kind,
-            text=self.text,
-            source=self.source,
-            begun=self.begun,
-            prompt=prompt,
-            sampling=self.sampling,
-            removed=self.removed,
-            steps=steps,
-            ending=self.ending,
-        )
+
+def _sampling(given: Mapping[str, Any]) -> Sampling:
+    top_k, top_p = given["top_k"], given["top_p"]
+    return Sampling(
+        typed(given["tokens"], int),
+        finite(given["temperature"]),
+        None if top_k is None else typed(top_k, int),
+        None if top_p is None else finite(top_p),
+        typed(given["seed"], int),
+    )
 
 
 def _read_tokens(given: Mapping[str, Any]) -> Tokens:
@@ -321,6 +333,6 @@ def _weights(rows: Any, keys: int) -> Floats:
 
 
 def _share(value: Any) -> float:
-    if isinstance(value, bool) or not 0 <= float(value) <= 1:
+    if not 0 <= (number := finite(value)) <= 1:
         raise ValueError(f"{value!r} is no probability")
-    return float(value)
+    return number

@@ -25,7 +25,7 @@ from attnviz.generate.records import Run
 from attnviz.records import Tokens
 
 _LINES = 12
-_PAUSE = 1 / 15
+_PAUSE = 0.1
 """Seconds between two pictures at least."""
 
 _SOURCES = 3

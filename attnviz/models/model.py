@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.stored_tensors import computed_from
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
@@ -303,8 +304,6 @@ def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -
 # Fingerprint ---------------------------------------------------------------------------------
 
 _DIGITS = 12
-_ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
-"""Fields of a config that say nothing of what is computed; each tensor's dtype counts itself."""
 
 
 def weights_fingerprint(model: Model) -> str:
@@ -323,9 +322,7 @@ def weights_fingerprint(model: Model) -> str:
         hashed.update(stored.digest().encode())
     elif module is not None:
         config = getattr(module, "config", None)
-        fields = {} if config is None else config.to_dict()
-        used = sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)
-        hashed.update(repr(used).encode())
+        hashed.update(computed_from({} if config is None else config.to_dict()))
         for name, tensor in module.state_dict().items():
             hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             hashed.update(_checksum(tensor))

@@ -63,7 +63,7 @@ def patch(
     with outlet.opened(model.model, options) as loaded:
         job = prepare(loaded, given, request)
     file = ResumeFile(resume, RESUME, job.identity()) if resume is not None else None
-    with file or nullcontext(), outlet.advancing("patching") as advance:
+    with file or nullcontext(), outlet.advancing("patching", long=True) as advance:
         measured = measure_job(job, file, advance)
     if not measured.empty:
         report = measured.report()

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attnviz.cli.rows import read_rows
+from attnviz.cli.inputs import read_rows
 from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
 from attnviz.errors import UsageError

@@ -65,7 +65,7 @@ def path(
     given = read_pairs(prompts.clean, prompts.corrupt, prompts.pairs)
     with outlet.opened(model.model, options) as loaded:
         pass
-    with outlet.advancing("following paths") as advance:
+    with outlet.advancing("following paths", long=True) as advance:
         report = path_report(
             loaded,
             sender.sender,

@@ -143,7 +143,7 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
     """The share of every later head in one kind of input; all grids have one scale."""
     found = _of(report, into)
-    return layer_grid(
+    grid = layer_grid(
         {one.place: one.share for one in found},
         _scale(report.listeners),
         f"share of their {WHAT[into]}",
@@ -151,6 +151,7 @@ def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
         base=report.index_base,
         unclear={one.place for one in found if _unclear(one)},
     )
+    return grid._replace(title=grid.title[:1])
 
 
 def path_table(report: PathReport, most: int) -> doc.Table:

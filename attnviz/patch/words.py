@@ -275,7 +275,7 @@ def caveats(report: PatchReport) -> list[str]:
         )
         found.append(
             f"named first: what is above its base rate with p at most .05 among all {tried}, by "
-            "bootstrap-t over the pairs, largest t."
+            "bootstrap-t over the pairs, largest |t|."
         )
     if report.fdr:
         found.append(

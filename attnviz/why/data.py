@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from attnviz.draw.values import json_number, model_facts, table_of, token_facts
-from attnviz.engine.attribution import Part
+from attnviz.engine.attribution.parts import Part
 from attnviz.why.records import Explained, HeadEffect, WhyReport
 
 SCHEMA = "attnviz.why/1"

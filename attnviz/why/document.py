@@ -12,7 +12,7 @@ from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import advised, notes_group, share
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
-from attnviz.engine.attribution import HeadKey
+from attnviz.engine.attribution.parts import HeadKey
 from attnviz.records import Tokens
 from attnviz.why.records import HeadEffect, WhyReport
 from attnviz.why.words import (

@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.cli.inputs import Texts, answer_and_foil, read_text, read_texts_file
+from attnviz.cli.inputs import Texts, answer_and_foil, read_rows, read_text, read_texts_file
 from attnviz.cli.progress import Advance
-from attnviz.cli.rows import read_rows
 from attnviz.draw.labels import visible
-from attnviz.engine.attribution import Attribution, Attributor, HeadKey
-from attnviz.engine.attribution_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.parts import Attribution, Attributor, HeadKey
 from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
@@ -118,7 +117,7 @@ def explain(
         advance((number + 1) / len(asked))
     copying = None
     if request.view.copying:
-        from attnviz.engine.copying import copying_scores  # torch only where needed
+        from attnviz.engine.attribution.copying import copying_scores  # torch only where needed
 
         copying = copying_scores(
             model, seed=request.seed, on_progress=lambda done, all: advance(done / all)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution import Attribution, HeadKey, PartKind
+from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
 from attnviz.measures.labels import KnownLabel
 from attnviz.records import Input, ModelInfo, Tokens
 
 if TYPE_CHECKING:
-    from attnviz.engine.copying import CopyingScores  # brings torch
+    from attnviz.engine.attribution.copying import CopyingScores  # brings torch
 
 _SIGNIFICANT = 0.05
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.provenance import counted, listed, model_words, named, share
-from attnviz.engine.attribution import HeadKey
+from attnviz.engine.attribution.parts import HeadKey
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
@@ -240,7 +240,7 @@ def caveats(report: WhyReport) -> list[str]:
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         found.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
-            "draws; significant: the same of the difference to the base rate, largest t of all "
+            "draws; significant: the same of the difference to the base rate, largest |t| of all "
             "heads, p at most .05."
         )
     if report.copying is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.rows import read_rows
+from attnviz.cli.inputs import read_rows
 from attnviz.errors import AttnvizError, LoadError, UsageError
 
 JSON = '{"a": "one, \\"two\\"", "b": "3"}\n\n{"b": "é", "a": "x", "c": null}\n'

@@ -40,7 +40,7 @@ def words(text: str) -> Tokens:
 class Letters:
     """A model whose tokens are letters."""
 
-    info, context = MODEL.info, 20
+    info, context, vocabulary = MODEL.info, 20, MODEL.vocabulary
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         return words(text)
@@ -122,4 +122,8 @@ def test_an_aligned_pair_is_its_own_kind_of_control() -> None:
         TokenPair(words("abXZcd"), words("abYcd"), (0, 1, 2, 4, 5)),
         TokenPair(words("efXZgh"), words("efYgh"), (0, 1, 2, 4, 5)),
     ]
-    assert control_pairs(Letters(), pairs, "denoise", 8, 0).pairs == ()
+    found = control_pairs(Letters(), pairs, "denoise", 8, 0)
+    assert found.drawn == len(found.pairs) == 2  # random tokens where they differ, no other pair's
+    for (_, control), pair in zip(found.pairs, pairs, strict=True):
+        same = [one == other for one, other in zip(control.clean.ids, pair.clean.ids, strict=True)]
+        assert same == [True, True, False, False, True, True]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attnviz.cli import options as shared
-from attnviz.engine.attribution_numpy import NumpyAttributor
+from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
 from attnviz.why.job import Prompt, explain

@@ -18,7 +18,7 @@ Where wanted, what is read is followed too, up to the queries, keys and values o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
-from attnviz.engine.attribution import PartKind
-from attnviz.engine.followed import (
+from attnviz.engine.attribution.followed import (
     ACTIVATIONS,
     CONVOLUTION,
     JOINTS,
@@ -43,8 +42,6 @@ from attnviz.engine.followed import (
     QUOTIENTS,
     RMS_NORM,
     SUMS,
-    Function,
-    FunctionWatch,
     Mark,
     Way,
     by_ratio,
@@ -58,7 +55,16 @@ from attnviz.engine.followed import (
     named,
     plainly,
 )
-from attnviz.engine.hook_points import ATTENDED, HookPoint, Intervention, LostTrackError, hooked
+from attnviz.engine.attribution.parts import PartKind
+from attnviz.engine.hook_points import (
+    ATTENDED,
+    Function,
+    FunctionWatch,
+    HookPoint,
+    Intervention,
+    LostTrackError,
+    hooked,
+)
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import What
 
@@ -299,6 +305,36 @@ class ResidualPass(FunctionWatch):
     def _uncapped(self, func: Function, args: Any, kwargs: Any) -> Any:
         self.squeezed = args[0].detach()
         return args[0]
+
+
+class Jacobian:
+    """J Δz of what was read in a pass, for changes Δz of its leaves z.
+
+    Autograd has the products u J, linear in u: their derivative by u, times Δz, is J Δz.
+    """
+
+    def __init__(self, read: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
+        self._probes = [torch.zeros_like(one, requires_grad=True) for one in read]
+        with torch.enable_grad():
+            self._products = torch.autograd.grad(
+                read, leaves, self._probes, create_graph=True, allow_unused=True
+            )
+
+    def leads(self, leaf: int) -> bool:
+        """Whether a way leads from this leaf to what was read."""
+        return self._products[leaf] is not None
+
+    def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
+        """J Δz of each that was read, for a change of these leaves alone; None where none leads."""
+        chosen = [at for at in change if self.leads(at)]
+        found: Sequence[Tensor | None] = torch.autograd.grad(
+            [self._products[at] for at in chosen],
+            self._probes,
+            [change[at] for at in chosen],
+            allow_unused=True,
+            retain_graph=True,
+        )
+        return found
 
 
 def _nothing(*call: Any) -> None:

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.attribution import (
+from attnviz.engine.attribution.mixing import Mixing, MixingWatch
+from attnviz.engine.attribution.parts import (
     Asked,
     Attribution,
     Attributor,
@@ -25,10 +26,9 @@ from attnviz.engine.attribution import (
     PartKind,
     place_of,
 )
+from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.hook_points import HookPoint, LostTrackError, hooked
-from attnviz.engine.mixing import Mixing, MixingWatch
 from attnviz.engine.patchable import PatchableModel, open_patchable, probe_of
-from attnviz.engine.residual_pass import Leaf, ResidualPass
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.engine.attention_calls import FUSED_INPUTS, Compute, SoftmaxWatch
-from attnviz.engine.followed import Function
-from attnviz.engine.hook_points import HookPoint
+from attnviz.engine.hook_points import Function, HookPoint
 from attnviz.records import Input
 
 _PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm}

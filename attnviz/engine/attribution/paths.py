@@ -13,19 +13,19 @@ Behavior with Path Patching", whose patches these are to first order, without a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.engine.attribution import HeadKey
-from attnviz.engine.attribution_torch import calls_of, lost
+from attnviz.engine.attribution.on_torch import calls_of, lost
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
 from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, run_pass
 from attnviz.engine.patching import PathEffects, What
-from attnviz.engine.residual_pass import Leaf, ResidualPass
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind
@@ -68,10 +68,7 @@ def _follow(model: PatchableModel, given: Input) -> ResidualPass:
 
 
 class _Pair:
-    """Both passes. What was read in the corrupt one is q = J z of all that was written, z.
-
-    Autograd has the products u J, linear in u: their derivative by u, times Δz, is J Δz.
-    """
+    """Both passes. What was read in the corrupt one is q = J z of all that was written, z."""
 
     def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
         self._model = model
@@ -88,25 +85,8 @@ class _Pair:
         self._difference = [
             one - q.detach().double() for one, q in zip(self._clean, read.values(), strict=True)
         ]
-        self._probes = [torch.zeros_like(q, requires_grad=True) for q in read.values()]
-        values = [leaf.value for leaf in self._leaves]
-        with torch.enable_grad():
-            self._products = torch.autograd.grad(
-                list(read.values()), values, self._probes, create_graph=True, allow_unused=True
-            )
-        self._explained = self._along(self._moved(dict(enumerate(self._change))))
-
-    def _moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
-        """J Δz at each place, for a change of these leaves alone; None where none of them leads."""
-        chosen = {at: self._products[at] for at in change if self._products[at] is not None}
-        found: Sequence[Tensor | None] = torch.autograd.grad(
-            list(chosen.values()),
-            self._probes,
-            [change[at] for at in chosen],
-            allow_unused=True,
-            retain_graph=True,
-        )
-        return found
+        self._jacobian = Jacobian(list(read.values()), [leaf.value for leaf in self._leaves])
+        self._explained = self._along(self._jacobian.moved(dict(enumerate(self._change))))
 
     def _along(self, moved: Sequence[Tensor | None]) -> list[NDArray[np.floating] | None]:
         """⟨moved(t), Δq(t)⟩ / Σ ‖Δq‖² at each place: (token, head); NaN where nothing differs."""
@@ -127,7 +107,7 @@ class _Pair:
         shares: dict[What, dict[HeadKey, NDArray[np.floating]]] = {}
         explained: dict[What, dict[HeadKey, float]] = {}
         moved: dict[What, dict[HeadKey, float]] = {}
-        along = self._along(self._moved({at: alone}))
+        along = self._along(self._jacobian.moved({at: alone}))
         for place, share, whole, clean, difference in zip(
             self._places, along, self._explained, self._clean, self._difference, strict=True
         ):

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.attribution import HeadKey
-from attnviz.engine.attribution_torch import lost
+from attnviz.engine.attribution.on_torch import lost
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, probe_of
-from attnviz.engine.residual_pass import ResidualPass
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.model import Model
@@ -153,7 +153,7 @@ def _written(model: PatchableModel, tokens: Sequence[int]) -> Iterator[tuple[Hea
     """What each head makes the vocabulary projection see of each token: (token, width).
 
     The pass is linear in the heads' outputs z, so that this is J z, J the Jacobian of what is
-    projected. Autograd has the products u J, linear in u: their derivative by u, times z, is J z.
+    projected.
     """
     projected: list[Tensor] = []
 
@@ -168,17 +168,14 @@ def _written(model: PatchableModel, tokens: Sequence[int]) -> Iterator[tuple[Hea
     heads = [(leaf.value, leaf.point) for leaf in flow.leaves if leaf.point is not None]
     if not projected or not projected[0].requires_grad:
         raise lost(model)
-    u = torch.zeros_like(projected[0], requires_grad=True)
-    with torch.enable_grad():
-        products = torch.autograd.grad(
-            projected[0], [z for z, _ in heads], u, create_graph=True, allow_unused=True
-        )
-    for (z, number), product in zip(heads, products, strict=True):
-        if product is None:
+    jacobian = Jacobian(projected, [z for z, _ in heads])
+    for at, (z, number) in enumerate(heads):
+        if not jacobian.leads(at):
             raise lost(model)
         point = model.hook_points.found[number]
         for head in range(point.heads):
             alone = torch.zeros_like(z)
             alone[:, :, head] = z.detach()[:, :, head]
-            (seen,) = torch.autograd.grad(product, u, alone, retain_graph=True)
+            (seen,) = jacobian.moved({at: alone})
+            assert seen is not None
             yield (point.kind, point.layer, head), seen.flatten(1)

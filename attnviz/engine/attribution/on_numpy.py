@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.stack_shape import LayerTrace, StackShape
-from attnviz.engine.attribution import Asked, Attribution, Attributor, HeadKey, Part, place_of
+from attnviz.engine.attribution.parts import Asked, Attribution, Attributor, HeadKey, Part, place_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
@@ -106,7 +106,7 @@ def open_attributor(model: Model, given: Input) -> Attributor:
         raise UnsupportedError(
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
-    from attnviz.engine.attribution_torch import TorchAttributor  # torch only where needed
+    from attnviz.engine.attribution.on_torch import TorchAttributor  # torch only where needed
 
     return TorchAttributor.of(model, given)
 
