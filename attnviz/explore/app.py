@@ -87,12 +87,16 @@ class Explorer(Asking):
     # The panes -------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        yield HeadingPane("heading", self.view, self.drawn_with)
-        with Horizontal(id="body"):
-            yield GridPane("grid", self.view, self.drawn_with)
-            yield MapPane("map", self.view, self.drawn_with)
-        yield WordsPane("words", self.view, self.drawn_with)
-        yield KeysPane("keys", self.view, self.drawn_with)
+        drawn = self.view, self.drawn_with
+        self._panes = {
+            "heading": HeadingPane("heading", *drawn),
+            "grid": GridPane("grid", *drawn),
+            "words": WordsPane("words", *drawn),
+        }
+        self._body = Horizontal(self._panes["grid"], MapPane("map", *drawn), id="body")
+        self._arrange()
+        yield from (self._panes["heading"], self._body, self._panes["words"])
+        yield KeysPane("keys", *drawn)
         yield Prompt()
 
     @property
@@ -103,20 +107,18 @@ class Explorer(Asking):
         self.end_on_signals()
         self.map_pane.joined = self.joined
         self.map_pane.focus()
-        self._arrange()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._arrange)
+        self._arrange()
 
     def _arrange(self) -> None:
         """The room of each pane: the map's is what the others leave."""
         columns, lines = self.size
         spaced, view = lines >= _SPACED, self.view
         top = 3 if lines >= _TALL else 2
-        body = self.query_one("#body")
-        body.styles.margin = (int(spaced), 0, int(spaced), 0)
-        self.query_one("#heading").styles.height = top
-        self.query_one("#words").styles.height = _WORDS
+        self._body.styles.margin = (int(spaced), 0, int(spaced), 0)
+        self._panes["heading"].styles.height = top
+        self._panes["words"].styles.height = _WORDS
         room = lines - top - _WORDS - 1 - 2 * spaced
         keys = len(view.shown.report.record.keys)
         keys += 0 if view.written is None else view.written.sampling.tokens
@@ -127,7 +129,7 @@ class Explorer(Asking):
         if size is not None:
             forms = (size.columns_of(heads), *forms)
         most = min(columns - _GAP - wanted, columns * 11 // 20)
-        self.query_one("#grid").styles.width = next(
+        self._panes["grid"].styles.width = next(
             (form for form in forms if form <= most), min(forms[-1], columns // 2)
         )
 

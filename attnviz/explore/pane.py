@@ -44,6 +44,7 @@ class Pane(Widget):
         super().__init__(id=name)
         self.view, self.look = view, theme
         self._strips: list[Strip] = []
+        self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         """What is to be seen now, in at most so many columns and rows."""
@@ -56,22 +57,23 @@ class Pane(Widget):
     def redraw(self) -> None:
         """Draw everything anew and send what is not as it was."""
         columns, rows = self.size
-        if not columns or not rows:
-            return
+        if self._drawn_for != self.size or not columns or not rows:
+            return  # all of it is drawn when it is shown
         before = self._strips
-        self._strips = [strip_of(line, columns) for line in self.lines(columns, rows)[:rows]]
-        blank = Strip.blank(columns, _PLAIN)
-        for row in range(max(len(before), len(self._strips))):
-            old, new = (each[row] if row < len(each) else blank for each in (before, self._strips))
+        self._strips = self._draw()
+        for row, (old, new) in enumerate(zip(before, self._strips, strict=True)):
             if old != new:  # from the left: textual sends a line from its first column on
                 self.refresh(Region(0, row, columns - _same_end(old, new), 1))
 
-    def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, _PLAIN)
+    def _draw(self) -> list[Strip]:
+        columns, rows = self.size
+        lines = self.lines(columns, rows)[:rows]
+        return [strip_of(line, columns) for line in (*lines, *[[]] * (rows - len(lines)))]
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._strips = []
-        self.redraw()
+    def render_line(self, y: int) -> Strip:
+        if self._drawn_for != self.size:
+            self._drawn_for, self._strips = self.size, self._draw()
+        return self._strips[y]
 
     def on_focus(self) -> None:
         self.redraw()

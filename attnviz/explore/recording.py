@@ -61,7 +61,7 @@ class Background(App[None]):
 
     def __init__(self) -> None:
         super().__init__(ansi_color=True)
-        self.theme = "ansi-dark"
+        self.set_reactive(App.theme, "ansi-dark")
         self.animation_level = "none"
         self.interrupted = False
         self.failure: Exception | None = None
