@@ -355,6 +355,7 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         heads=(report.scores(layer, head),),
         notable=(scene.head,),
         selected=True,
+        ablated=tuple(sorted(view.shown.removed)),
         sink=scene.mode != "no-sink",
         norm_weighted=scene.mode == "value-weighted",
     )
