@@ -12,7 +12,8 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import NoneType
+from typing import Any, BinaryIO, Literal, get_args, get_origin
 
 from attnviz.errors import LoadError, UsageError
 
@@ -26,6 +27,7 @@ SETTINGS_BYTES = 2**26
 """64 MiB of a config, an index of shards, a recipe; the largest known are below 10 MB."""
 
 _PIECE = 2**20
+_NAMED = {str: "a text", int: "a whole number", NoneType: "null"}
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """What a half of a surrogate pair looks like; whole pairs, as of an escaped emoji, do so too."""
 
@@ -117,3 +119,16 @@ def _why(error: Exception) -> str:
     if isinstance(error, UnicodeEncodeError):
         return f"it holds half of a surrogate pair ({error.object[error.start]!a})"
     return str(error)
+
+
+def typed(value: Any, kind: Any) -> Any:
+    """What JSON holds, where it is of the type or one of the ``Literal``; else ValueError.
+
+    A truth value is no number here.
+    """
+    choices = get_origin(kind) is Literal
+    fits = value in get_args(kind) if choices else isinstance(value, kind)
+    if fits and (kind is bool or not isinstance(value, bool)):
+        return value
+    named = (str(each) if choices else _NAMED[each] for each in get_args(kind) or [kind])
+    raise ValueError(f"expected {' or '.join(named)}, got {value!r:.40}")

@@ -75,8 +75,8 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     if len(values) < 2:
         return None
     metric, gradient = report.ranked_by, report.method == "gradient"
-    limit = max(map(abs, values.values()))
-    scale = NumberScale(limit, metric.signed and not gradient, metric.percent)
+    signed = metric.signed and not gradient
+    scale = NumberScale.over(values.values(), signed, metric.percent)
     layers = sorted({layer for layer, _ in {**values, **report.gradients}})
     heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
     columns = sorted({column for _, column in [*values, *heads]})
@@ -132,7 +132,7 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
 def _gradients(report: AblationReport, most: int) -> doc.Table:
     """A row a head: bar, estimate, label."""
     heads = report.by_gradient[:most]
-    scale = NumberScale(max(report.gradients.values(), default=0.0), signed=False)
+    scale = NumberScale.over(report.gradients.values(), signed=False)
     names = [report.head_name(head) for head in heads]
     values = [report.gradients[head] for head in heads]
     columns: list[_Column] = [

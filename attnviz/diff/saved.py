@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 from attnviz.diff.compare import Head
 from attnviz.diff.records import HeadState
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError
-from attnviz.reading import CORPUS_BYTES, parse_json, read_bytes
+from attnviz.reading import CORPUS_BYTES, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
@@ -61,7 +61,7 @@ def read_saved(name: str) -> SavedResult:
         )
     try:
         return _saved(path, command, data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise LoadError(
             f"{shown} is damaged ({type(error).__name__}: {visible(str(error))[:80]}); save it "
             f"again with attnviz {command} --save"
@@ -69,23 +69,26 @@ def read_saved(name: str) -> SavedResult:
 
 
 def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
-    model = data["model"]
-    info = ModelInfo(**{name: model[name] for name in _PLAIN}, notes=tuple(model["notes"]))
+    model, kinds = data["model"], get_type_hints(ModelInfo)
+    facts = {name: typed(model[name], kinds[name]) for name in _PLAIN}
+    info = ModelInfo(**facts, notes=tuple(typed(note, str) for note in model["notes"]))
     read = _pattern_state if command == "patterns" else _effect_state
     entries = [entry for entry in data["heads"] if entry["head"] is not None]
-    heads = {(int(entry["layer"]), int(entry["head"])): read(entry) for entry in entries}
+    heads = {
+        (typed(entry["layer"], int), typed(entry["head"], int)): read(entry) for entry in entries
+    }
     if not heads or len(heads) < len(entries):
         raise ValueError("a head that is there twice" if heads else "no heads")
     if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
         raise ValueError("no such attention or head")
+    source = typed(data["source"], str | None) or ""
     if command == "patterns":
-        found = {"text": data["text"], "source": data["source"] or ""}
-        return SavedResult(path, "patterns", info, data["kind"], heads, **found)
+        text = typed(data["text"], str | None)
+        return SavedResult(path, "patterns", info, data["kind"], heads, text, source=source)
     if data["unit"] != "head" or data["mode"] != "zero" or data["metric"] != "loss_delta":
         raise ValueError("expected single heads, --mode zero, and a loss")
     texts = data.get("texts") or [data]
-    ids = tuple(tuple(map(int, text["token_ids"])) for text in texts)
-    source = data["source"] or ""
+    ids = tuple(tuple(typed(token, int) for token in text["token_ids"]) for text in texts)
     return SavedResult(path, "ablate", info, data["kind"], heads, texts=ids, source=source)
 
 
@@ -99,7 +102,7 @@ def _pattern_state(entry: dict[str, Any]) -> HeadState:
         for name, (low, high) in entry["intervals"].items()
         if low is not None and high is not None
     }
-    label = entry["label"]
+    label = typed(entry["label"], str | None)
     if label is not None and scores.get(label) is None:
         raise ValueError(f"no score behind the label {label!r}")
     return HeadState(label, scores, ends)

@@ -21,6 +21,7 @@ from attnviz.engine.hook_points import HookPoint, LostTrackError
 from attnviz.engine.patchable import PatchableModel, require_two, words_to_mask
 from attnviz.engine.plain_pass import ends_alike, not_its_own
 from attnviz.errors import UnsupportedError
+from attnviz.measures.divergence import kl_divergence
 from attnviz.records import Input
 
 Edges = Collection[tuple[int, int]]
@@ -80,10 +81,7 @@ class Outcome:
 
     def kl(self, other: Outcome) -> NDArray[np.float64]:
         """KL(this ‖ other) at each place, in nats, at least 0."""
-        apart = self.log_probabilities - other.log_probabilities
-        shares = np.exp(self.log_probabilities)
-        kl: NDArray[np.float64] = np.where(shares > 0, shares * apart, 0.0).sum(-1)
-        return np.maximum(kl, 0.0, out=kl)
+        return kl_divergence(self.log_probabilities, other.log_probabilities)
 
 
 class CutScan:

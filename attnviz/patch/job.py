@@ -26,7 +26,13 @@ from attnviz.engine.patching import (
 from attnviz.engine.scan.run import open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import HasVocabulary, Model, TwoStackModel, weights_fingerprint
+from attnviz.models.model import (
+    HasVocabulary,
+    Model,
+    TwoStackModel,
+    require_number,
+    weights_fingerprint,
+)
 from attnviz.models.own import OwnAttention
 from attnviz.patch.options import At, Request
 from attnviz.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
@@ -285,6 +291,8 @@ def _asked(
     """What is asked of a pair, from the words given or from what the model predicts."""
     measure = request.measure
     clean, corrupt = patching.predictions(index)
+    for plain in (clean, corrupt):
+        require_number("logit", float(plain.logits[plain.top]), model.info)
     base = clean if request.patching.direction == "noise" else corrupt
     words = []
     for option, typed, top in (

@@ -128,7 +128,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     for layer in layers:
         first = next(at for at, row in enumerate(rows) if row[0] == layer)
         values[first, heads] = report.part("mlp", layer)
-    scale = NumberScale(max(map(abs, values.values())))
+    scale = NumberScale.over(values.values())
     base, several = report.index_base, len(kinds) > 1
     names = [f"L{layer + base}" + f" {kind}" * several for layer, kind in rows]
     columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
@@ -171,8 +171,8 @@ def ranking_table(report: WhyReport, least: int) -> doc.Table:
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
     """A row a head: bar, contribution, interval, base rate, copy score, label, source, share."""
-    sizes = [abs(effect.value) for effect in report.effects]
-    scale, copying = NumberScale(max(sizes, default=0.0)), report.copying
+    scale = NumberScale.over(effect.value for effect in report.effects)
+    copying = report.copying
 
     def cells(effect: HeadEffect) -> list[str]:
         source = None if report.many else report.first.source(effect.head)
@@ -234,7 +234,7 @@ def every_part(report: WhyReport) -> doc.Table:
     inner = sum(report.part("bias", layer) for layer in report.layers)
     parts += [("embedding", report.part("embedding")), ("final bias", report.part("bias") - inner)]
     parts = sorted((part for part in parts if part[1]), key=lambda part: -abs(part[1]))
-    scale = NumberScale(max((abs(value) for _, value in parts), default=0.0))
+    scale = NumberScale.over(value for _, value in parts)
     rows = [doc.Row([name, scale.text(value)], (value, scale.limit)) for name, value in parts]
     columns = [doc.Column("", right=False), doc.Column(f"logits{scale.times}")]
     return doc.Table(columns, rows, [("Every part", True)], ranked=True)

@@ -130,8 +130,9 @@ def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
         tensors["model.layers.4.self_attn.q_proj.weight"][35, 3] = np.nan
 
     result = run("diff", "tiny", tuned(damage), "-q")
-    assert (result.code, result.out) == (5, "")
-    assert "no number (NaN or infinity) in layer 4, head 1, over text 1" in result.err
+    assert (result.code, result.out) == (3, "")
+    assert "the attention of L4H1 over text 1 of" in result.err
+    assert "weights that are not finite: model.layers.4.self_attn.q_proj.weight" in result.err
 
 
 def test_a_repeated_text_is_told(run: Any, tmp_path: Path) -> None:
