@@ -2,7 +2,7 @@
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
 ``patterns``, ``ablate``, ``patch``, ``diff``, ``rollout``, ``params`` and ``prune`` are the
-commands of these names, ``attribute`` is ``attnviz why``;
+commands of these names, ``attribute`` is ``attnviz why``; ``generate`` writes on, step by step;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
@@ -24,6 +24,7 @@ __all__ = [
     "capture",
     "diff",
     "errors",
+    "generate",
     "heatmap",
     "params",
     "patch",
@@ -48,7 +49,7 @@ _PLACES = {
 }
 
 
-_MODULES = ("ablate", "diff", "errors", "params", "patch", "patterns", "prune")
+_MODULES = ("ablate", "diff", "errors", "generate", "params", "patch", "patterns", "prune")
 
 
 def __getattr__(name: str) -> object:

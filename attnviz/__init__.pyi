@@ -2,6 +2,7 @@ from attnviz import errors as errors
 from attnviz.api.analyses import ablate as ablate
 from attnviz.api.analyses import attribute as attribute
 from attnviz.api.analyses import diff as diff
+from attnviz.api.analyses import generate as generate
 from attnviz.api.analyses import params as params
 from attnviz.api.analyses import patch as patch
 from attnviz.api.analyses import patterns as patterns
@@ -27,6 +28,7 @@ __all__ = [
     "capture",
     "diff",
     "errors",
+    "generate",
     "heatmap",
     "params",
     "patch",

@@ -298,6 +298,8 @@ class HeadsReport:
     sinks: the mean weight of each head (layer, head) on the attention sink, see ``measures.sinks``;
         empty where the text has none. resting: the weight above which a head rests on it.
     sink: whether the weights of ``record`` are whole; else rows are rescaled without the sink.
+    ablated: (layer, head) whose outputs were zero. norm_weighted: whether the weights of ``record``
+        are those times the norms of what they move, rows rescaled.
     """
 
     record: AttentionRecord
@@ -311,6 +313,8 @@ class HeadsReport:
     sinks: Mapping[tuple[int, int], float] = field(default_factory=dict)
     resting: float = 1.0
     sink: bool = True
+    ablated: tuple[tuple[int, int], ...] = ()
+    norm_weighted: bool = False
 
     def rests(self, layer: int, head: int) -> bool:
         """Whether a head rests on the attention sink."""

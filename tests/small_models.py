@@ -14,6 +14,33 @@ WORDS = ("<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sat", "on", "mat", "bec
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
+class ShowsWeights:
+    """The rest of a ``NumpyModel`` whose ``run_rows`` is all that a test asks of it."""
+
+    scaled = True
+
+    def run_queries_keys(self, *_: Any) -> None:
+        raise NotImplementedError
+
+    def run_outputs(self, *_: Any) -> None:
+        raise NotImplementedError
+
+    def narrowed(self) -> Any:
+        raise NotImplementedError
+
+    def without(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+def whole_weights(model: Any, tokens: Any) -> dict[int, Any]:
+    """Of each layer of ``mha`` or ``tiny`` the weights (head, query, key), from a plain call."""
+    if hasattr(model, "attention"):
+        return {0: model.attention(model.embed(tokens.ids))[1]}
+    found: dict[int, Any] = {}
+    model.stack.run(tokens.ids, lambda layer: True, found.__setitem__)
+    return found
+
+
 def word_tokenizer(words: Sequence[str] = WORDS) -> Any:
     """Whole words; ``<s>`` in front and ``</s>`` behind, at the second and third place."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors

@@ -23,7 +23,7 @@ SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
 
 CAPABILITIES = {
     *("heads", "patterns", "ablate", "patch", "prune", "params", "scaling", "verify", "train"),
-    *("sweep", "why", "diff", "check", "docs"),
+    *("sweep", "why", "diff", "check", "docs", "explore", "generate"),
 }
 
 MAY_IMPORT = {
@@ -39,6 +39,7 @@ MAY_IMPORT = {
     **dict.fromkeys(CAPABILITIES, SHARED),
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
+    "explore": {"heads", "generate"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": {"heads", "patterns", "ablate", "patch", "diff", "prune", "params", "why"} | SHARED,

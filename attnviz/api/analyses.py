@@ -7,14 +7,15 @@ as keywords: ``--index-base 1`` is ``index_base=1``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.analysis import Analysis, analysis, named, texts_of
-from attnviz.api.head_choice import in_python_words
+from attnviz.api.head_choice import HeadChoice, in_python_words
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
+    from attnviz.engine.generation import Step
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import NumpyModel
 
@@ -181,6 +182,53 @@ def params(model: AnyModel | None = None, **options: Any) -> Analysis:
     from attnviz.params.command import params as command
 
     return analysis(command, model, None, options)
+
+
+def generate(
+    model: AnyModel = "tiny",
+    prompt: str | None = None,
+    tokenizer: Any = None,
+    *,
+    tokens: int = 40,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    ablate: HeadChoice | list[HeadChoice] | None = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    **options: Any,
+) -> Iterator[Step]:
+    """Let a model write on: each token with its probability and the weights that led to it.
+
+    model, tokenizer: see ``patterns``. prompt: what it goes on from. tokens: at most so many.
+    temperature, top_k, top_p, seed: how they are chosen, see ``attnviz generate``; 0 is greedy.
+    ablate: heads whose outputs are zero. kind: of an encoder–decoder, which attention is given.
+    options: of a model by its name, such as ``device="cuda"``, ``dtype="float16"``.
+
+    Each step has ``text``, ``id``, ``probability``, ``likely``, ``entropy`` and ``rows``: by layer
+    the weights (head, key) of the token that was read last. Raises as ``patterns`` does, and
+    UnsupportedError for a model that does not tell the next token.
+    """
+    from attnviz.api.capture import choices, model_of
+    from attnviz.engine.capture import encoded
+    from attnviz.engine.generation import Sampling, generate
+    from attnviz.engine.selection import choose_heads
+    from attnviz.models.resolve import reckoned_tokens
+
+    with in_python_words():
+        if (text := _text(prompt)) is None:
+            raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
+        sampling = Sampling(tokens, temperature, top_k, top_p, seed)
+        opened = model_of(model, tokenizer, options, reckoned_tokens(text) + tokens)
+        info = opened.info
+        removed = choose_heads(None, choices(ablate), info.layers, info.heads, 0) or {}
+        return generate(
+            opened,
+            encoded(opened, text, False),
+            sampling,
+            kind=kind,
+            removed=[(layer, head) for layer, some in removed.items() for head in some],
+        )
 
 
 def _text(text: str | None) -> str | None:

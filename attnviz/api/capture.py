@@ -92,16 +92,16 @@ def capture(
         if not isinstance(text, str):
             raise UsageError(f"expected a text, got a {type(text).__name__}")
         choice = Choice(
-            None if layer is None else str(layer), _choices(head), 0, kind, target, truncate
+            None if layer is None else str(layer), choices(head), 0, kind, target, truncate
         )
         given = {name: value for name, value in options.items() if value is not None}
-        opened = _opened(model, tokenizer, given, reckoned_tokens(text))
+        opened = model_of(model, tokenizer, given, reckoned_tokens(text))
         record, selected = capture_text(opened, text, choice)
         known = known_labels(opened, record.kind)
         return HeadMaps(heads_report(record, selected, text=text, target=target, known=known))
 
 
-def _choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:
+def choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:
     """Every choice as the command line writes it."""
     if head is None:
         return ()
@@ -110,7 +110,7 @@ def _choices(head: HeadChoice | Sequence[HeadChoice] | None) -> tuple[str, ...]:
     return (spelled(head),)
 
 
-def _opened(model: Any, tokenizer: Any, given: dict[str, Any], tokens: int) -> Model:
+def model_of(model: Any, tokenizer: Any, given: dict[str, Any], tokens: int) -> Model:
     """The model behind a name, or the one that was handed over.
 
     given: the options that were given, which must be such that this model heeds them.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
+from attnviz.attention.converted_tensors import LazyTensors
+from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
+from attnviz.attention.family_reading import read_decoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import read_json
 
-StoredType = Literal["float16", "float32", "float64"]
+StoredType = Literal["float16", "float32"]
 
-_STORED_TYPES = {"F16", "F32", "F64"}
+_STORED_TYPES = {"F16", "F32"}
 
 
 @dataclass(frozen=True)
@@ -46,18 +48,30 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
     Raises LoadError, naming the file and the tensor, where one is missing or damaged.
     """
     directory = Path(directory)
-    config = _read_config(directory / "config.json")
-    path = directory / "model.safetensors"
+    config_path, path = directory / "config.json", directory / "model.safetensors"
+    for needed in (config_path, path):
+        if not needed.exists():
+            raise LoadError(f"{needed} was not found; a model directory must hold it")
+    fields = read_json(config_path)
     try:
         file: Any = safe_open(path, framework="numpy")
-    except FileNotFoundError as error:
-        raise LoadError(f"{path} was not found; a model directory must hold it") from error
     except (SafetensorError, OSError) as error:
         raise LoadError(
             f"{path} is no complete safetensors file ({error}); fetch or save it again"
         ) from error
-    _compare(path, file, config.tensor_shapes())
-    return Checkpoint(directory, config, _StoredTensors(file), dict(file.metadata() or {}))
+    names = file.keys()  # it is no mapping
+    slices = {name: file.get_slice(name) for name in names}
+    for name, stored in slices.items():
+        if stored.get_dtype() not in _STORED_TYPES:
+            raise LoadError(f"{path}: the tensor {name} is stored as {stored.get_dtype()}")
+    try:
+        shapes = {name: tuple(stored.get_shape()) for name, stored in slices.items()}
+        config = read_decoder(fields, shapes)
+    except LoadError as error:
+        raise LoadError(f"{directory}: {error}") from error
+    return Checkpoint(
+        directory, config, LazyTensors(slices, file.get_tensor), dict(file.metadata() or {})
+    )
 
 
 def save_checkpoint(
@@ -112,57 +126,6 @@ def tensor_revision(tensors: Mapping[str, NDArray[np.floating]]) -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(tensors[name]).tobytes())
     return digest.hexdigest()[:12]
-
-
-class _StoredTensors(Mapping[str, NDArray[np.floating]]):
-    """The tensors of an open safetensors file, read one by one."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._names = tuple(file.keys())
-
-    def __getitem__(self, name: str) -> NDArray[np.floating]:
-        if name not in self._names:
-            raise KeyError(name)
-        tensor: NDArray[np.floating] = self._file.get_tensor(name)
-        return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-def _read_config(path: Path) -> DecoderConfig:
-    if not path.exists():
-        raise LoadError(f"{path} was not found; a model directory must hold it")
-    values = read_json(path)
-    try:
-        return config_from_llama(values)
-    except LoadError as error:
-        raise LoadError(f"{path}: {error}") from error
-
-
-def _compare(path: Path, file: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
-    """LoadError for the first tensor that is missing, unknown, of another shape or type."""
-    names = set(file.keys())
-    for name, shape in expected.items():
-        if name not in names:
-            raise LoadError(f"{path}: the tensor {name} is missing")
-        stored = file.get_slice(name)
-        if tuple(stored.get_shape()) != shape:
-            raise LoadError(
-                f"{path}: the tensor {name} has shape {tuple(stored.get_shape())}, "
-                f"where config.json asks for {shape}"
-            )
-        if stored.get_dtype() not in _STORED_TYPES:
-            raise LoadError(
-                f"{path}: the tensor {name} is stored as {stored.get_dtype()}; "
-                f"expected one of {', '.join(sorted(_STORED_TYPES))}"
-            )
-    for name in sorted(names - expected.keys()):
-        raise LoadError(f"{path}: the tensor {name} has no place in what config.json describes")
 
 
 def _narrow(name: str, tensor: NDArray[np.floating], dtype: StoredType) -> NDArray[np.floating]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from mmap import mmap
 from typing import Any
 
@@ -13,6 +13,25 @@ Floats = NDArray[np.floating]
 
 _MOST_COPIED = 2**26
 """Bytes of converted tensors that are kept: more are converted in each run, a layer at a time."""
+
+
+class LazyTensors(Mapping[str, Floats]):
+    """Tensors by their names, each read when it is taken."""
+
+    def __init__(self, names: Collection[str], read: Callable[[str], Floats]) -> None:
+        self._names = dict.fromkeys(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class ConvertedTensors:
@@ -30,6 +49,7 @@ class ConvertedTensors:
         self._tables: dict[str, Floats] = {}
         self._kept: dict[str, Floats] = {}
         self._copied = 0
+        self._most = _MOST_COPIED
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -39,10 +59,14 @@ class ConvertedTensors:
             return self._kept[name]
         tensor = self.stored[name].astype(self.dtype, copy=False)
         copied = self._copied + (0 if _is_mapped(tensor) else tensor.nbytes)
-        if copied <= _MOST_COPIED:
+        if copied <= self._most:
             self._copied = copied
             self._kept[name] = tensor
         return tensor
+
+    def keep(self, most: int) -> None:
+        """From now on keep converted tensors of up to so many bytes, if that is more."""
+        self._most = max(self._most, most)
 
     def optional(self, name: str) -> Floats | None:
         """The tensor, None where there is none."""

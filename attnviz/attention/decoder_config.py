@@ -5,12 +5,14 @@ It is read from and written as a Hugging Face Llama ``config.json``, of transfor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.attention.families import LLAMA
+from attnviz.attention.family_tensors import described
+from attnviz.attention.stack_shape import StackShape
+from attnviz.errors import UsageError
 
 GROWING = ("layers", "d_model", "head_dim", "d_ff")
 """What may become larger in a decoder that is trained, see ``torch_decoder.grown``."""
@@ -82,37 +84,9 @@ class DecoderConfig:
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name and shape of every tensor of a Llama checkpoint of this configuration."""
-        shapes: dict[str, tuple[int, ...]] = {
-            "model.embed_tokens.weight": (self.vocabulary, self.d_model)
-        }
-        for layer in range(self.layers):
-            for name, shape in self._layer_shapes().items():
-                shapes[f"model.layers.{layer}.{name}"] = shape
-        shapes["model.norm.weight"] = (self.d_model,)
-        if not self.tied:
-            shapes["lm_head.weight"] = (self.vocabulary, self.d_model)
-        return shapes
-
-    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
-        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        projections = {
-            "self_attn.q_proj": (query, self.d_model),
-            "self_attn.k_proj": (key, self.d_model),
-            "self_attn.v_proj": (key, self.d_model),
-            "self_attn.o_proj": (self.d_model, query),
-            "mlp.gate_proj": (self.d_ff, self.d_model),
-            "mlp.up_proj": (self.d_ff, self.d_model),
-            "mlp.down_proj": (self.d_model, self.d_ff),
-        }
-        shapes: dict[str, tuple[int, ...]] = {
-            "input_layernorm.weight": (self.d_model,),
-            "post_attention_layernorm.weight": (self.d_model,),
-        }
-        for name, shape in projections.items():
-            shapes[f"{name}.weight"] = shape
-            if self.mlp_bias if name.startswith("mlp") else self.attention_bias:
-                shapes[f"{name}.bias"] = shape[:1]
-        return shapes
+        _, shapes = described(LLAMA, vars(self), {**vars(self), "embedding": self.d_model})
+        named = {f"model.{name}": shape for name, shape in shapes.items()}
+        return named if self.tied else {**named, "lm_head.weight": (self.vocabulary, self.d_model)}
 
 
 def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
@@ -134,39 +108,31 @@ def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
         raise UsageError(f"only {', '.join(GROWING)} may grow")
 
 
-def config_from_llama(values: Mapping[str, Any]) -> DecoderConfig:
-    """Read the values of a Llama ``config.json``, of transformers 4 or 5.
+def config_from_llama(fields: Mapping[str, Any], shape: StackShape) -> DecoderConfig:
+    """The values of a Llama ``config.json`` that was found to compute this ``shape``.
 
-    Raises LoadError, naming the key, for what is missing, malformed or not computed here.
+    Raises UsageError where sizes do not fit together.
     """
-    _refuse_other_architectures(values)
-    heads = _count(values, "num_attention_heads")
-    d_model = _count(values, "hidden_size")
-    try:
-        return DecoderConfig(
-            vocabulary=_count(values, "vocab_size"),
-            d_model=d_model,
-            layers=_count(values, "num_hidden_layers"),
-            heads=heads,
-            kv_heads=_count(values, "num_key_value_heads", heads),
-            head_dim=_count(values, "head_dim", d_model // heads),
-            d_ff=_count(values, "intermediate_size"),
-            context=_count(values, "max_position_embeddings", 2048),
-            norm_eps=_number(values, "rms_norm_eps", 1e-6),
-            rope_theta=_rope_theta(values),
-            tied=_switch(values, "tie_word_embeddings"),
-            attention_bias=_switch(values, "attention_bias"),
-            mlp_bias=_switch(values, "mlp_bias"),
-            attention_dropout=_number(values, "attention_dropout", 0.0),
-            initializer_range=_number(values, "initializer_range", 0.02),
-            bos=_token(values, "bos_token_id"),
-            eos=_tokens(values, "eos_token_id"),
-        )
-    except UsageError as error:
-        raise LoadError(
-            "hidden_size, num_attention_heads, num_key_value_heads, head_dim, rope_theta or "
-            f"attention_dropout cannot be computed: {error}"
-        ) from error
+    eos = fields.get("eos_token_id")
+    return DecoderConfig(
+        vocabulary=shape.vocabulary,
+        d_model=fields["hidden_size"],
+        layers=shape.layers,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        d_ff=fields["intermediate_size"],
+        context=shape.context,
+        norm_eps=shape.norm_eps,
+        rope_theta=10_000.0 if shape.rotary is None else shape.rotary.theta,
+        tied=fields.get("tie_word_embeddings", False),
+        attention_bias=fields.get("attention_bias", False),
+        mlp_bias=fields.get("mlp_bias", False),
+        attention_dropout=float(fields.get("attention_dropout", 0)),
+        initializer_range=float(fields.get("initializer_range", 0.02)),
+        bos=fields.get("bos_token_id"),
+        eos=tuple(eos) if isinstance(eos, list) else eos,
+    )
 
 
 def config_to_llama(config: DecoderConfig, dtype: str) -> dict[str, Any]:
@@ -196,76 +162,3 @@ def config_to_llama(config: DecoderConfig, dtype: str) -> dict[str, Any]:
         "eos_token_id": list(config.eos) if isinstance(config.eos, tuple) else config.eos,
         "dtype": dtype,
     }
-
-
-def _refuse_other_architectures(values: Mapping[str, Any]) -> None:
-    """LoadError where the file asks for something that the decoder would silently leave out."""
-    for key, computed in {
-        "model_type": ("llama",),
-        "architectures": (None, ["LlamaForCausalLM"]),
-        "hidden_act": (None, "silu", "swish"),
-        "partial_rotary_factor": (None, 1),
-        "quantization_config": (None,),
-    }.items():
-        if values.get(key) not in computed:
-            raise LoadError(
-                f"{key} is {values.get(key)!r}, but this decoder computes only {computed[-1]!r}"
-            )
-
-
-def _rope_theta(values: Mapping[str, Any]) -> float:
-    """The rotary base, from ``rope_parameters`` (transformers 5) or ``rope_theta`` (4)."""
-    for key in ("rope_parameters", "rope_scaling"):
-        rope = values.get(key)
-        if rope is None:
-            continue
-        if not isinstance(rope, Mapping):
-            raise LoadError(f"{key} must be an object or null, got {rope!r}")
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        if kind != "default" or rope.get("partial_rotary_factor", 1) != 1:
-            raise LoadError(
-                f"{key} asks for rotary positions of type {kind!r}, "
-                "but this decoder computes only whole, unscaled ones ('default')"
-            )
-        if "rope_theta" in rope:
-            return _number(rope, "rope_theta", 10_000.0)
-    return _number(values, "rope_theta", 10_000.0)
-
-
-def _count(values: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = default if values.get(key) is None else values[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise LoadError(f"{key} must be a positive integer, got {value!r}")
-    return value
-
-
-def _number(values: Mapping[str, Any], key: str, default: float) -> float:
-    value = default if values.get(key) is None else values[key]
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not (math.isfinite(value) and value >= 0)
-    ):
-        raise LoadError(f"{key} must be a finite number of at least 0, got {value!r}")
-    return float(value)
-
-
-def _switch(values: Mapping[str, Any], key: str) -> bool:
-    value = False if values.get(key) is None else values[key]
-    if not isinstance(value, bool):
-        raise LoadError(f"{key} must be true or false, got {value!r}")
-    return value
-
-
-def _token(values: Mapping[str, Any], key: str) -> int | None:
-    value = values.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise LoadError(f"{key} must be a token id or null, got {value!r}")
-    return value
-
-
-def _tokens(values: Mapping[str, Any], key: str) -> int | tuple[int, ...] | None:
-    value = values.get(key)
-    if not isinstance(value, list):
-        return _token(values, key)
-    return tuple(one for item in value if (one := _token({key: item}, key)) is not None)

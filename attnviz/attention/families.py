@@ -1,4 +1,4 @@
-"""Which decoders ``NumpyStack`` can run: one description for each family, no code.
+"""Which models ``NumpyStack`` can run: one description for each family, no code.
 
 A description says how ``config.json`` calls the sizes, which of its settings are computed and which
 say nothing about the forward pass, and how the tensors of each role are called; see ``family``. A
@@ -13,278 +13,271 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attnviz.attention.family import LINEAR, SIZES, UNEMBEDDING, Family, linear
+from attnviz.attention.family import (
+    LINEAR,
+    SIZES,
+    UNEMBEDDING,
+    Family,
+    Head,
+    encoder_heads,
+    gpt_heads,
+    in_layer,
+    linear,
+    llama_heads,
+    norm,
+)
 
 _ATTENTION, _FEED_FORWARD = LINEAR[:4], LINEAR[4:]
+_NORMS = "input_layernorm post_attention_layernorm"
 
+# fmt: off
 
-def _heads(name: str) -> dict[str, dict[str, str]]:
-    """The classes of the Llama line."""
-    return {
-        f"{name}Model": {},
-        f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING},
-        f"{name}ForSequenceClassification": {"score.weight": "labels d_model"},
-        f"{name}ForTokenClassification": linear("score", "labels"),
-    }
+# Decoders -------------------------------------------------------------------------------------
 
-
+_LLAMA_ATTENTION = "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj"
 LLAMA = Family(
-    model_types=("llama",),
+    model_types=("llama",), prefixes=("model.", ""), heads=llama_heads("Llama"),
+    causal=True, order="before", norm="rms", norm_eps="rms_norm_eps", activation="hidden_act",
+    rotary="whole",
     sizes={
-        **SIZES,
-        "kv_heads": "num_key_value_heads?=heads",
-        "head_dim": "head_dim?=d_model/heads",
+        **SIZES, "kv_heads": "num_key_value_heads?=heads", "head_dim": "head_dim?=d_model/heads",
         "context": "max_position_embeddings=2048",
     },
     tensors={
-        "tokens": "embed_tokens",
-        "layers.N.attention_norm": "layers.N.input_layernorm",
-        "layers.N.query": "layers.N.self_attn.q_proj",
-        "layers.N.key": "layers.N.self_attn.k_proj",
-        "layers.N.value": "layers.N.self_attn.v_proj",
-        "layers.N.output": "layers.N.self_attn.o_proj",
-        "layers.N.feed_norm": "layers.N.post_attention_layernorm",
-        "layers.N.gate": "layers.N.mlp.gate_proj",
-        "layers.N.up": "layers.N.mlp.up_proj",
-        "layers.N.down": "layers.N.mlp.down_proj",
-        "final_norm": "norm",
+        "tokens": "embed_tokens", "final_norm": "norm",
+        **in_layer("layers.N", _NORMS, _LLAMA_ATTENTION, "mlp.gate_proj mlp.up_proj mlp.down_proj"),
     },
-    prefixes=("model.", ""),
-    norm="rms",
-    order="before",
-    norm_eps="rms_norm_eps",
-    activation="hidden_act",
-    causal=True,
     biases={
-        **dict.fromkeys(_ATTENTION, "attention_bias"),
-        **dict.fromkeys(_FEED_FORWARD, "mlp_bias"),
+        **dict.fromkeys(_ATTENTION, "attention_bias"), **dict.fromkeys(_FEED_FORWARD, "mlp_bias"),
     },
-    rotary="whole",
     # what two conversions of SmolLM's say, and no release of transformers reads
     settings={"is_llama_config": (True,), "rope_interleaved": (False,)},
-    heads=_heads("Llama"),
     unused=r"(lm_head|score)\..*|.*rotary_emb\.inv_freq",
 )
 
-_STATED = {
-    **SIZES,
-    "kv_heads": "num_key_value_heads",
-    "head_dim": "head_dim=d_model/heads",
-}
+_STATED = {**SIZES, "kv_heads": "num_key_value_heads", "head_dim": "head_dim=d_model/heads"}
 
 _MISTRAL = replace(
-    LLAMA,
-    model_types=("mistral",),
+    LLAMA, model_types=("mistral",), heads=llama_heads("Mistral"),
     sizes={**_STATED, "head_dim": "head_dim?=d_model/heads"},
-    heads=_heads("Mistral"),
-    biases={},
-    settings={},
-    windows="every",
-    required=("sliding_window",),
+    biases={}, settings={}, windows="every", required=("sliding_window",),
 )
 
 _QWEN2 = replace(
-    LLAMA,
-    model_types=("qwen2",),
-    sizes=_STATED,
-    heads=_heads("Qwen2"),
+    LLAMA, model_types=("qwen2",), heads=llama_heads("Qwen2"), sizes=_STATED,
     biases=dict.fromkeys(("query", "key", "value"), True),
-    settings={"use_mrope": (False,)},
-    windows="listed",
-    silent=("max_window_layers",),
+    settings={"use_mrope": (False,)}, windows="listed", silent=("max_window_layers",),
 )
 
 _QWEN3 = replace(
-    _QWEN2,
-    model_types=("qwen3",),
-    heads=_heads("Qwen3"),
+    _QWEN2, model_types=("qwen3",), heads=llama_heads("Qwen3"),
     sizes={**_STATED, "head_dim": "head_dim=128"},
     tensors={
-        **LLAMA.tensors,
-        "layers.N.query_norm": "layers.N.self_attn.q_norm",
+        **LLAMA.tensors, "layers.N.query_norm": "layers.N.self_attn.q_norm",
         "layers.N.key_norm": "layers.N.self_attn.k_norm",
     },
     biases=dict.fromkeys(_ATTENTION, "attention_bias"),
 )
 
+_PHI3_ATTENTION = 3 * "self_attn.qkv_proj " + "self_attn.o_proj"
 _PHI3 = replace(
-    LLAMA,
-    model_types=("phi3",),
+    LLAMA, model_types=("phi3",), heads=llama_heads("Phi3"),
     sizes={**_STATED, "original_context": "original_max_position_embeddings=4096"},
-    heads=_heads("Phi3"),
     tensors={
         **LLAMA.tensors,
-        **dict.fromkeys(
-            ("layers.N.query", "layers.N.key", "layers.N.value"), "layers.N.self_attn.qkv_proj"
-        ),
-        **dict.fromkeys(("layers.N.gate", "layers.N.up"), "layers.N.mlp.gate_up_proj"),
+        **in_layer("layers.N", _NORMS, _PHI3_ATTENTION, 2 * "mlp.gate_up_proj " + "mlp.down_proj"),
     },
-    biases={},
-    settings={},
-    rotary="part",
-    stretches=("default", "longrope"),
-    required=("pad_token_id",),
-    windows="every",
-    silent=("resid_pdrop", "embd_pdrop"),
+    biases={}, settings={}, rotary="part", stretches=("default", "longrope"), windows="every",
+    required=("pad_token_id",), silent=("resid_pdrop", "embd_pdrop"),
 )
 
 _SMOLLM3 = replace(
-    LLAMA,
-    model_types=("smollm3",),
-    sizes=_STATED,
-    heads=_heads("SmolLM3"),
-    required=("pad_token_id",),
-    tied=True,
-    settings={},
-    theta="rope_theta=2000000",
-    turned="no_rope_layers",
-    windows="listed",
-    silent=("no_rope_layer_interval", "max_window_layers"),
+    LLAMA, model_types=("smollm3",), heads=llama_heads("SmolLM3"), sizes=_STATED, tied=True,
+    settings={}, theta="rope_theta=2000000", turned="no_rope_layers", windows="listed",
+    required=("pad_token_id",), silent=("no_rope_layer_interval", "max_window_layers"),
 )
 
 _GEMMA = replace(
-    LLAMA,
-    model_types=("gemma",),
-    sizes={**_STATED, "head_dim": "head_dim=256"},
-    heads=_heads("Gemma"),
-    tied=True,
-    norm="rms-from-one",
-    embedding_scale="d_model",
-    activations={"gelu": "gelu_tanh"},
-    biases=dict.fromkeys(_ATTENTION, "attention_bias"),
-    settings={"use_bidirectional_attention": (False, None)},
-    silent=("hidden_activation",),
+    LLAMA, model_types=("gemma",), heads=llama_heads("Gemma"), tied=True,
+    sizes={**_STATED, "head_dim": "head_dim=256"}, norm="rms-from-one", embedding_scale="d_model",
+    activations={"gelu": "gelu_tanh"}, biases=dict.fromkeys(_ATTENTION, "attention_bias"),
+    settings={"use_bidirectional_attention": (False, None)}, silent=("hidden_activation",),
+)
+
+_SUMMARY = (
+    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type",
+    "summary_use_proj",
 )
 
 _GPT2 = Family(
-    model_types=("gpt2",),
+    model_types=("gpt2",), prefixes=("transformer.", ""), heads=gpt_heads("GPT2", "LMHeadModel"),
+    causal=True, order="before", norm="layer", norm_eps="layer_norm_epsilon",
+    activation="activation_function", tied=True, transposed=True,
     sizes={
-        "layers": "n_layer",
-        "heads": "n_head",
-        "d_model": "n_embd",
-        "d_ff": "n_inner?=4*d_model",
-        "vocabulary": "vocab_size",
-        "context": "n_positions",
+        "layers": "n_layer", "heads": "n_head", "d_model": "n_embd", "d_ff": "n_inner?=4*d_model",
+        "vocabulary": "vocab_size", "context": "n_positions",
     },
     tensors={
-        "tokens": "wte",
-        "positions": "wpe",
-        "layers.N.attention_norm": "h.N.ln_1",
-        "layers.N.query": "h.N.attn.c_attn",
-        "layers.N.key": "h.N.attn.c_attn",
-        "layers.N.value": "h.N.attn.c_attn",
-        "layers.N.output": "h.N.attn.c_proj",
-        "layers.N.feed_norm": "h.N.ln_2",
-        "layers.N.up": "h.N.mlp.c_fc",
-        "layers.N.down": "h.N.mlp.c_proj",
-        "final_norm": "ln_f",
+        "tokens": "wte", "positions": "wpe", "final_norm": "ln_f",
+        **in_layer("h.N", "ln_1 ln_2", 3 * "attn.c_attn " + "attn.c_proj", "mlp.c_fc mlp.c_proj"),
     },
-    prefixes=("transformer.", ""),
-    norm="layer",
-    order="before",
-    norm_eps="layer_norm_epsilon",
-    activation="activation_function",
-    causal=True,
     biases=dict.fromkeys(LINEAR, True),
-    transposed=True,
     settings={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
     silent=(
-        *("n_ctx", "attn_pdrop", "embd_pdrop", "resid_pdrop", "reorder_and_upcast_attn"),
-        *("summary_activation", "summary_first_dropout", "summary_proj_to_labels"),
-        *("summary_type", "summary_use_proj"),
+        "n_ctx", "attn_pdrop", "embd_pdrop", "resid_pdrop", "reorder_and_upcast_attn", *_SUMMARY,
     ),
-    heads={
-        "GPT2Model": {},
-        "GPT2LMHeadModel": {"lm_head.weight": UNEMBEDDING},
-        "GPT2ForSequenceClassification": {"score.weight": "labels d_model"},
-        "GPT2ForTokenClassification": linear("classifier", "labels"),
-        "GPT2ForQuestionAnswering": linear("qa_outputs", "2"),
-    },
-    tied=True,
     unused=r"(lm_head|score|classifier|qa_outputs)\..*|.*\.attn\.(masked_)?bias",
 )
 
+_GPT_NEO_ATTENTION = (
+    "attn.attention.q_proj attn.attention.k_proj attn.attention.v_proj attn.attention.out_proj"
+)
 _GPT_NEO = replace(
-    _GPT2,
-    model_types=("gpt_neo",),
+    _GPT2, model_types=("gpt_neo",), heads=gpt_heads("GPTNeo"), transposed=False, scaled=False,
     sizes={
-        "layers": "num_layers",
-        "heads": "num_heads",
-        "d_model": "hidden_size",
+        **SIZES, "layers": "num_layers", "heads": "num_heads",
         "d_ff": "intermediate_size?=4*d_model",
-        "vocabulary": "vocab_size",
-        "context": "max_position_embeddings",
     },
     tensors={
         **_GPT2.tensors,
-        "layers.N.query": "h.N.attn.attention.q_proj",
-        "layers.N.key": "h.N.attn.attention.k_proj",
-        "layers.N.value": "h.N.attn.attention.v_proj",
-        "layers.N.output": "h.N.attn.attention.out_proj",
+        **in_layer("h.N", "ln_1 ln_2", _GPT_NEO_ATTENTION, "mlp.c_fc mlp.c_proj"),
     },
-    biases=dict.fromkeys(("output", "up", "down"), True),
-    transposed=False,
-    scaled=False,
-    windows="listed",
-    window="window_size",
+    biases=dict.fromkeys(("output", "up", "down"), True), windows="listed", window="window_size",
     settings={},
-    silent=(
-        *("resid_dropout", "embed_dropout", "classifier_dropout", "attention_layers"),
-        *("summary_activation", "summary_first_dropout", "summary_proj_to_labels"),
-        *("summary_type", "summary_use_proj"),
-    ),
-    heads={
-        "GPTNeoModel": {},
-        "GPTNeoForCausalLM": {"lm_head.weight": UNEMBEDDING},
-        "GPTNeoForSequenceClassification": {"score.weight": "labels d_model"},
-        "GPTNeoForTokenClassification": linear("classifier", "labels"),
-        "GPTNeoForQuestionAnswering": linear("qa_outputs", "2"),
-    },
+    silent=("resid_dropout", "embed_dropout", "classifier_dropout", "attention_layers", *_SUMMARY),
     unused=r"(lm_head|score|classifier|qa_outputs)\..*|.*\.attention\.(masked_)?bias",
 )
 
+_NEOX_ATTENTION = 3 * "attention.query_key_value " + "attention.dense"
 _GPT_NEOX = Family(
-    model_types=("gpt_neox",),
-    sizes=SIZES,
+    model_types=("gpt_neox",), prefixes=("gpt_neox.", ""),
+    heads=gpt_heads("GPTNeoX", unembedding="embed_out"), sizes=SIZES,
+    causal=True, order="parallel", norm="layer", norm_eps="layer_norm_eps", activation="hidden_act",
+    rotary="part", theta="rotary_emb_base=10000", share="rotary_pct=0.25", by_head=True,
     tensors={
-        "tokens": "embed_in",
-        "layers.N.attention_norm": "layers.N.input_layernorm",
-        "layers.N.query": "layers.N.attention.query_key_value",
-        "layers.N.key": "layers.N.attention.query_key_value",
-        "layers.N.value": "layers.N.attention.query_key_value",
-        "layers.N.output": "layers.N.attention.dense",
-        "layers.N.feed_norm": "layers.N.post_attention_layernorm",
-        "layers.N.up": "layers.N.mlp.dense_h_to_4h",
-        "layers.N.down": "layers.N.mlp.dense_4h_to_h",
-        "final_norm": "final_layer_norm",
+        "tokens": "embed_in", "final_norm": "final_layer_norm",
+        **in_layer("layers.N", _NORMS, _NEOX_ATTENTION, "mlp.dense_h_to_4h mlp.dense_4h_to_h"),
     },
-    prefixes=("gpt_neox.", ""),
-    norm="layer",
-    order="parallel",
-    norm_eps="layer_norm_eps",
-    activation="hidden_act",
-    causal=True,
     biases={
-        **dict.fromkeys(_ATTENTION, "attention_bias=true"),
-        **dict.fromkeys(_FEED_FORWARD, True),
+        **dict.fromkeys(_ATTENTION, "attention_bias=true"), **dict.fromkeys(_FEED_FORWARD, True),
     },
-    by_head=True,
-    rotary="part",
-    theta="rotary_emb_base=10000",
-    share="rotary_pct=0.25",
-    settings={"use_parallel_residual": (True,)},
-    silent=("hidden_dropout", "classifier_dropout"),
-    heads={
-        "GPTNeoXModel": {},
-        "GPTNeoXForCausalLM": {"embed_out.weight": UNEMBEDDING},
-        "GPTNeoXForSequenceClassification": {"score.weight": "labels d_model"},
-        "GPTNeoXForTokenClassification": linear("classifier", "labels"),
-        "GPTNeoXForQuestionAnswering": linear("qa_outputs", "2"),
-    },
-    unused=r"(embed_out|score|classifier|qa_outputs)\..*|.*\.attention\.(masked_)?bias|.*rotary_emb\.inv_freq",
+    settings={"use_parallel_residual": (True,)}, silent=("hidden_dropout", "classifier_dropout"),
+    unused=r"(embed_out|score|classifier|qa_outputs)\..*|.*\.attention\.(masked_)?bias"
+    r"|.*rotary_emb\.inv_freq",
 )
 
-DECODERS = (
-    *(LLAMA, _MISTRAL, _QWEN2, _QWEN3, _PHI3, _SMOLLM3, _GEMMA),
-    *(_GPT2, _GPT_NEO, _GPT_NEOX),
+# Encoders -------------------------------------------------------------------------------------
+
+_POOLER, _CHOSEN = linear("pooler.dense", "d_model"), linear("classifier", "1")
+_CLASSIFIED, _NEXT = linear("classifier", "labels"), linear("cls.seq_relationship", "2")
+_MAYBE_POOLED = {name: f"?{said}" for name, said in _POOLER.items()}
+_DENSE = {**linear("classifier.dense", "d_model"), **linear("classifier.out_proj", "labels")}
+
+_BERT_PREDICTIONS: Head = {
+    **linear("cls.predictions.transform.dense", "d_model", role="prediction"),
+    **norm("cls.predictions.transform.LayerNorm", "prediction_norm"),
+    "cls.predictions.decoder.weight": UNEMBEDDING,
+    "cls.predictions.bias": "unembedding.bias: vocabulary",
+}
+_BERT_ATTENTION = (
+    "attention.self.query attention.self.key attention.self.value attention.output.dense"
+)
+_BERT_NORMS = "attention.output.LayerNorm output.LayerNorm"
+_BERT = Family(
+    model_types=("bert",), prefixes=("bert.", ""), sizes={**SIZES, "types": "type_vocab_size=2"},
+    causal=False, order="after", norm="layer", norm_eps="layer_norm_eps", activation="hidden_act",
+    tied=True,
+    heads=encoder_heads(
+        "Bert", _MAYBE_POOLED, _BERT_PREDICTIONS, {**_POOLER, **_CLASSIFIED},
+        ForPreTraining={**_BERT_PREDICTIONS, **_POOLER, **_NEXT},
+        ForNextSentencePrediction={**_POOLER, **_NEXT}, ForMultipleChoice={**_POOLER, **_CHOSEN},
+    ),
+    tensors={
+        "tokens": "embeddings.word_embeddings", "positions": "embeddings.position_embeddings",
+        "types": "embeddings.token_type_embeddings", "embedding_norm": "embeddings.LayerNorm",
+        **in_layer(
+            "encoder.layer.N", _BERT_NORMS, _BERT_ATTENTION, "intermediate.dense output.dense",
+        ),
+    },
+    biases=dict.fromkeys(LINEAR, True),
+    settings={"position_embedding_type": ("absolute",), "tie_word_embeddings": (True,)},
+    silent=(
+        "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout",
+        "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_type",
+        "pooler_num_fc_layers", "pooler_size_per_head",
+    ),
+    unused=r"(cls|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
+)
+
+_ROBERTA_PREDICTIONS: Head = {
+    **linear("lm_head.dense", "d_model", role="prediction"),
+    **norm("lm_head.layer_norm", "prediction_norm"),
+    "lm_head.decoder.weight": UNEMBEDDING, "lm_head.bias": "unembedding.bias: vocabulary",
+}
+_ROBERTA = replace(
+    _BERT, model_types=("roberta",), prefixes=("roberta.", ""), head_activation="gelu", padding=1,
+    heads=encoder_heads(
+        "Roberta", _MAYBE_POOLED, _ROBERTA_PREDICTIONS, _DENSE,
+        ForMultipleChoice={**_POOLER, **_CHOSEN},
+    ),
+    settings={**_BERT.settings, "pad_token_id": (1,)},
+    unused=r"(lm_head|pooler|classifier|qa_outputs)\..*|embeddings\.position_ids",
+)
+
+_PRE = linear("pre_classifier", "d_model")
+_DISTILBERT_PREDICTIONS: Head = {
+    **linear("vocab_transform", "d_model", role="prediction"),
+    **norm("vocab_layer_norm", "prediction_norm"),
+    **linear("vocab_projector", "vocabulary", role="unembedding"),
+}
+_DISTILBERT_ATTENTION = "attention.q_lin attention.k_lin attention.v_lin attention.out_lin"
+_DISTILBERT = replace(
+    _BERT, model_types=("distilbert",), prefixes=("distilbert.", ""), norm_eps="=1e-12",
+    activation="activation",
+    heads=encoder_heads(
+        "DistilBert", {}, _DISTILBERT_PREDICTIONS, {**_PRE, **_CLASSIFIED},
+        ForMultipleChoice={**_PRE, **_CHOSEN},
+    ),
+    sizes={
+        **SIZES, "layers": "n_layers", "heads": "n_heads", "d_model": "dim", "d_ff": "hidden_dim",
+    },
+    tensors={
+        "tokens": "embeddings.word_embeddings", "positions": "embeddings.position_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+        **in_layer(
+            "transformer.layer.N", "sa_layer_norm output_layer_norm", _DISTILBERT_ATTENTION,
+            "ffn.lin1 ffn.lin2",
+        ),
+    },
+    settings={"sinusoidal_pos_embds": (False, True), "tie_word_embeddings": (True,)},
+    silent=("dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_"),
+    unused=r"(vocab_\w+|pre_classifier|classifier|qa_outputs)\..*|embeddings\.position_ids",
+)
+
+_ELECTRA_PREDICTIONS: Head = {
+    **linear("generator_predictions.dense", "embedding", role="prediction"),
+    **norm("generator_predictions.LayerNorm", "prediction_norm", "embedding"),
+    **linear("generator_lm_head", "vocabulary", "embedding", role="unembedding"),
+}
+_DISCRIMINATOR: Head = {
+    **linear("discriminator_predictions.dense", "d_model"),
+    **linear("discriminator_predictions.dense_prediction", "1"),
+}
+_ELECTRA = replace(
+    _BERT, model_types=("electra",), prefixes=("electra.", ""), head_activation="gelu",
+    heads=encoder_heads(
+        "Electra", {}, _ELECTRA_PREDICTIONS, _DENSE, ForPreTraining=_DISCRIMINATOR,
+    ),
+    sizes={**_BERT.sizes, "embedding": "embedding_size"},
+    tensors={**_BERT.tensors, "embedding_projection": "embeddings_project"},
+    settings={**_BERT.settings, "summary_activation": ("gelu",)},
+    silent=(*_BERT.silent, "summary_last_dropout", "summary_type", "summary_use_proj"),
+    unused=r"(generator_\w+|discriminator_\w+|classifier|qa_outputs)\..*|.*\.position_ids",
+)
+
+# fmt: on
+
+FAMILIES = (
+    *(LLAMA, _MISTRAL, _QWEN2, _QWEN3, _PHI3, _SMOLLM3, _GEMMA, _GPT2, _GPT_NEO, _GPT_NEOX),
+    *(_BERT, _ROBERTA, _DISTILBERT, _ELECTRA),
 )

@@ -1,6 +1,6 @@
 """What a description of a family says: how ``NumpyStack`` reads the checkpoints of an architecture.
 
-The descriptions themselves are in ``families`` and ``encoder_families``.
+The descriptions themselves are in ``families``.
 """
 
 from __future__ import annotations
@@ -152,3 +152,60 @@ def linear(name: str, out: str, width: str = "d_model", role: str = "") -> dict[
 def norm(name: str, role: str, width: str = "d_model") -> dict[str, str]:
     """A LayerNorm of a head."""
     return {f"{name}.{kind}": f"{role}.{kind}: {width}" for kind in ("weight", "bias")}
+
+
+def in_layer(block: str, norms: str, attention: str, feed_forward: str) -> dict[str, str]:
+    """The roles of a layer, as ``tensors`` says them; stored names within ``block``, by blanks.
+
+    norms: of attention and feed-forward. attention: query, key, value, output. feed_forward: gate
+    where there is one, up, down.
+    """
+    first, second = norms.split()
+    feed = feed_forward.split()
+    roles = ("attention_norm", *LINEAR[:4], "feed_norm", *LINEAR[-len(feed) :])
+    named = zip(roles, (first, *attention.split(), second, *feed), strict=True)
+    return {f"layers.N.{role}": f"{block}.{name}" for role, name in named}
+
+
+Head = dict[str, str]
+"""The tensors of a class's head by name, as ``heads`` says them."""
+
+_BY_TOKEN, _BY_TEXT = linear("classifier", "labels"), {"score.weight": "labels d_model"}
+_ANSWERED = linear("qa_outputs", "2")
+
+
+def llama_heads(name: str) -> dict[str, Head]:
+    """The classes of the Llama line."""
+    return {
+        f"{name}Model": {},
+        f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING},
+        f"{name}ForSequenceClassification": _BY_TEXT,
+        f"{name}ForTokenClassification": linear("score", "labels"),
+    }
+
+
+def gpt_heads(
+    name: str, predicting: str = "ForCausalLM", unembedding: str = "lm_head"
+) -> dict[str, Head]:
+    """The classes of the GPT line."""
+    return {
+        f"{name}Model": {},
+        f"{name}{predicting}": {f"{unembedding}.weight": UNEMBEDDING},
+        f"{name}ForSequenceClassification": _BY_TEXT,
+        f"{name}ForTokenClassification": _BY_TOKEN,
+        f"{name}ForQuestionAnswering": _ANSWERED,
+    }
+
+
+def encoder_heads(
+    name: str, model: Head, predictions: Head, by_text: Head, **others: Head
+) -> dict[str, Head]:
+    """The classes of the BERT line, the less usual ones by what follows the name."""
+    return {
+        f"{name}Model": model,
+        f"{name}ForMaskedLM": predictions,
+        f"{name}ForSequenceClassification": by_text,
+        f"{name}ForTokenClassification": _BY_TOKEN,
+        f"{name}ForQuestionAnswering": _ANSWERED,
+        **{name + other: head for other, head in others.items()},
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,17 +12,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnviz.attention.activations import Activation
-from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.encoder_families import ENCODERS
-from attnviz.attention.families import DECODERS, LLAMA
+from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
+from attnviz.attention.families import FAMILIES
 from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
 from attnviz.attention.family_rotary import rotary_of
-from attnviz.attention.family_tensors import Part, Shapes, by_name, head_of, parts_of
+from attnviz.attention.family_tensors import Part, Shapes, by_role, head_of, parts_of
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.attention.rotary import Rotary
 from attnviz.attention.stack_shape import StackShape
-
-FAMILIES = (*DECODERS, *ENCODERS)
+from attnviz.errors import LoadError, UsageError
 
 
 @dataclass(frozen=True)
@@ -251,6 +248,24 @@ def _unturned(
 # The library's own decoder --------------------------------------------------------------------
 
 
+def read_decoder(fields: Mapping[str, Any], stored: Shapes) -> DecoderConfig:
+    """The configuration of a checkpoint of our own, as ``config_to_llama`` writes it.
+
+    Raises LoadError, in words, for what is malformed or not computed by that decoder.
+    """
+    try:
+        found = understood(fields, stored)
+        config = config_from_llama(fields, found.shape)
+        expected = config.tensor_shapes()
+        for name in sorted(stored.keys() - expected.keys()):
+            raise NotUnderstoodError(f"the tensor {name} has no place")
+        if understood(config_to_llama(config, "float32"), expected) != found:
+            raise NotUnderstoodError("config.json asks for more than a plain Llama")
+    except (NotUnderstoodError, UsageError) as error:
+        raise LoadError(str(error)) from error
+    return config
+
+
 def llama_stack(
     config: DecoderConfig,
     tensors: Mapping[str, NDArray[np.floating]],
@@ -260,42 +275,5 @@ def llama_stack(
 
     tensors: each is read from the mapping when it is first needed.
     """
-    shape = StackShape(
-        layers=config.layers,
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        vocabulary=config.vocabulary,
-        context=config.context,
-        norm=LLAMA.norm,
-        norm_eps=config.norm_eps,
-        order=LLAMA.order,
-        activation="silu",
-        causal=LLAMA.causal,
-        rotary=Rotary(config.rope_theta),
-    )
-    names = {"unembedding.weight": "lm_head.weight"}
-    for stored, (role,) in by_name(LLAMA, vars(config)).items():
-        for kind in ("weight", "bias"):
-            names[f"{role}.{kind}"] = f"{LLAMA.prefixes[0]}{stored}.{kind}"
-    return NumpyStack(shape, _Renamed(tensors, names), dtype)
-
-
-class _Renamed(Mapping[str, NDArray[np.floating]]):
-    """Those tensors that there are, by other names."""
-
-    def __init__(
-        self, tensors: Mapping[str, NDArray[np.floating]], names: Mapping[str, str]
-    ) -> None:
-        there = set(tensors)
-        self._tensors = tensors
-        self._names = {ours: stored for ours, stored in names.items() if stored in there}
-
-    def __getitem__(self, name: str) -> NDArray[np.floating]:
-        return self._tensors[self._names[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    found = understood(config_to_llama(config, "float32"), config.tensor_shapes())
+    return NumpyStack(found.shape, by_role(tensors, found.parts), dtype)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.family import LINEAR, Family, NotUnderstoodError
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -35,15 +39,32 @@ def parts_of(
     prefix = next((one for one in family.prefixes if one + first in stored), None)
     if prefix is None:
         raise NotUnderstoodError(f"the tensor {family.prefixes[0]}{first} is missing")
+    parts, shapes = described(family, fields, sizes)
+    expected = {prefix + path: shape for path, shape in shapes.items()}
+    for path, shape in expected.items():
+        if path not in stored:
+            raise NotUnderstoodError(f"the tensor {path} is missing")
+        if stored[path] != shape:
+            raise NotUnderstoodError(f"{path} is {stored[path]}, where {shape} is expected")
+    for path in sorted(stored.keys() - expected.keys()):
+        if not re.fullmatch(family.unused, path.removeprefix(prefix)):
+            raise NotUnderstoodError(f"no description of the tensor {path}")
+    return prefix, {role: replace(part, name=prefix + part.name) for role, part in parts.items()}
+
+
+def described(
+    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
+) -> tuple[dict[str, Part], dict[str, tuple[int, ...]]]:
+    """Where each role's tensor is, and the shapes of the stored ones, by names without a prefix."""
     parts: dict[str, Part] = {}
     expected: dict[str, tuple[int, ...]] = {}
-    for name, roles in by_name(family, sizes).items():
+    for name, roles in _by_name(family, sizes).items():
         for kind in ("weight", "bias"):
             shapes = [_expected(role, kind, family, fields, sizes) for role in roles]
             known = [shape for shape in shapes if shape is not None]
             if not known:
                 continue
-            path = f"{prefix}{name}.{kind}"
+            path = f"{name}.{kind}"
             rows = sum(shape[0] for shape in known)
             turned = family.transposed and len(known[0]) > 1 and _kind(roles[0]) in LINEAR
             whole = (rows, *known[0][1:])
@@ -54,27 +75,24 @@ def parts_of(
                 start += known[place][0]
                 by_head = (place, sizes["heads"]) if family.by_head and cut else None
                 parts[f"{role}.{kind}"] = Part(path, cut, turned, by_head)
-    for path, shape in expected.items():
-        if stored.get(path) != shape:
-            raise NotUnderstoodError(f"{path} is {stored.get(path)}, where {shape} is expected")
-    for path in sorted(stored.keys() - expected.keys()):
-        if not re.fullmatch(family.unused, path.removeprefix(prefix)):
-            raise NotUnderstoodError(f"no description of the tensor {path}")
-    return prefix, parts
+    return parts, expected
 
 
-def by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """The roles that each stored name holds."""
+def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
+    """The roles that each stored name holds, layer by layer behind what is there once."""
     found: dict[str, list[str]] = {}
-    for role, name in family.tensors.items():
-        if role == "embedding_projection" and sizes["embedding"] == sizes["d_model"]:
-            continue
-        for layer in range(sizes["layers"] if "N" in role.split(".") else 1):
-            number = str(layer)
-            stored = ".".join(number if part == "N" else part for part in name.split("."))
-            held = ".".join(number if part == "N" else part for part in role.split("."))
-            found.setdefault(stored, []).append(held)
+    for number in (None, *range(sizes["layers"])):
+        for role, name in family.tensors.items():
+            if role == "embedding_projection" and sizes["embedding"] == sizes["d_model"]:
+                continue
+            if role.startswith("layers.") == (number is not None):
+                stored, held = (_numbered(one, number) for one in (name, role))
+                found.setdefault(stored, []).append(held)
     return found
+
+
+def _numbered(name: str, layer: int | None) -> str:
+    return ".".join(str(layer) if part == "N" else part for part in name.split("."))
 
 
 def _kind(role: str) -> str:
@@ -147,3 +165,23 @@ def head_of(
         elif role == "unembedding.weight":
             parts[role] = Part(f"{prefix}{family.tensors['tokens']}.weight")
     return parts
+
+
+def by_role(stored: Any, parts: Mapping[str, Part]) -> LazyTensors:
+    """Tensors by their roles, each cut out of ``stored``, by name, when it is taken."""
+
+    def cut(role: str) -> NDArray[np.floating]:
+        part = parts[role]
+        tensor: Any = stored[part.name]
+        if part.transposed:
+            tensor = tensor.transpose()
+        if part.by_head is not None:
+            place, heads = part.by_head
+            rows = np.arange(len(tensor)).reshape(heads, 3, -1)[:, place].ravel()
+            tensor = tensor[rows]
+        elif part.rows is not None:
+            tensor = tensor[part.rows]
+        found: NDArray[np.floating] = tensor
+        return found
+
+    return LazyTensors(parts, cut)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.numpy_stack import NumpyStack
 
 Floats = NDArray[np.floating]
@@ -30,7 +29,9 @@ class NarrowStack(NumpyStack):
     @classmethod
     def of(cls, stack: NumpyStack) -> NarrowStack:
         """The same stack, rounded."""
-        return cls(stack.shape, _Rounded(stack.tensors.stored), stack.dtype)
+        stored = stack.tensors.stored
+        rounded = LazyTensors(stored, lambda name: to_bfloat16(stored[name].astype(np.float32)))
+        return cls(stack.shape, rounded, stack.dtype)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
         return to_bfloat16(super()._norm(name, residual))
@@ -40,19 +41,3 @@ class NarrowStack(NumpyStack):
 
     def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         return to_bfloat16(super()._layer(layer, residual, to_bfloat16(attended)))
-
-
-class _Rounded(Mapping[str, Floats]):
-    """Tensors by their names, each rounded when it is taken."""
-
-    def __init__(self, stored: Mapping[str, Floats]) -> None:
-        self._stored = stored
-
-    def __getitem__(self, name: str) -> Floats:
-        return to_bfloat16(self._stored[name].astype(np.float32))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)

@@ -20,6 +20,7 @@ from attnviz.attention.functional import (
     project,
     scores_by,
 )
+from attnviz.attention.key_values import KeyValues
 from attnviz.attention.rotary import Rotary
 from attnviz.attention.shape import AttentionShape
 
@@ -48,6 +49,7 @@ class NumpyAttention:
     score: how a query and a key are matched.
     score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
         other scores.
+    removed: heads whose outputs count as zero; their weights are what they are.
     Raises ValueError where the arrays do not fit together.
     """
 
@@ -70,6 +72,7 @@ class NumpyAttention:
     query_factor: float = 1.0
     score: Score = "scaled-dot"
     score_weight: Floats | None = None
+    removed: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.shape
@@ -208,6 +211,19 @@ class NumpyAttention:
             mask = combine_masks(mask, seen)
         return self._attend(*self._heads_of(query, key, value, positions), mask)
 
+    def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
+        """As ``head_outputs`` of causal self-attention, for the tokens that follow the past ones.
+
+        x: (token, d_model), of the new tokens alone, whose keys and values ``past`` takes up.
+        The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
+        """
+        new = x.shape[-2]
+        query, key, value = self._heads_of(x, x, x, np.arange(past.tokens, past.tokens + new))
+        key, value = past.grown(key, value)
+        is_last = new == 1 and self.window is None  # it sees all
+        mask = None if is_last else causal_mask(new, key.shape[-2], x, self.window)
+        return self._attend(query, key, value, mask)
+
     def in_rows(
         self, x: Floats, rows: int, observe: Callable[[int, Floats], None] | None = None
     ) -> Floats:
@@ -233,6 +249,9 @@ class NumpyAttention:
 
     def joined(self, outputs: Floats) -> Floats:
         """The projection of the heads' outputs (..., heads, query, value_dim), side by side."""
+        if self.removed:
+            outputs = outputs.copy()
+            outputs[..., self.removed, :, :] = 0
         joined: Floats = project(merge_heads(outputs), self.output_weight, self.output_bias)
         return joined
 

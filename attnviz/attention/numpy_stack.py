@@ -15,9 +15,10 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -25,6 +26,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from attnviz.attention.activations import ACTIVATE
 from attnviz.attention.converted_tensors import ConvertedTensors
 from attnviz.attention.functional import project
+from attnviz.attention.key_values import KeyValues
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.stack_shape import StackShape
 from attnviz.attention.stack_trace import LayerTrace, Trace
@@ -51,6 +53,15 @@ class NumpyStack:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
+        self._removed: Mapping[int, tuple[int, ...]] = {}
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero, whatever is run."""
+        changed = copy(self)
+        changed._removed = {
+            layer: tuple(sorted(head for at, head in heads if at == layer)) for layer, _ in heads
+        }
+        return changed
 
     def logits(self, ids: ArrayLike) -> Floats:
         """Scores of the next token at every position: ids (..., token) to (..., token, vocabulary).
@@ -59,23 +70,31 @@ class NumpyStack:
         """
         return self.unembed(self.run_outputs(ids, lambda layer, weights, outputs: None))
 
-    def run_outputs(self, ids: ArrayLike, observe: Callable[[int, Floats, Floats], None]) -> Floats:
+    def run_outputs(
+        self,
+        ids: ArrayLike,
+        observe: Callable[[int, Floats, Floats], None],
+        past: Sequence[KeyValues] = (),
+    ) -> Floats:
         """The residual after the last layer; ``observe(layer, weights, outputs)`` gets each one's.
 
         Outputs are (..., head, token, dim), before the output projection joins them.
+        past: of each layer of a causal stack, what it has read of ``ids`` (token,) already; only
+            the tokens behind that run, all of them see the past.
         """
-        residual = self._embed(self._check(ids))
+        residual = self._embed(self._check(ids), past[0].tokens if past else 0)
         for layer in range(self.shape.layers):
-            attention = self._attention(layer)
-            outputs, weights = attention.head_outputs(self._read(layer, residual))
+            attention, read = self._attention(layer), self._read(layer, residual)
+            outputs, weights = (
+                attention.continued(read, past[layer]) if past else attention.head_outputs(read)
+            )
             observe(layer, weights, outputs)
             residual = self._layer(layer, residual, attention.joined(outputs))
         return residual
 
     def unembed(self, residual: Floats) -> Floats:
         """Scores of tokens (..., vocabulary) by a residual (..., d_model) after the last layer."""
-        if "final_norm.weight" in self.tensors:
-            residual = self._norm("final_norm", residual)
+        residual = self.hidden(residual)
         if "prediction.weight" in self.tensors:
             activate = ACTIVATE[self.shape.head_activation]
             residual = self._norm(
@@ -87,6 +106,33 @@ class NumpyStack:
         scores: Floats = project(residual, weight, self.tensors.optional("unembedding.bias"))
         self.finite = self.finite and bool(np.isfinite(scores).all())
         return scores
+
+    def hidden(self, residual: Floats) -> Floats:
+        """The final hidden states: the residual after the last layer, through the last norm."""
+        has_norm = "final_norm.weight" in self.tensors
+        return self._norm("final_norm", residual) if has_norm else residual
+
+    def removals(self, ids: ArrayLike, most: int) -> Iterator[tuple[int, int, Floats]]:
+        """What one text ends in without each head: (layer, first head, residuals), layer by layer.
+
+        The residuals (head, token, width) after the last layer are those without the first head,
+        the next one and so on, at most ``most`` at once. What lies before a layer is run once: a
+        removal changes nothing there. Raises UsageError as ``logits``.
+        """
+        residual = self._embed(self._check(ids))
+        for layer in range(self.shape.layers):
+            attention = self._attention(layer)
+            outputs, _ = attention.head_outputs(self._read(layer, residual))
+            for first in range(0, len(outputs), most):
+                heads = np.arange(first, min(first + most, len(outputs)))
+                without = np.repeat(outputs[None], len(heads), 0)
+                without[heads - first, heads] = 0
+                ends = self._layer(layer, residual, attention.joined(without))
+                for later in range(layer + 1, self.shape.layers):
+                    read = self._read(later, ends)
+                    ends = self._layer(later, ends, self._attention(later)(read)[0])
+                yield layer, first, ends
+            residual = self._layer(layer, residual, attention.joined(outputs))
 
     @property
     def is_sum(self) -> bool:
@@ -239,13 +285,13 @@ class NumpyStack:
             )
         return checked
 
-    def _embed(self, ids: NDArray[np.integer]) -> Floats:
-        """The residual before the first layer."""
-        residual = self.tensors.rows("tokens.weight", ids)
+    def _embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+        """The residual before the first layer, of the tokens from ``start`` on."""
+        residual = self.tensors.rows("tokens.weight", ids[..., start:])
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
         if "positions.weight" in self.tensors:
-            residual = residual + self.tensors.rows("positions.weight", self._places(ids))
+            residual = residual + self.tensors.rows("positions.weight", self._places(ids, start))
         if "types.weight" in self.tensors:
             residual = residual + self.tensors.rows("types.weight", slice(0, 1))
         if "embedding_norm.weight" in self.tensors:
@@ -254,14 +300,14 @@ class NumpyStack:
             residual = self._project("embedding_projection", residual)
         return residual
 
-    def _places(self, ids: NDArray[np.integer]) -> NDArray[np.integer] | slice:
+    def _places(self, ids: NDArray[np.integer], start: int) -> NDArray[np.integer] | slice:
         """The rows of ``positions``."""
         padding = self.shape.padding
         if padding is None:
-            return slice(ids.shape[-1])
+            return slice(start, ids.shape[-1])
         counted = ids != padding
         places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
-        return places
+        return places[..., start:]
 
     def _read(self, layer: int, residual: Floats) -> Floats:
         """What a layer's attention reads."""
@@ -292,6 +338,7 @@ class NumpyStack:
             rotary=None if layer in shape.unturned else shape.rotary,
             norm_eps=shape.norm_eps,
             query_factor=1.0 if shape.scaled else math.sqrt(shape.head_dim),
+            removed=self._removed.get(layer, ()),
         )
 
     def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from attnviz.check.records import CheckReport, Outcome
-from attnviz.check.words import brief
+from attnviz.check.words import brief, on_github, said
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.markdown import document_markdown
@@ -30,24 +30,20 @@ def write_junit(path: Path, report: CheckReport) -> None:
         name = {"classname": "attnviz.check", "name": visible(outcome.rule.name)}
         case = SubElement(suite, "testcase", name)
         if outcome in report.failed:
-            failure = {"message": _told(outcome), "type": type(outcome.rule).__name__}
+            failure = {"message": brief(outcome), "type": type(outcome.rule).__name__}
             SubElement(case, "failure", failure).text = _measured(outcome)
         else:
             warning = "" if outcome.passed else "warning: "
-            text = f"{warning}{_told(outcome)}; {_measured(outcome)}"
+            text = f"{warning}{brief(outcome)}; {_measured(outcome)}"
             SubElement(case, "system-out").text = text
     indent(suites)
     with whole_file(path) as stream:
         ElementTree(suites).write(stream, encoding="utf-8", xml_declaration=True)
 
 
-def _told(outcome: Outcome) -> str:
-    return visible(brief(outcome))
-
-
 def _measured(outcome: Outcome) -> str:
     words = [f"measured on {outcome.measured_on}", outcome.detail]
-    return visible("; ".join(word for word in words if word))
+    return said("; ".join(word for word in words if word))
 
 
 def github_lines(report: CheckReport, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
@@ -64,7 +60,7 @@ def github_lines(report: CheckReport, environment: Mapping[str, str] = os.enviro
         if outcome.rule.line:
             where["line"] = str(outcome.rule.line)
         given = ",".join(f"{key}={_property(visible(value))}" for key, value in where.items())
-        yield f"::{level} {given}::{_escaped(f'{_told(outcome)}; {_measured(outcome)}')}"
+        yield f"::{level} {given}::{_escaped(f'{brief(outcome)}; {_measured(outcome)}')}"
 
 
 def _escaped(text: str) -> str:
@@ -86,8 +82,3 @@ def summary_path(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The step summary of GitHub Actions; None elsewhere."""
     named = environment.get("GITHUB_STEP_SUMMARY")
     return Path(named) if on_github(environment) and named else None
-
-
-def on_github(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this runs in GitHub Actions."""
-    return environment.get("GITHUB_ACTIONS") == "true"

@@ -49,9 +49,12 @@ def check(
     junit: Junit,
 ) -> None:
     """Hold a model against rules in a file: a gate for CI."""
+    from attnviz.check.baseline import write_baseline
+    from attnviz.check.initial import baseline_path
     from attnviz.check.measure import outcome
     from attnviz.check.records import CheckReport
     from attnviz.check.rules import read_rules
+    from attnviz.check.words import said
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import scanning
     from attnviz.draw.whole_file import check_writable
@@ -63,26 +66,42 @@ def check(
     if rules.init:
         _refuse_old(rules)
     checked = None if rules.init else read_rules(rules.file)
-    _keep_read(rules.file, checked, [*output.save, *([junit.junit] if junit.junit else [])])
+    read = checked.read if checked is not None else (rules.file, baseline_path(rules.file))
+    _keep_read(read, [*output.save, *([junit.junit] if junit.junit else [])])
     if checked is not None and rules.update:
         _check_renewable(checked)
     name = model.model or (checked.model if checked is not None else None) or "tiny"
     measured = _measured(name, model.seed, loading, outlet)
     if checked is None or not checked.of_config:
         _ = measured.model
+    written: tuple[Path, ...] = ()
     with scanning("scoring heads", outlet.notices) as measured.advance:
         if checked is None:
-            _write(rules.file, name, measured, outlet)
+            written = _write(rules.file, name, measured)
             checked = read_rules(rules.file)
         elif rules.update:  # written below, once every rule could be judged
             measured.baselines.update(dict.fromkeys(checked.baselines, measured.baseline))
         outcomes = tuple(outcome(measured, rule) for rule in checked.rules)
     if rules.update:
-        _renew(checked, measured, outlet)
+        written = checked.baselines
+        for path in written:
+            write_baseline(path, measured.baseline)
     info = measured.model.info if measured.loaded else None
-    notes = () if info is None else tuple(info.notes)
-    report = CheckReport(name, info, checked.path, outcomes, time.monotonic() - began, notes)
-    hints = () if output.quiet else ("--explain",)
+    report = CheckReport(
+        name,
+        info,
+        checked.path,
+        outcomes,
+        time.monotonic() - began,
+        () if info is None else tuple(info.notes),
+        measured.sources,
+    )
+    told = [f"wrote {', '.join(said(str(path)) for path in written)}"] * bool(written)
+    if outlet.console is None or output.whole:  # else the first screen says it, and stays
+        for line in told:
+            outlet.notices.print(line, soft_wrap=True)
+        told = []
+    hints = () if output.quiet else (*told, "--explain")
     _show(_Checked(report, output.explain, hints), outlet, junit.junit)
 
 
@@ -97,12 +116,10 @@ def _refuse_old(rules: Rules) -> None:
             raise UsageError(f"{str(path)!r} is there: --force overwrites it")
 
 
-def _keep_read(file: Path, checked: RuleFile | None, written: Sequence[Path]) -> None:
+def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
     """Raise UsageError where a file to be written is one that is read, or two are one."""
-    from attnviz.check.initial import baseline_path
     from attnviz.draw.labels import visible
 
-    read = (file, *((baseline_path(file),) if checked is None else checked.baselines))
     taken = set(map(os.path.realpath, read))
     for path in written:
         if os.path.realpath(path) in taken:
@@ -146,28 +163,17 @@ def _measured(name: str, seed: int, loading: shared.Loading, outlet: Outlet) -> 
     return Measured(open_model, count, seed)
 
 
-def _write(path: Path, name: str, measured: Measured, outlet: Outlet) -> None:
-    """Write the rules and their baseline: both, or nothing."""
+def _write(path: Path, name: str, measured: Measured) -> tuple[Path, ...]:
+    """Write the rules and their baseline, both or nothing; their names."""
     from attnviz.check.baseline import write_baseline
     from attnviz.check.initial import baseline_path, initial_rules
-    from attnviz.draw.labels import visible
     from attnviz.draw.whole_file import whole_file
 
     text = initial_rules(measured, path, name)
     write_baseline(baseline_path(path), measured.baseline)
     with whole_file(path) as stream:
         stream.write(text.encode())
-    for each in (path, baseline_path(path)):
-        outlet.notices.print(f"wrote {visible(str(each))}", soft_wrap=True)
-
-
-def _renew(checked: RuleFile, measured: Measured, outlet: Outlet) -> None:
-    from attnviz.check.baseline import write_baseline
-    from attnviz.draw.labels import visible
-
-    for path in checked.baselines:
-        write_baseline(path, measured.baseline)
-        outlet.notices.print(f"wrote {visible(str(path))}", soft_wrap=True)
+    return path, baseline_path(path)
 
 
 def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
@@ -177,7 +183,7 @@ def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
     makes a rule hold.
     """
     from attnviz.check import ci
-    from attnviz.check.words import finding
+    from attnviz.check.words import finding, on_github
     from attnviz.cli.terminal import discard_output
 
     lost: list[AttnvizError] = []
@@ -192,7 +198,7 @@ def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
         lost.append(error)
     except (BrokenPipeError, SystemExit):  # the latter is how rich tells of the former
         discard_output()
-    if ci.on_github():
+    if on_github():
         for line in ci.github_lines(found.report):
             print(line, file=sys.stderr)
     summary = ci.summary_path()

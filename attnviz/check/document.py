@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from attnviz.check.records import CheckReport, Outcome
 from attnviz.check.words import (
@@ -11,11 +12,13 @@ from attnviz.check.words import (
     finding,
     heading,
     measured_on,
+    said,
     sign,
+    sources,
     value_text,
 )
 from attnviz.draw import document as doc
-from attnviz.draw.labels import cut, visible, width
+from attnviz.draw.labels import cut
 from attnviz.draw.provenance import model_words, notes_group
 from attnviz.draw.theme import Tone
 from attnviz.records import Tokens
@@ -23,20 +26,25 @@ from attnviz.records import Tokens
 _TONES: dict[str, Tone] = {"✓": "good", "✗": "bad", "!": "strong"}
 _ORDER = "✗!✓"
 _LEAST_ROWS = 3
-_LEAST_NAME, _MOST_NAME, _SPELLED = 28, 40, 4
-"""Columns of a rule's name where it must be cut, and anyway; those that ASCII takes more."""
+_LEAD = 9
 
 
 def check_document(
     report: CheckReport, explain: bool = False, hints: Sequence[str] = ()
 ) -> doc.Document:
     """Everything that one run shows."""
-    about: doc.Words = [(visible(report.name), True)]
+    about: doc.Words = [(said(report.name), True)]
     if report.info is not None:
         about = model_words(report.info)
     facts: list[doc.Part] = [
-        doc.Facts(about, "model", 7),
-        doc.Facts([(visible(str(report.path)), False)], "rules", 7),
+        doc.Facts(about, "model", _LEAD),
+        doc.Facts([(said(str(report.path)), False)], "rules", _LEAD),
+        *(doc.Facts([(words, False)], name, _LEAD) for name, words in sources(report)),
+    ]
+    beyond = [
+        doc.Say(f"{said(outcome.rule.name)}: {outcome.detail}")
+        for outcome in (*report.failed, *report.warned)
+        if outcome.detail
     ]
     return doc.Document(
         f"rules about {report.name}",
@@ -45,47 +53,48 @@ def check_document(
             doc.Group(facts),
             notes_group(report.notes, Tokens((), (), ())),
             doc.Group([rule_table(report)]),
+            doc.Group(beyond),
         ],
         [doc.Say(text, 100) for text in EXPLANATION] if explain else (),
         [doc.Facts([(hint, False) for hint in hints], tone="faint")] if hints else (),
         heading(report),
         "",
         finding(report),
-        lambda columns, lines: [doc.Group([rule_table(report, columns, _LEAST_ROWS)])],
+        partial(_first, report),
     )
 
 
-def rule_table(report: CheckReport, columns: int = 0, least: int = 0) -> doc.Table:
+def rule_table(report: CheckReport, least: int = 0) -> doc.Table:
     """A row a rule, those that do not hold first, else in the order of the file.
 
-    columns: that it is to fit into, each row in one line; 0 for as many as it needs.
+    least: the rows that a first screen shows anyway, each with all that is to be told; 0 for all.
     """
-    ranked = sorted(report.outcomes, key=lambda outcome: _ORDER.index(sign(outcome)))
-    cells = [_cells(outcome) for outcome in ranked]
-    if columns:
-        mark, name, value, bound, words = (
-            max(map(width, each)) for each in zip(*cells, strict=True)
-        )
-        room = columns - mark - value - bound - 2 * len(cells[0]) - _SPELLED
-        name = min(name, max(room - words, _LEAST_NAME))
-        for row in cells:
-            row[1], row[4] = cut(row[1], name), cut(row[4], max(room - name, 1))
-    rows = [doc.Row(row, tones={0: _TONES[row[0]]}) for row in cells]
+    rows = [
+        doc.Row(_cells(outcome, detailed=bool(least)), tones={0: _TONES[sign(outcome)]})
+        for outcome in sorted(report.outcomes, key=lambda outcome: _ORDER.index(sign(outcome)))
+    ]
     heads = [
         doc.Column("", right=False),
-        doc.Column("rule", right=False),
+        doc.Column("rule", right=False, cuts=True),
         doc.Column("value"),
         doc.Column("bound", right=False),
-        doc.Column("measured on", right=False, tone="faint", wraps=not columns),
+        doc.Column("measured on", right=False, tone="faint", cuts=True),
     ]
     return doc.Table(heads, rows, lead=2, least=least)
 
 
-def _cells(outcome: Outcome) -> list[str]:
+def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
     return [
         sign(outcome),
-        cut(visible(outcome.rule.name), _MOST_NAME),
+        said(outcome.rule.name),
         value_text(outcome),
         bound_text(outcome.rule.bounds),
-        measured_on(outcome),
+        measured_on(outcome, detailed=detailed),
     ]
+
+
+def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
+    """What rules share in one line, and as many of them as there is room for."""
+    shared = cut(" · ".join(f"{name}: {words}" for name, words in sources(report)), columns)
+    parts = [doc.Note(shared)] if shared else []
+    return [doc.Group([*parts, rule_table(report, _LEAST_ROWS)])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,7 @@ from attnviz.draw.labels import short_name, visible
 from attnviz.engine.head_run import HeadRun, open_heads
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
+from attnviz.engine.text_pass import token_losses
 from attnviz.errors import UsageError
 from attnviz.measures.registry import MEASURES
 from attnviz.measures.sinks import sink_keys
@@ -46,6 +47,10 @@ _SEEDS = 3
 
 _FURTHEST = 3
 """Heads beyond a bound that are named."""
+
+_PROBES, _TEXTS, _BASELINE = "probes", "texts", "baseline"
+"""What most rules are measured on, in a word: the texts of ``patterns``, the built-in ones, these
+beside what was."""
 
 Params = Callable[[], Mapping[str, Any]]
 """The numbers of ``params --json``."""
@@ -113,6 +118,7 @@ class Measured:
             self.model,
             seeds=range(self._seed, self._seed + _SEEDS),
             progress=lambda done, total: self.advance(done / total),
+            examples=False,
         )
 
     @cached_property
@@ -125,8 +131,22 @@ class Measured:
 
     @property
     def probed(self) -> str:
-        texts = sum(probe.texts for probe in self.patterns.probes)
-        return f"{texts} probe texts"
+        return f"{self._probe_texts} probe texts"
+
+    @property
+    def _probe_texts(self) -> int:
+        return sum(probe.texts for probe in self.patterns.probes)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """What rules were measured on so far, by the names that ``Outcome.over`` has for it."""
+        found = {}
+        if "patterns" in vars(self):
+            found[_PROBES] = f"{self._probe_texts} texts"
+        if "built_in" in vars(self):
+            found[_TEXTS] = f"{len(self.built_in)} built-in, {self._tokens:,} tokens"
+        origins = dict.fromkeys(map(_origin, self.baselines.values()))
+        return found | {_BASELINE: ", ".join(origins)}
 
     # Texts -----------------------------------------------------------------------------------
 
@@ -162,7 +182,11 @@ class Measured:
     @property
     def read(self) -> str:
         """How much the built-in texts are."""
-        return f"{len(self.built_in)} texts, {sum(each.tokens for each in self.built_in):,} tokens"
+        return f"{len(self.built_in)} texts, {self._tokens:,} tokens"
+
+    @property
+    def _tokens(self) -> int:
+        return sum(each.tokens for each in self.built_in)
 
     @cached_property
     def baseline(self) -> Baseline:
@@ -193,15 +217,6 @@ class Measured:
         if len(heads) != 1:
             raise UsageError(f"expected one head such as L1H2, got {typed!r}")
         return heads[0]
-
-
-def token_losses(logits: NDArray[np.floating], ids: Sequence[int]) -> NDArray[np.float64]:
-    """−log p of each token but the first by the logits (token, word) before it: (token − 1,)."""
-    wide = logits[:-1].astype(np.float64)
-    top = wide.max(-1)
-    whole = top + np.log(np.exp(wide - top[:, None]).sum(-1))
-    found: NDArray[np.float64] = whole - wide[np.arange(len(wide)), list(ids[1:])]
-    return found
 
 
 def _numbers(data: Mapping[str, Any], before: str = "") -> list[tuple[str, float]]:
@@ -239,7 +254,7 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
                 return _count(measured, rule)
             case RowsRule():
                 apart = float(np.max([each.apart for each in measured.built_in]))
-                return Outcome(rule, apart, measured.read)
+                return Outcome(rule, apart, measured.read, _TEXTS)
     except UsageError as error:
         raise UsageError(f"rule {visible(rule.name)!r}: {error}") from error
     raise TypeError(f"no such rule: {rule!r}")
@@ -256,21 +271,21 @@ def _score(measured: Measured, rule: ScoreRule) -> Outcome:
         raise UsageError(f"no score {rule.score!r} here: {why}")
     unit = MEASURES[rule.score].unit.replace("share", "")
     if value is None:  # a head that overflowed is what a gate is for
-        return Outcome(rule, math.nan, measured.probed, unit, "this head has no number")
-    return Outcome(rule, value, measured.probed, unit)
+        return Outcome(rule, math.nan, measured.probed, _PROBES, unit, "this head has no number")
+    return Outcome(rule, value, measured.probed, _PROBES, unit)
 
 
 def _labelled(measured: Measured, rule: LabelRule) -> Outcome:
     report = measured.patterns
     if rule.label not in report.labels:
         if measured.model.info.not_finite:
-            return Outcome(rule, math.nan, measured.probed, detail="no head has numbers")
+            return Outcome(rule, math.nan, measured.probed, _PROBES, detail="no head has numbers")
         why = report.not_measured.get(rule.label, "no head of this model can get it")
         raise UsageError(f"no label {rule.label!r} here: {why}")
     heads = report.labelled(rule.label)
     names = ", ".join(report.name(entry.layer, entry.head) for entry in heads[:_FURTHEST])
     more = f" and {len(heads) - _FURTHEST} more" if len(heads) > _FURTHEST else ""
-    return Outcome(rule, len(heads), measured.probed, detail=names + more)
+    return Outcome(rule, len(heads), measured.probed, _PROBES, detail=names + more)
 
 
 def _against(measured: Measured, rule: BaselineRule) -> Outcome:
@@ -283,18 +298,23 @@ def _against(measured: Measured, rule: BaselineRule) -> Outcome:
     ranked = sorted(apart, key=lambda head: -math.inf if math.isnan(apart[head]) else -apart[head])
     within = math.ceil(rule.share * len(ranked) - 1e-9)
     value = apart[ranked[len(ranked) - within]]
-    revision = (saved.info.revision or "")[:7]
     share = "all heads" if within == len(ranked) else f"{within} of {len(ranked)} heads"
-    read = f"{sum(each.tokens for each in measured.built_in)} tokens" if js else measured.probed
+    read = f"{measured._tokens} tokens" if js else measured.probed
     beyond = [head for head in ranked if not rule.bounds.hold(apart[head])]
     told = ", ".join(
         f"L{layer}H{head} {'–' if math.isnan(size := apart[layer, head]) else f'{size:.2g}'}"
         for layer, head in beyond[:3]
     )
-    named = " ".join(part for part in (short_name(saved.info.name), revision) if part)
     detail = f"{len(beyond)} of {len(ranked)} heads beyond: {told}" if beyond else ""
     unit = "bits" if js else ""
-    return Outcome(rule, value, f"{share}, baseline {named}, {read}", unit, detail)
+    over = _BASELINE + (f", {within} of {len(ranked)}" if within < len(ranked) else "")
+    words = f"{share}, baseline {_origin(saved)}, {read}"
+    return Outcome(rule, value, words, over, unit, detail)
+
+
+def _origin(saved: Baseline) -> str:
+    """The model that a baseline is of."""
+    return f"{short_name(saved.info.name)} {(saved.info.revision or '')[:7]}".rstrip()
 
 
 def _loss(measured: Measured, rule: LossRule) -> Outcome:
@@ -310,7 +330,8 @@ def _loss(measured: Measured, rule: LossRule) -> Outcome:
         raise UsageError("the text has one token: a loss needs two, one to read, one to predict")
     texts = f"{len(passes)} texts, " if len(passes) > 1 else ""
     over = f"{texts}{sum(each.tokens for each in passes):,} tokens"
-    return Outcome(rule, float(every.mean()), over, "nats/token")
+    short = over if rule.texts else _TEXTS
+    return Outcome(rule, float(every.mean()), over, short, "nats/token")
 
 
 def _span(measured: Measured, rule: SpanRule) -> Outcome:
@@ -337,7 +358,7 @@ def _span(measured: Measured, rule: SpanRule) -> Outcome:
     columns = slice(key.span.start, key.span.stop)
     mass = chosen[:, rows.start : rows.stop, columns].sum(-1, dtype=np.float64).mean()
     over = f"{len(tokens)} tokens" + ("" if rule.head else f", mean of {len(chosen)} heads")
-    return Outcome(rule, float(mass), over)
+    return Outcome(rule, float(mass), over, over)
 
 
 def _count(measured: Measured, rule: CountRule) -> Outcome:
@@ -346,4 +367,4 @@ def _count(measured: Measured, rule: CountRule) -> Outcome:
         raise UsageError(
             f"params has no number {visible(rule.number)!r}{nearest(rule.number, measured.params)}"
         )
-    return Outcome(rule, value, "its config")
+    return Outcome(rule, value, "its config", "config")

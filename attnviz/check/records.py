@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnviz.records import ModelInfo
@@ -80,10 +80,13 @@ class BaselineRule(Rule):
 
 @dataclass(frozen=True)
 class LossRule(Rule):
-    """The loss in nats per token over texts; the built-in ones where none are named."""
+    """The loss in nats per token over texts; the built-in ones where none are named.
+
+    path: that they were read from, if from a file.
+    """
 
     texts: tuple[str, ...] = ()
-    source: str = ""
+    path: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -131,18 +134,26 @@ class RuleFile:
         paths = [rule.path for rule in self.rules if isinstance(rule, BaselineRule)]
         return tuple(dict.fromkeys(paths))
 
+    @property
+    def read(self) -> tuple[Path, ...]:
+        """Every file that is read: the rules, their baselines, their texts."""
+        texts = [rule.path for rule in self.rules if isinstance(rule, LossRule) and rule.path]
+        return (self.path, *self.baselines, *texts)
+
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of a rule.
 
-    value: NaN where numbers overflowed. measured_on: over what. unit: such as ``nats/token``.
+    value: NaN where numbers overflowed. measured_on: over what; over: the same in few words, which
+    ``CheckReport.sources`` may say more of. unit: such as ``nats/token``.
     detail: what else is to be known, such as the head that is furthest.
     """
 
     rule: Rule
     value: float
     measured_on: str
+    over: str
     unit: str = ""
     detail: str = ""
 
@@ -154,7 +165,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All rules with their outcomes. info: None where only the config of ``name`` was counted."""
+    """All rules with their outcomes.
+
+    info: None where only the config of ``name`` was counted. sources: what several rules were
+    measured on, by name.
+    """
 
     name: str
     info: ModelInfo | None
@@ -162,6 +177,7 @@ class CheckReport:
     outcomes: tuple[Outcome, ...]
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.outcomes:

@@ -222,8 +222,7 @@ def _losses(given: _Given) -> Rule:
 
     path = given.path("loss_on_file")
     texts = read_texts_file(path, "loss_on_file")
-    name = visible(path.name)
-    return given.made(LossRule, f"loss on {name}", texts=texts.texts, source=name)
+    return given.made(LossRule, f"loss on {visible(path.name)}", texts=texts.texts, path=path)
 
 
 def _span(given: _Given) -> Rule:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 
 from attnviz.check.records import Bounds, CheckReport, Outcome
 from attnviz.draw.labels import cut, short_name, visible
@@ -18,12 +19,25 @@ EXPLANATION = (
     "changes neither.",
     "score: of one head, as attnviz patterns measures it. heads labelled: how many heads "
     "patterns gives that label.",
+    "measured on: probes, the texts of attnviz patterns; texts, the built-in ones; baseline, the "
+    "same texts now and when the baseline was saved, 23 of 24 for a rule about that many heads.",
     "js_divergence: of each head's attention by distance (sink, 0, 1, 2, 3–4, 5–8, 9–16, further), "
     "now and in the baseline; bits, 0 to 1. It is at most the divergence of whole rows that "
     "attnviz diff measures. The value is that of the worst head within the share that the rule "
     "asks for.",
     "limits: a rule that holds says that one number lies within its bound on these texts, no more.",
 )
+
+
+def on_github(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this runs in GitHub Actions."""
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+def said(text: str) -> str:
+    """What a stranger named; where GitHub reads along, it begins no workflow command of theirs."""
+    text = visible(text)
+    return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
 
 
 def number_text(value: float) -> str:
@@ -58,10 +72,16 @@ def bound_text(bounds: Bounds) -> str:
     return f"= {number_text(low)}" if low == high else f"{number_text(low)} to {number_text(high)}"
 
 
-def measured_on(outcome: Outcome) -> str:
+def sources(report: CheckReport) -> list[tuple[str, str]]:
+    """What several rules are measured on, name and words: said once."""
+    used = {outcome.over.partition(",")[0] for outcome in report.outcomes}
+    return [(name, words) for name, words in report.sources.items() if name in used]
+
+
+def measured_on(outcome: Outcome, *, detailed: bool) -> str:
     """Over what, with the unit of the value; of what does not hold also which heads are beyond."""
-    detail = "" if outcome.passed else outcome.detail
-    return ", ".join(word for word in (outcome.unit, outcome.measured_on, detail) if word)
+    detail = outcome.detail if detailed and not outcome.passed else ""
+    return ", ".join(word for word in (outcome.over, outcome.unit, detail) if word)
 
 
 def sign(outcome: Outcome) -> str:
@@ -73,7 +93,7 @@ def sign(outcome: Outcome) -> str:
 
 def brief(outcome: Outcome) -> str:
     """A rule, its value and its bound."""
-    name = cut(visible(outcome.rule.name), _NAME)
+    name = cut(said(outcome.rule.name), _NAME)
     return f"{name} {value_text(outcome)} ({bound_text(outcome.rule.bounds)})"
 
 
@@ -102,12 +122,12 @@ def _some(outcomes: Sequence[Outcome]) -> str:
 def heading(report: CheckReport) -> list[tuple[str, bool]]:
     """The model, the file, how many rules."""
     info = report.info
-    name = [(short_name(report.name), True)]
+    name = [(said(short_name(report.name)), True)]
     revision = info.revision if info is not None else None
     return [
         *name,
         *[((revision or "")[:12], False)] * (revision is not None),
         *[("random weights", False)] * (info is not None and info.weights == "random"),
-        (visible(report.path.name), False),
+        (said(report.path.name), False),
         (counted(len(report.outcomes), "rule"), False),
     ]

@@ -15,6 +15,8 @@ GROUPS = {
     "Look": {
         "heads": "Show where each attention head attends, over one text.",
         "rollout": "Follow attention through all layers, back to the input.",
+        "explore": "Explore a model live: move, ablate, edit the text, generate.",
+        "generate": "Let the model write on, and see where its heads look.",
     },
     "Measure": {
         "why": "Show what each head writes towards the predicted token.",
@@ -56,18 +58,17 @@ class _Lazy(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """All commands on one small screen."""
         path = ctx.command_path
-        formatter.write(f"Usage: {path} COMMAND [OPTIONS], explained by {path} COMMAND --help\n\n")
-        formatter.write_text(str(self.help))
-        lines = [""]
+        lines = [
+            str(self.help),
+            f"Usage: {path} COMMAND [OPTIONS | --help] | --version | --install-completion",
+            "",
+        ]
         for group, commands in GROUPS.items():
             for place, (name, line) in enumerate(commands.items()):
                 title = typer.style(group.ljust(9), bold=not place)
                 lines.append(f"{title if not place else ' ' * 9}{name.ljust(10)}{line}")
-        lines += [
-            "",
-            'Start with     attnviz heads "The cat sat on the mat because it was tired."',
-            "Others         --version, --install-completion, --show-completion",
-        ]
+        start = f'{path} heads "The cat sat on the mat because it was tired."'
+        lines += ["", f"{'Start'.ljust(9)}{start}"]
         formatter.write("\n".join(lines) + "\n")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

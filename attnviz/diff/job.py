@@ -73,7 +73,8 @@ def head_states(
 ) -> dict[Head, HeadState]:
     """What every head does by the probes of ``patterns``, or by one text of a person's own."""
     tokens = None if text is None else (model.encode(text, model.context),)
-    report = score_patterns(model, tokens, kind=kind, seeds=range(seed, seed + _SEEDS))
+    seeds = range(seed, seed + _SEEDS)
+    report = score_patterns(model, tokens, kind=kind, seeds=seeds, examples=False)
     return {
         (entry.layer, entry.head): HeadState(
             entry.label, entry.scores, entry.intervals, entry.by_text

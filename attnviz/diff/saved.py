@@ -6,18 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args
 
 from attnviz.diff.compare import Head
 from attnviz.diff.records import HeadState
 from attnviz.draw.labels import visible
+from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
 from attnviz.reading import CORPUS_BYTES, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
-_PLAIN = ("name", "revision", "architecture", "dtype", "layers", "heads", "kv_heads", "head_dim",
-          "weights", "seed", "device", "backend")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,7 @@ def read_saved(name: str) -> SavedResult:
 
 
 def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
-    model, kinds = data["model"], get_type_hints(ModelInfo)
-    facts = {name: typed(model[name], kinds[name]) for name in _PLAIN}
-    info = ModelInfo(**facts, notes=tuple(typed(note, str) for note in model["notes"]))
+    info = model_of(data["model"])
     read = _pattern_state if command == "patterns" else _effect_state
     entries = [entry for entry in data["heads"] if entry["head"] is not None]
     heads = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from attnviz.cli.app import COMMANDS
 from attnviz.cli.groups import Options, argument, command, option
 from attnviz.cli.terminal import ColourChoice, printing, text_console
 from attnviz.errors import UsageError
@@ -65,9 +66,11 @@ def docs(page: Page) -> None:
     console = text_console(None, page.colour)
     with printing():
         if page.topic is None:
-            longest = max(map(len, known))
-            listed = [f"{topic.ljust(longest)}  {title}" for topic, title in known.items()]
-            lines = ["The manual: attnviz docs TOPIC", "", *listed]
+            commands = [topic for topic in known if topic in COMMANDS]
+            longest = max(map(len, commands))
+            listed = [f"{topic.ljust(longest)}  {known[topic]}" for topic in commands]
+            others = ", ".join(topic for topic in known if topic not in COMMANDS)
+            lines = ["The manual: attnviz docs TOPIC", "", *listed, "", f"And {others}"]
             console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")
             return
         text = (_FOLDER / f"{page.topic}.md").read_text(encoding="utf-8")

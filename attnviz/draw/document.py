@@ -78,6 +78,7 @@ class Column(NamedTuple):
         already for the sake of bars; those with 9 stay.
     wraps: its words are broken within the room that is left; below the row where that is too
         little. The last column alone; bars stand before it.
+    cuts: its cells are cut where the room is short, so that a row stays one line.
     """
 
     title: str
@@ -85,6 +86,7 @@ class Column(NamedTuple):
     tone: Tone = "plain"
     keep: int = 9
     wraps: bool = False
+    cuts: bool = False
 
 
 class Row(NamedTuple):

@@ -26,6 +26,7 @@ _LEAST_BAR, _WANTED_BAR, _MOST_BAR = 6, 10, 24
 _YIELDS_TO_BARS, _STAYS = 3, 9
 _LEAST_LABEL, _LONGEST_RANKED = 4, 28
 _LEAST_WORDS = 24
+_LEAST_CUT = 8
 
 _SIGNS = {True: Tint(215, DIVERGING), False: Tint(40, DIVERGING)}
 _OTHER = Tint(95)
@@ -40,7 +41,7 @@ def table_block(table: Table, theme: Theme, room: int) -> Block:
     """The table within ``room`` columns, under its title."""
     title = Block(tuple(wrapped(spelled_parts(table.title, theme), room, theme)), room)
     table = _spelled(table, theme)
-    widths = _widths(table)
+    widths = _widths(table, room)
     places = _kept(table, widths, room)
     wraps = table.columns[places[-1]].wraps
     bands = [places] if wraps else _bands(places, widths, room, table.lead)
@@ -90,8 +91,8 @@ def _headings(table: Table) -> Row:
     return Row([column.title for column in table.columns], tones=tones)
 
 
-def _widths(table: Table) -> dict[int, int]:
-    """What each column takes; 0 for one without any cell."""
+def _widths(table: Table, room: int) -> dict[int, int]:
+    """What each column takes; 0 for one without any cell. Of those to be cut the widest yield."""
     rows = [row for row in table.rows if len(row.cells) > 1]
     widths = {}
     for place, column in enumerate(table.columns):
@@ -99,6 +100,13 @@ def _widths(table: Table) -> dict[int, int]:
         widths[place] = max(width(column.title), widest) if widest or not place else 0
     if table.ranked:
         widths[0] = min(widths[0], _LONGEST_RANKED)
+    shown = [place for place in widths if widths[place] or not place]
+    long = [place for place in shown if table.columns[place].cuts]
+    while long and _used_by(shown, widths) > room:
+        widest = max(long, key=lambda place: widths[place])
+        if widths[widest] <= _LEAST_CUT:
+            break
+        widths[widest] -= 1
     return widths
 
 

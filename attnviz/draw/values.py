@@ -7,12 +7,19 @@ Weights are the shortest decimals that read back as the same float32: at most ni
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.reading import typed
 from attnviz.records import HeadLabel, ModelInfo
+
+_PLAIN = (
+    *("name", "revision", "architecture", "dtype", "layers", "heads", "kv_heads", "head_dim"),
+    *("weights", "seed", "device", "backend"),
+)
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
@@ -33,6 +40,20 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "backend": info.backend if known else None,
         "notes": list(info.notes),
     }
+
+
+def model_of(facts: Mapping[str, Any]) -> ModelInfo:
+    """The model that ``model_facts`` told of, read from a file that anyone may have written.
+
+    Raises KeyError, TypeError or ValueError for what is none.
+    """
+    given = {name: facts[name] for name in _PLAIN}
+    if facts["weights"] == "given":
+        given |= dict.fromkeys(("layers", "kv_heads", "head_dim"), 1)
+        given |= dict.fromkeys(("architecture", "device"), "") | {"backend": "numpy"}
+    kinds = get_type_hints(ModelInfo)
+    known = {name: typed(value, kinds[name]) for name, value in given.items()}
+    return ModelInfo(**known, notes=tuple(typed(note, str) for note in facts["notes"]))
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnviz.engine.effects import Variant
 from attnviz.engine.hook_points import HookPoint, LostTrackError
-from attnviz.engine.patchable import PatchableModel, run_pass
+from attnviz.engine.patchable import Keep, PatchableModel, Untouched, run_pass
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
 
@@ -64,7 +64,7 @@ def _range(layers: Sequence[int]) -> str:
     return ", ".join(map(str, layers))
 
 
-class HeadAblation:
+class HeadAblation(Untouched):
     """An intervention that ablates heads, other ones in each row of the batch.
 
     kind: of attention; other kinds pass untouched.
@@ -92,27 +92,18 @@ class HeadAblation:
 
     def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
         """Take the heads of this point out of the outputs (batch, token, head, dim), in place."""
-        pairs = self._pairs_of(point)
-        if max((row or 0 for row, _ in pairs), default=0) >= len(outputs):
+        if max((row or 0 for row, _ in self._pairs_of(point)), default=0) >= len(outputs):
             raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its removals")
-        return self._edit(point, outputs, pairs)
+        return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
         """The same where the outputs are those of the rows from ``first`` on."""
-        rows = range(first, first + len(outputs))
+        here = range(first, first + len(outputs))
         pairs = [
-            (row - first, head)
+            (None if row is None else row - first, head)
             for row, head in self._pairs_of(point)
-            if row is not None and row in rows
+            if row is None or row in here
         ]
-        return self._edit(point, outputs, pairs)
-
-    def _pairs_of(self, point: HookPoint) -> Sequence[tuple[int | None, int]]:
-        return self._pairs.get(point.layer, []) if point.kind == self._kind else []
-
-    def _edit(
-        self, point: HookPoint, outputs: Tensor, pairs: Sequence[tuple[int | None, int]]
-    ) -> Tensor:
         if not pairs:
             return outputs
         if self._directions is not None:
@@ -126,6 +117,9 @@ class HeadAblation:
             values = self._values(point, heads, outputs)
             outputs[rows, :, heads] = values.transpose(0, 1) if values.ndim else values
         return outputs
+
+    def _pairs_of(self, point: HookPoint) -> Sequence[tuple[int | None, int]]:
+        return self._pairs.get(point.layer, []) if point.kind == self._kind else []
 
     def _values(self, point: HookPoint, heads: list[int], like: Tensor) -> Tensor:
         """What takes the heads' place: (token or 1, chosen head, dim), or a single zero."""
@@ -151,9 +145,9 @@ class HeadAblation:
 
 def _outputs_of(model: PatchableModel, given: Input) -> Replacements:
     """By layer what its heads put out over one text: (token, head, dim)."""
-    keep = _Keep(model)
+    keep = Keep(model.kind)
     run_pass(model, given, keep)
-    return keep.outputs
+    return {layer: outputs for (_, layer), outputs in keep.held.items()}
 
 
 def mean_outputs(
@@ -225,16 +219,3 @@ def _cut(kind: Kind, given: Input, length: int) -> Input:
     if given.target is not None and kind in ("decoder", "cross"):
         return replace(given, target=given.target.cut(length))
     return replace(given, text=given.text.cut(length))
-
-
-class _Keep:
-    """An intervention that keeps the outputs of the first text of the batch."""
-
-    def __init__(self, model: PatchableModel) -> None:
-        self._kind = model.kind
-        self.outputs: dict[int, Tensor] = {}
-
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
-        if point.kind == self._kind:
-            self.outputs[point.layer] = outputs[0].clone()
-        return outputs

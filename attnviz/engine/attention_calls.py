@@ -7,8 +7,8 @@ contain.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +19,9 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-from attnviz.engine.rounding import nearly_equal
+from attnviz.engine.followed import Function, FunctionWatch
+from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering
 
@@ -148,7 +148,7 @@ class IncompleteError(Exception):
     """Our function does not see one call per layer. Ends the pass; never leaves the engine."""
 
 
-class SoftmaxWatch(TorchFunctionMode, ABC):
+class SoftmaxWatch(FunctionWatch):
     """While active, every softmax over keys and every fused attention is handed to ``notice``.
 
     batch: how many texts run; a softmax over experts or classes has that many rows, or none.
@@ -167,16 +167,9 @@ class SoftmaxWatch(TorchFunctionMode, ABC):
         scores: the shape (..., query, key) of what goes into the softmax.
         """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Collection[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is _FUSED:
-            named = {**dict(zip(_FUSED_INPUTS, args, strict=False)), **kwargs}
+            named = {**dict(zip(FUSED_INPUTS, args, strict=False)), **kwargs}
             shape = (*named["query"].shape[:-1], named["key"].shape[-2])
 
             def fused(hidden: Tensor | None = None) -> Tensor:
@@ -203,7 +196,7 @@ class SoftmaxWatch(TorchFunctionMode, ABC):
         return scores.shape[-1] in self._lengths and scores.shape[-2] in self._lengths
 
 
-_FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 
 
 def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:

@@ -9,10 +9,11 @@ j of α_ij ⟨∂logit/∂z_i, v_j⟩. What a part does by way of later heads an
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
@@ -110,7 +111,26 @@ class Attribution:
         return abs(self.sum - self.decomposed) <= self.tolerance  # False for NaN
 
 
-class Attributor(Protocol):
+class Asked(NamedTuple):
+    """Which logit is taken apart, as ``Attributor.attribute`` takes it."""
+
+    position: int | None
+    answer: int | None
+    foil: int | None
+    maps: Collection[HeadKey]
+
+    def words(self, likeliest: int, vocabulary: int) -> tuple[int, int | None]:
+        """Answer and foil; UsageError for a token that does not exist, or one that is both."""
+        answer = likeliest if self.answer is None else self.answer
+        for name, word in (("answer", answer), ("foil", self.foil)):
+            if word is not None and not 0 <= word < vocabulary:
+                raise UsageError(f"no {name} {word}: the model has tokens 0 to {vocabulary - 1}")
+        if answer == self.foil:
+            raise UsageError("answer and foil are the same token: their difference is always zero")
+        return answer, self.foil
+
+
+class Attributor(ABC):
     """A model that is ready to have its logits taken apart."""
 
     def attribute(
@@ -131,7 +151,11 @@ class Attributor(Protocol):
         reads both ways has no mask token there; UnsupportedError where the parts cannot be followed
         to the logit.
         """
-        ...
+        return self.taken_apart(given, Asked(position, answer, foil, maps))
+
+    @abstractmethod
+    def taken_apart(self, given: Input, asked: Asked) -> Attribution:
+        """As ``attribute``."""
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
@@ -143,12 +167,3 @@ def place_of(position: int | None, tokens: int, default: int) -> int:
             "from the end)"
         )
     return place
-
-
-def require_words(answer: int, foil: int | None, vocabulary: int) -> None:
-    """UsageError for a token that does not exist, or a foil that is the answer."""
-    for name, word in (("answer", answer), ("foil", foil)):
-        if word is not None and not 0 <= word < vocabulary:
-            raise UsageError(f"no {name} {word}: the model has tokens 0 to {vocabulary - 1}")
-    if answer == foil:
-        raise UsageError("answer and foil are the same token: their difference is always zero")

@@ -1,4 +1,4 @@
-"""Direct logit attribution of models that NumPy runs: without torch, and without derivatives.
+"""Direct logit attribution, of models that NumPy runs without torch and without derivatives.
 
 A head's contribution is written out: Σ_j α_ij · v_j W_O^h through the final norm with its scale
 held, dotted with the difference of two rows of the unembedding (Elhage et al. 2021).
@@ -6,7 +6,6 @@ held, dotted with the difference of two rows of the unembedding (Elhage et al. 2
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,14 +14,16 @@ from numpy.typing import NDArray
 from attnviz.attention.stack_shape import StackShape
 from attnviz.attention.stack_trace import LayerTrace
 from attnviz.engine.attribution import (
+    Asked,
     Attribution,
+    Attributor,
     HeadKey,
     Part,
     place_of,
-    require_words,
 )
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model
+from attnviz.models.own import OwnAttention
 from attnviz.models.stack_model import StackModel
 from attnviz.records import NO_PREDICTIONS, Input
 
@@ -35,7 +36,7 @@ _TOP = 5
 
 
 @dataclass(frozen=True)
-class NumpyAttributor:
+class NumpyAttributor(Attributor):
     """A decoder that NumPy runs, ready to have its logits taken apart."""
 
     model: StackModel
@@ -49,20 +50,11 @@ class NumpyAttributor:
             return None
         return cls(model)
 
-    def attribute(
-        self,
-        given: Input,
-        *,
-        position: int | None = None,
-        answer: int | None = None,
-        foil: int | None = None,
-        maps: Collection[HeadKey] = (),
-    ) -> Attribution:
-        """See ``Attributor``."""
+    def taken_apart(self, given: Input, asked: Asked) -> Attribution:
         stack, ids = self.model.stack, given.ids
-        place = place_of(position, len(ids), len(ids) - 1)
-        whole = {layer for _, layer, _ in maps}
-        unknown = [key for key in maps if not _is_there(key, stack.shape)]
+        place = place_of(asked.position, len(ids), len(ids) - 1)
+        whole = {layer for _, layer, _ in asked.maps}
+        unknown = [key for key in asked.maps if not _is_there(key, stack.shape)]
         if unknown:
             raise UsageError(f"the model has no head {unknown[0]}")
         weights: dict[int, Floats] = {}
@@ -76,8 +68,7 @@ class NumpyAttributor:
             trace = stack.traced(ids, keep)
             logits = stack.unembed(trace.residual[place]).astype(np.float64)
             top = _likeliest(logits)
-            answer = top[0][0] if answer is None else answer
-            require_words(answer, foil, len(logits))
+            answer, foil = asked.words(top[0][0], len(logits))
             directions, after = stack.direction(trace.residual, answer, foil)
         direction = directions[place].astype(np.float64)
         rows: dict[HeadKey, Floats] = {}
@@ -92,7 +83,7 @@ class NumpyAttributor:
         parts += [] if after is None else [Part("bias", after)]
         drawn = {
             key: weights[key[1]][key[2]] * _written(trace.layers[key[1]], key[2], directions)
-            for key in maps
+            for key in asked.maps
         }
         return Attribution(
             position=place,
@@ -105,6 +96,27 @@ class NumpyAttributor:
             tolerance=_ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
             maps=drawn,
         )
+
+
+def open_attributor(model: Model, given: Input) -> Attributor:
+    """Ready ``model`` for texts like ``given``, on which it is tried.
+
+    Raises UsageError where it predicts no tokens, UnsupportedError where its heads cannot be found.
+    """
+    if isinstance(model, OwnAttention):
+        raise UsageError(
+            f"{model.info.name!r} predicts no tokens: there is no logit to take apart, choose a "
+            "model with a vocabulary"
+        )
+    if (numpy := NumpyAttributor.of(model)) is not None:
+        return numpy
+    if isinstance(model, StackModel):
+        raise UnsupportedError(
+            f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
+        )
+    from attnviz.engine.attribution_torch import TorchAttributor  # torch only where needed
+
+    return TorchAttributor.of(model, given)
 
 
 def _is_there(key: HeadKey, shape: StackShape) -> bool:

@@ -16,7 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.attribution import Attribution, HeadKey, Part, PartKind, place_of, require_words
+from attnviz.engine.attribution import (
+    Asked,
+    Attribution,
+    Attributor,
+    HeadKey,
+    Part,
+    PartKind,
+    place_of,
+)
 from attnviz.engine.hook_points import HookPoint, LostTrackError, hooked
 from attnviz.engine.mixing import Mixing, MixingWatch
 from attnviz.engine.patchable import PatchableModel, open_patchable, probe_of
@@ -33,8 +41,8 @@ _ROUNDING, _EPSILONS = 1e-4, 8
 _NO_ROWS = "the attention weights of some heads could not be read: these have no source tokens"
 
 
-class TorchAttributor:
-    """See ``Attributor``."""
+class TorchAttributor(Attributor):
+    """A torch model."""
 
     def __init__(self, model: PatchableModel, given: Input) -> None:
         self._model = model
@@ -53,25 +61,15 @@ class TorchAttributor:
             )
         return cls(opened, given)
 
-    def attribute(
-        self,
-        given: Input,
-        *,
-        position: int | None = None,
-        answer: int | None = None,
-        foil: int | None = None,
-        maps: Collection[HeadKey] = (),
-    ) -> Attribution:
-        """See ``Attributor.attribute``."""
-        model, place = self._model, self._place(given, position)
-        chosen = calls_of(model, maps)
+    def taken_apart(self, given: Input, asked: Asked) -> Attribution:
+        model, place = self._model, self._place(given, asked.position)
+        chosen = calls_of(model, asked.maps)
         with model.hook_points.borrowed():
             with torch.no_grad():
                 own = _logits(model, given, place)[0].double()
             # Of equals the first, as NumPy has it.
             likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
-            answer = likeliest[0] if answer is None else answer
-            require_words(answer, foil, len(own))
+            answer, foil = asked.words(likeliest[0], len(own))
             run = _follow(model, given, place, frozenset(chosen.values()))
         rounding = max(_ROUNDING, _EPSILONS * torch.finfo(run.leaves[0].value.dtype).eps)
         tolerance = rounding * float(own.abs().max())

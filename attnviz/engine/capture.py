@@ -25,14 +25,8 @@ from attnviz.engine.observer import (
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import require_room
-from attnviz.models.model import (
-    Model,
-    NumpyModel,
-    PairModel,
-    QueryKeyModel,
-    RowModel,
-    TwoStackModel,
-)
+from attnviz.models.model import Model, NumpyModel, TwoStackModel
+from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
 _ROUNDING = 0.02
@@ -61,36 +55,55 @@ class Choice:
     truncate: bool = False
 
 
-def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
-    """Run ``model`` over ``text``; the record, and whether the choice left out any head.
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted of a model over one text, checked.
 
-    Raises UsageError where the choice, the text or the memory does not fit the model.
+    given: what it reads; of mha's cross attention the target holds the queries.
+    heads: the chosen ones of each layer, None for all.
     """
+
+    given: Input
+    kind: Kind
+    heads: Mapping[int, Container[int]] | None
+
+
+def asked(model: Model, text: str, choice: Choice) -> Asked:
+    """A text as ``choice`` wants it read; UsageError where that, or the memory, does not fit."""
     kind = attention_kind(model, choice, across=True)
     info = model.info
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
     tokens = encoded(model, text, choice.truncate)
     target = None
-    if isinstance(model, PairModel) and kind == "cross":
+    if isinstance(model, OwnAttention) and kind == "cross":
         target = _looking_tokens(model, tokens, choice)
     elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
         target = target_tokens(model, tokens, choice)
-    queries = target if target is not None else tokens
-    keys = tokens if kind == "cross" else queries
+    given = Input(tokens, target)
     kept = info.layers * info.heads if heads is None else sum(map(len, heads.values()))
     choose = "fewer heads" if heads else "some with --layer or --head"
-    require_maps(kept, len(queries), len(keys), f"choose {choose}, or shorten the text")
-    record = capture(model, tokens, kind=kind, target=target, heads=heads)
+    advice = f"choose {choose}, or shorten the text"
+    require_maps(kept, len(given.queries(kind)), len(given.keys(kind)), advice)
+    return Asked(given, kind, heads)
+
+
+def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
+    """Run ``model`` over ``text``; the record, and whether the choice left out any head.
+
+    Raises UsageError where the choice, the text or the memory does not fit the model.
+    """
+    given, kind, heads = (wanted := asked(model, text, choice)).given, wanted.kind, wanted.heads
+    record = capture(model, given.text, kind=kind, target=given.target, heads=heads)
     return record, heads is not None
 
 
 def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kind:
     """The chosen kind, or the model's first; UsageError for one that it does not have.
 
-    across: take the cross attention of a ``PairModel`` too.
+    across: take the cross attention of a ``OwnAttention`` too.
     """
     kind, kinds = choice.kind or model.kinds[0], model.kinds
-    if isinstance(model, PairModel):
+    if isinstance(model, OwnAttention):
         kinds = (*kinds, "cross")
         if kind == "cross" and not across:
             raise UsageError(
@@ -101,7 +114,7 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
             f"{model.info.name!r} has no {kind} attention: expected --kind {' or '.join(kinds)}"
         )
     if choice.target is not None and kind not in _DECODER_KINDS:
-        if isinstance(model, PairModel):
+        if isinstance(model, OwnAttention):
             raise UsageError("--target is the text that looks at the other: add --kind cross")
         raise UsageError("--target is the decoder's text: add --kind decoder or --kind cross")
     return kind
@@ -150,7 +163,7 @@ def written_targets(
     return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
-def _looking_tokens(model: PairModel, tokens: Tokens, choice: Choice) -> Tokens:
+def _looking_tokens(model: OwnAttention, tokens: Tokens, choice: Choice) -> Tokens:
     """The queries of cross attention; UsageError where they are missing or a mask makes no sense.
 
     tokens: of the text that gives the keys and the values.
@@ -187,7 +200,7 @@ def capture(
 ) -> AttentionRecord:
     """The attention of ``model`` over ``tokens``.
 
-    kind: one of ``model.kinds``, or ``cross`` of a ``PairModel``.
+    kind: one of ``model.kinds``, or ``cross`` of a ``OwnAttention``.
     target: the decoder's tokens, or those that look; needed for the kinds ``decoder`` and
         ``cross``.
     heads: the heads to keep of each layer; None keeps all.
@@ -198,19 +211,33 @@ def capture(
     keep = KeepWeights(kind, heads)
     observe(model, keep, [Input(tokens, target)], cells=None)
     if not keep.layers:
-        raise UsageError(
-            "none of the chosen layers has such a head: choose others with --layer or --head"
-        )
-    given = Input(tokens, target if kind in _DECODER_KINDS else None)
-    if isinstance(model, PairModel):
+        raise no_such_head()
+    return record_of(model, Input(tokens, target), kind, keep.layers)
+
+
+def no_such_head() -> UsageError:
+    """The error where what was chosen is not there, in a model whose layers differ."""
+    return UsageError(
+        "none of the chosen layers has such a head: choose others with --layer or --head"
+    )
+
+
+def record_of(
+    model: Model, given: Input, kind: Kind, layers: tuple[LayerWeights, ...]
+) -> AttentionRecord:
+    """The record of weights that ``model`` had over ``given``."""
+    tokens = given.text
+    if kind not in _DECODER_KINDS:
+        given = Input(tokens)
+    if isinstance(model, OwnAttention):
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
-        causal = kind != "cross" and all(map(_sees_no_future, keep.layers))
-    weights = [layer.weights for layer in keep.layers]
+        causal = kind != "cross" and all(map(_sees_no_future, layers))
+    weights = [layer.weights for layer in layers]
     notes = model.info.notes + model.notes_for(tokens)  # the run may have found what is broken
-    notes += no_numbers(model.info, weights) + _lost_weight(keep.layers)
+    notes += no_numbers(model.info, weights) + _lost_weight(layers)
     info = replace(model.info, notes=notes)
-    return AttentionRecord(info, kind, causal, given.queries(kind), given.keys(kind), keep.layers)
+    return AttentionRecord(info, kind, causal, given.queries(kind), given.keys(kind), layers)
 
 
 def _sees_no_future(layer: LayerWeights) -> bool:
@@ -242,18 +269,14 @@ def observe(
         from attnviz.engine.observe_torch import observe_torch  # torch only where needed
 
         observe_torch(model, observer, inputs, cells)
-    elif isinstance(model, RowModel) and (cells is not None or _are_batched(inputs)):
-        _observe_rows(model, observer, inputs, cells)
+    elif isinstance(model, OwnAttention) and inputs[0].target is not None:
+        _observe_across(model, observer, inputs, cells)
     else:
-        _observe_whole(model, observer, inputs, cells)
-
-
-def _are_batched(inputs: Sequence[Input]) -> bool:
-    return len(inputs) > 1 and all(given.target is None for given in inputs)
+        _observe_rows(model, observer, inputs, cells)
 
 
 def _observe_rows(
-    model: RowModel, observer: Observer, inputs: Sequence[Input], cells: int | None
+    model: NumpyModel, observer: Observer, inputs: Sequence[Input], cells: int | None
 ) -> None:
     def take(
         layer: int, start: int, weights: NDArray[np.floating], norms: NDArray[np.floating] | None
@@ -274,26 +297,17 @@ def _observe_rows(
     )
 
 
-def _observe_whole(
-    model: NumpyModel, observer: Observer, inputs: Sequence[Input], cells: int | None
+def _observe_across(
+    model: OwnAttention, observer: Observer, inputs: Sequence[Input], cells: int | None
 ) -> None:
     if observer.norms:
         raise UnsupportedError(
             f"{model.info.name!r} does not tell what its values move: choose another view"
         )
     for number, given in enumerate(inputs):
-        across = isinstance(model, PairModel) and given.target is not None
-        kind: Kind = "cross" if across else "self"
-
-        def take(
-            layer: int, weights: NDArray[np.floating], text: int = number, kind: Kind = kind
-        ) -> None:
-            hand_over(observer, kind, layer, weights[None], cells=cells, first=text)
-
-        if isinstance(model, PairModel) and given.target is not None:
-            model.run_cross(given.target, given.text, partial(observer.wants, kind), take)
-        else:
-            model.run(given.text, partial(observer.wants, kind), take)
+        if given.target is not None and observer.wants("cross", 0):
+            weights = model.cross_weights(given.target, given.text)
+            hand_over(observer, "cross", 0, weights[None], cells=cells, first=number)
 
 
 def observe_queries_keys(
@@ -304,7 +318,7 @@ def observe_queries_keys(
     Of an encoder–decoder it is the encoder. Raises UnsupportedError where the architecture does
     not show its queries and keys, or does more with them than scale, add and softmax.
     """
-    if isinstance(model, QueryKeyModel):
+    if isinstance(model, NumpyModel):
         if model.info.score not in (None, "scaled-dot"):
             raise UnsupportedError(
                 f"{model.info.name!r} matches by {model.info.score} scores, which have no scale: "
@@ -334,10 +348,6 @@ def observe_queries_keys(
         for layer in lost:  # now that the run is over, it is known what is broken
             raise nothing_to_compare(model.info, layer)
         return model.info.notes + model.notes_for(tokens)
-    if isinstance(model, NumpyModel):
-        raise UnsupportedError(
-            f"{model.info.name!r} does not show its queries and keys: choose another --model"
-        )
     from attnviz.engine.queries_keys_torch import observe_torch  # torch only where needed
 
     observe_torch(model, tokens, wants, observe)

@@ -54,50 +54,34 @@ class MetricInfo(NamedTuple):
     aside: bool = True
 
 
+# fmt: off
 METRICS: Mapping[Metric, MetricInfo] = {
-    # Cross-entropy after minus before.
-    "loss_delta": MetricInfo(
-        "Δ loss",
-        "Loss increase",
-        "nats/token",
+    "loss_delta": MetricInfo(  # cross-entropy after minus before
+        "Δ loss", "Loss increase", "nats/token",
         "what ablation adds to the loss; below zero the loss is lower without the head",
         signed=True,
     ),
-    # KL(clean ‖ ablated).
-    "kl": MetricInfo(
-        "KL",
-        "KL divergence",
-        "nats/token",
+    "kl": MetricInfo(  # KL(clean ‖ ablated)
+        "KL", "KL divergence", "nats/token",
         "from the prediction with every head to the one without, mean over positions",
     ),
     "flip_rate": MetricInfo(
-        "top-1 changed",
-        "Top-1 predictions changed",
-        "%",
-        "how often the likeliest token becomes another",
-        factor=100.0,
-        percent=True,
+        "top-1 changed", "Top-1 predictions changed", "%",
+        "how often the likeliest token becomes another", factor=100.0, percent=True,
     ),
-    # Of the final hidden states, or of the own attention's output.
+    # of the final hidden states, or of the own attention's output
     "output_mse": MetricInfo("output MSE", "Output MSE", "", "mean squared change of the output"),
-    # One minus the cosine between these two, in [0, 2].
-    "output_cosine": MetricInfo(
-        "1 - cosine",
-        "1 - cosine of the output",
-        "",
-        "how far the output turns, mean over positions",
-        aside=False,
+    "output_cosine": MetricInfo(  # one minus the cosine between these two, in [0, 2]
+        "1 - cosine", "1 - cosine of the output", "",
+        "how far the output turns, mean over positions", aside=False,
     ),
-    # At the end of the text.
-    "logit_diff": MetricInfo(
-        "Δ logit diff",
-        "Change of logit(answer) - logit(foil)",
-        "logits",
+    "logit_diff": MetricInfo(  # at the end of the text
+        "Δ logit diff", "Change of logit(answer) - logit(foil)", "logits",
         "change of logit(answer) - logit(foil); below zero the head supports the answer",
-        signed=True,
-        matters=-1,
+        signed=True, matters=-1,
     ),
 }
+# fmt: on
 """Every metric there is: options, columns, legends and files go through these rows."""
 
 

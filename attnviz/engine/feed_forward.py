@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.hook_points import HookPoint, enclosing_block, first_of, with_first
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
-from attnviz.engine.rounding import nearly_equal
+from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input
 

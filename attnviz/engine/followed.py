@@ -1,17 +1,35 @@
-"""Tensors that are followed through a pass, and what is known of torch's functions for that.
+"""Torch's functions as a pass calls them: what watches them, and tensors followed through them.
 
 A followed tensor bears a mark, and is linear in what it was made of.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
+
+Function = Callable[..., Any]
+
+
+class FunctionWatch(TorchFunctionMode, ABC):
+    """While active, ``call`` answers each of torch's functions that is called."""
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    @abstractmethod
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What ``func(*args, **kwargs)`` is to give."""
+
 
 SUMS = {"add", "radd", "sub", "rsub"}
 JOINTS = {"cat", "concat", "stack"}

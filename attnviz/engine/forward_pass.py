@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ class ForwardPass:
     wanted: those of them of which something is wanted.
     compare: whether what is observed may be held against a plain pass first.
     cached: whether it runs with a cache of keys and values where it can.
+    logits: whether the vocabulary projection sees every token, not one.
     """
 
     model: PreTrainedModel
@@ -53,6 +54,7 @@ class ForwardPass:
     wanted: frozenset[Kind]
     compare: bool = True
     cached: bool = True
+    logits: bool = False
 
     @property
     def batch(self) -> int:
@@ -73,7 +75,7 @@ class ForwardPass:
         return self.inputs[_TARGET if kind == "decoder" else _SOURCE].shape[1]
 
     def run(self, **options: Any) -> Any:
-        """Call the module for its attention alone; the vocabulary projection sees one token.
+        """Call the module; unless ``logits`` are wanted the vocabulary projection sees one token.
 
         Options that its signature lacks are left out. Its key/value cache stays on: without it the
         same numbers are laid out differently in memory, and matrix products of another layout
@@ -83,7 +85,8 @@ class ForwardPass:
             options |= {"use_cache": False}
         options = {"return_dict": True} | options
         known = {name: value for name, value in options.items() if self.takes(name)}
-        with _short_vocabulary(self.module), running(self.model, torch.OutOfMemoryError):
+        shortened = nullcontext() if self.logits else _short_vocabulary(self.module)
+        with shortened, running(self.model, torch.OutOfMemoryError):
             return self.module(**self.inputs, **known)
 
     def leave_cache_out(self) -> None:

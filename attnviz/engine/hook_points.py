@@ -6,7 +6,8 @@ library's own attention is entered here; ``transformers_points`` has the ways in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.observer import Observer, hand_over
+from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
 from attnviz.engine.patching import What
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
@@ -72,40 +73,87 @@ Hide = Callable[[HookPoint, int, int], Tensor | None]
 (head, query, key); None where that point is left alone."""
 
 
-class HookPoints(Protocol):
+class HookPoints(ABC):
     """All points of one pass, found by one way of entering the model.
 
-    found: in the order in which they run.
+    root: the module whose forward is a pass. found: in the order in which they run.
     """
 
-    @property
-    def found(self) -> tuple[HookPoint, ...]: ...
+    def __init__(self, root: nn.Module, found: Iterable[HookPoint]) -> None:
+        self.root = root
+        self.found = tuple(found)
 
-    def borrowed(self) -> AbstractContextManager[Any]:
-        """Ready the model for runs; it is as it was on leaving, also after an exception."""
-        ...
-
+    @contextmanager
     def intervening(
         self,
         intervention: Intervention,
         order: Sequence[int] | None = None,
         inside: Collection[What] = (),
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """While this is open, each pass of the borrowed model has its outputs edited.
 
         order: the numbers of the points in the order in which they run, None for one after another.
         inside: what else of the calls is edited: ``ATTENDED``, ``pattern``. UnsupportedError where
             the model does not show it.
         """
-        ...
+        counter = CallCounter(self, intervention, order)
+        with counter.counting(), self.editing(counter, frozenset(inside)):
+            yield
 
-    def hiding(self, hide: Hide, given: Input) -> AbstractContextManager[None]:
+    @contextmanager
+    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
         """While this is open, each pass of the borrowed model over ``given`` hides keys.
 
         The scores of what is hidden are −inf before the softmax, which runs over the other keys.
         Raises UsageError where a query would see no key, UnsupportedError where a weight stays.
         """
-        ...
+        counter = CallCounter(self, None)
+        with counter.counting(), self.masking(counter, hide, given):
+            yield
+
+    @abstractmethod
+    def borrowed(self) -> AbstractContextManager[Any]:
+        """Ready the model for runs; it is as it was on leaving, also after an exception."""
+
+    @abstractmethod
+    def editing(self, counter: CallCounter, inside: frozenset[What]) -> AbstractContextManager[Any]:
+        """Let ``counter`` take and edit each call, and what is ``inside``."""
+
+    @abstractmethod
+    def masking(
+        self, counter: CallCounter, hide: Hide, given: Input
+    ) -> AbstractContextManager[Any]:
+        """Let ``counter`` take each call, and ``hide`` say what it does not see."""
+
+
+class HeadOutputs:
+    """Keeps what the heads of one kind put out: ``found``, (head, token, dim) of each layer.
+
+    removed: (layer, head) whose outputs then go on as zero.
+    """
+
+    def __init__(
+        self, kind: Kind, points: HookPoints, removed: Collection[tuple[int, int]] = ()
+    ) -> None:
+        self._kind = kind
+        self._points = points
+        self._removed = removed
+        self.found: dict[int, Floats] = {}
+
+    def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
+        """Those of a call, (batch, token, head, dim), which are changed in place."""
+        if kind == self._kind:
+            self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
+            outputs[:, :, [head for at, head in self._removed if at == layer]] = 0
+
+    def met(self) -> AbstractContextManager[None]:
+        """Take them at the hook points of every pass while this is open."""
+        return self._points.intervening(self)
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        """As an ``Intervention``."""
+        self.take(point.kind, point.layer, outputs)
+        return outputs
 
 
 @contextmanager
@@ -120,20 +168,18 @@ def hooked(handle: RemovableHandle) -> Iterator[None]:
 class CallCounter:
     """Tells which point a call belongs to by counting the calls of a pass.
 
-    root: the module whose forward is a pass. intervention: None where calls are only taken.
-    order: as ``HookPoints.intervening`` takes it.
+    intervention: None where calls are only taken. order: as ``HookPoints.intervening`` takes it.
     """
 
     def __init__(
         self,
-        root: nn.Module,
-        points: tuple[HookPoint, ...],
+        points: HookPoints,
         intervention: Intervention | None,
         order: Sequence[int] | None = None,
     ) -> None:
-        self._root = root
-        self._points = points
-        self._order = range(len(points)) if order is None else order
+        self._root = points.root
+        self._points = points.found
+        self._order = range(len(points.found)) if order is None else order
         self._intervention = intervention
         self._next = 0
         self._taken: tuple[int, HookPoint]
@@ -178,22 +224,21 @@ class CallCounter:
         return number, point
 
 
-class OwnHookPoints:
+class OwnHookPoints(HookPoints):
     """The ``MultiHeadAttention`` modules under ``root``, numbered as ``observe_hook_points`` does.
 
     They are taken to run in that order, each once.
     """
 
     def __init__(self, root: nn.Module) -> None:
-        self._root = root
-        self.found = tuple(
-            HookPoint("self", layer, attention, attention.shape.heads, attention.shape.value_dim)
-            for layer, attention in enumerate(_own_attention(root))
+        shapes = [(each, each.shape.heads, each.shape.value_dim) for each in _own_attention(root)]
+        super().__init__(
+            root, (HookPoint("self", layer, *shape) for layer, shape in enumerate(shapes))
         )
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
-        training = [module for module in self._root.modules() if module.training]
+        training = [module for module in self.root.modules() if module.training]
         try:
             for module in training:
                 module.training = False
@@ -203,14 +248,7 @@ class OwnHookPoints:
                 module.training = True
 
     @contextmanager
-    def intervening(
-        self,
-        intervention: Intervention,
-        order: Sequence[int] | None = None,
-        inside: Collection[What] = (),
-    ) -> Iterator[None]:
-        counter = CallCounter(self._root, self.found, intervention, order)
-
+    def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
         def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
             counter.take(module)
 
@@ -221,14 +259,13 @@ class OwnHookPoints:
             return counter.edit_inside("pattern", weights.transpose(1, 2)).transpose(1, 2)
 
         with ExitStack() as hooks:
-            hooks.enter_context(counter.counting())
             for attention in map(_own, self.found):
                 hooks.callback(attention.register_forward_pre_hook(enter).remove)
                 hooks.callback(attention.heads_point.register_forward_hook(leave).remove)
                 if "pattern" in inside:
                     handle = attention.weights_point.register_forward_hook(leave_weights)
                     hooks.callback(handle.remove)
-                for what in ATTENDED if not set(inside).isdisjoint(ATTENDED) else ():
+                for what in ATTENDED if not inside.isdisjoint(ATTENDED) else ():
                     projection = attention.get_submodule(f"{what}_projection")
                     dim = attention.shape.value_dim if what == "value" else attention.shape.head_dim
 
@@ -247,7 +284,7 @@ class OwnHookPoints:
             yield
 
     @contextmanager
-    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
+    def masking(self, counter: CallCounter, hide: Hide, given: Input) -> Iterator[None]:
         with ExitStack() as hooks:
             for point in self.found:
                 hidden = hide(point, len(given.text), len(given.text))

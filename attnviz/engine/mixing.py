@@ -6,7 +6,7 @@ are what these are then multiplied by. Of torch's fused attention both are among
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.engine.attention_calls import Compute, SoftmaxWatch
+from attnviz.engine.attention_calls import FUSED_INPUTS, Compute, SoftmaxWatch
+from attnviz.engine.followed import Function
 from attnviz.engine.hook_points import HookPoint
 from attnviz.records import Input
 
@@ -71,22 +72,15 @@ class MixingWatch(SoftmaxWatch):
         setattr(weights, _WEIGHTS, True)
         return weights
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Collection[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is functional.scaled_dot_product_attention:
-            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-            named = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+            named = {**dict(zip(FUSED_INPUTS, args, strict=False)), **kwargs}
             self._last = (
                 partial(_fused_weights, named["query"], named["key"], named),
                 named["value"],
             )
-            return func(*args, **(kwargs or {}))
-        result = super().__torch_function__(func, types, args, kwargs)
+            return func(*args, **kwargs)
+        result = super().call(func, args, kwargs)
         first = args[0] if args else None
         if isinstance(first, Tensor) and isinstance(result, Tensor) and hasattr(first, _WEIGHTS):
             if func in _PRODUCTS:

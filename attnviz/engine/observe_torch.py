@@ -10,7 +10,7 @@ eagerly, as far as memory allows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,9 +26,9 @@ from attnviz.engine.attention_calls import (
     without_recording_hooks,
 )
 from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
+from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observer import Observer, hand_over, rows_of_a_block, to_numpy
-from attnviz.engine.passes import WatchedCall, watched
-from attnviz.engine.plain_pass import PlainCheck
+from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
@@ -134,16 +134,18 @@ def observe_pass(
     *,
     cells: int | None = None,
     norms: ValueNorms | None = None,
-) -> None:
-    """The same for a pass that is planned already.
+    outputs: HeadOutputs | None = None,
+) -> Any:
+    """The same for a pass that is planned already; the model's logits where it returns any.
 
     norms: those of the values are handed over as well; they are seen where attention is looked up.
+    outputs: keeps those of the heads, of the same pass, and may remove some.
     """
     seen: set[tuple[Kind, int]] = set()
 
     def answer(watch: WatchedCall) -> Attended:
         wanted = observer.wants(watch.kind, watch.layer)
-        if not wanted and norms is None and _prefers_own(watch.call):
+        if not wanted and norms is None and outputs is None and _prefers_own(watch.call):
             return watch.call.own()
         norm = _norms_of(watch, norms) if wanted else None
         output, weights = watch.eager()
@@ -152,16 +154,19 @@ def observe_pass(
             assert weights is not None
             hand_over(observer, watch.kind, watch.layer, weights, norm, cells=cells)
             seen.add((watch.kind, watch.layer))
+        if outputs is not None:
+            if output.ndim != 4:  # merged already: met at the output projection
+                raise IncompleteError
+            outputs.take(watch.kind, watch.layer, output)
         return output, weights
 
     if uses_interface(forward.model):
         with suppress(IncompleteError):
-            watched(forward, answer)
-            return
+            return getattr(watched(forward, answer), "logits", None)
     if norms is not None:
         raise _values_unseen(forward)
     # From the beginning, by what the model reports; but nothing is told twice.
-    _observe_reported(forward, observer, cells, seen)
+    return _observe_reported(forward, observer, cells, seen, outputs)
 
 
 def _prefers_own(call: AttentionCall) -> bool:
@@ -170,9 +175,13 @@ def _prefers_own(call: AttentionCall) -> bool:
 
 
 def _observe_reported(
-    forward: ForwardPass, observer: Observer, cells: int | None, seen: set[tuple[Kind, int]]
-) -> None:
-    """Run once with eager attention and hand over the weights that the model reports.
+    forward: ForwardPass,
+    observer: Observer,
+    cells: int | None,
+    seen: set[tuple[Kind, int]],
+    outputs: HeadOutputs | None,
+) -> Any:
+    """Run once with eager attention and hand over the weights that the model reports; its logits.
 
     The model holds the weights of all layers until the run ends; they are checked before the first
     is handed over. Raises UnsupportedError if it reports none, or what it reports are no attention
@@ -184,9 +193,11 @@ def _observe_reported(
     exact = implementations(forward.model) <= {"eager", None}
     with borrowed(forward.model):
         check = PlainCheck(forward, "reported", exact=exact).begin()
-    outputs, reported = run_reporting(forward)
-    check.end(outputs)
-    del outputs
+    with nullcontext() if outputs is None else outputs.met():
+        returned, reported = run_reporting(forward)
+    check.end(returned)
+    logits = getattr(returned, "logits", None)
+    del returned
     for kind, layers in reported.items():
         if not layers:
             raise UnsupportedError(f"{name} computes no attention weights that could be shown.")
@@ -204,6 +215,7 @@ def _observe_reported(
             weights = layers.pop(0)  # so that what the observer leaves is freed at once
             if (kind, layer) not in seen and observer.wants(kind, layer):
                 hand_over(observer, kind, layer, weights, cells=cells)
+    return logits
 
 
 def run_reporting(forward: ForwardPass) -> tuple[Any, dict[Kind, list[Tensor]]]:

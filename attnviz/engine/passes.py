@@ -7,13 +7,15 @@ for bit those that ``output_attentions`` reports.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import (
     Attended,
@@ -24,11 +26,76 @@ from attnviz.engine.attention_calls import (
     taking_calls,
 )
 from attnviz.engine.forward_pass import ForwardPass
-from attnviz.engine.plain_pass import PlainCheck
+from attnviz.engine.plain_pass import STORED, ends_alike, epsilon, length_class, not_its_own
+from attnviz.errors import LoadError, UnsupportedError
 from attnviz.records import Kind
+
+_known: WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = WeakKeyDictionary()
+"""By model what was compared already: kinds of attention, way of observing, length class."""
+
 
 _complete: WeakSet[nn.Module] = WeakSet()
 """What has run once without stray attention need not be watched for it again."""
+
+
+class PlainCheck:
+    """Compares one pass with a plain one, if none of this length class was compared before.
+
+    forward: the pass. way: how it is observed. exact: whether it takes the model's own steps, so
+        that it ends in the same bits.
+    Texts with padding are not compared: their padded rows differ, and mean nothing.
+    """
+
+    def __init__(self, forward: ForwardPass, way: str, *, exact: bool = True) -> None:
+        self._forward = forward
+        self._place = (forward.kinds, way, length_class(max(forward.lengths)))
+        known = _known.setdefault(forward.model, set())
+        padded = "attention_mask" in forward.inputs
+        self._is_due = forward.compare and not padded and self._place not in known
+        self._exact = exact
+        self._plain: Tensor | None = None
+
+    def begin(self) -> PlainCheck:
+        """Run plainly, in the model as it is borrowed now; without this ``end`` does."""
+        if self._is_due:
+            self._plain = _last_hidden(_run(self._forward))
+        return self
+
+    def call(self, call: AttentionCall, output: Tensor) -> None:
+        """Hold one call's output (batch, query, heads, dims) against that of the own function."""
+        if not (self._is_due and call.found.is_fused):
+            return
+        own = call.own()[0]
+        self._exact &= torch.equal(own, output)
+        if not _agree(call, output, own):
+            raise self._refused("its attention function gives other numbers")
+
+    def weights(self, call: AttentionCall, start: int, weights: Tensor, output: Tensor) -> None:
+        """Hold recomputed weights (batch, head, rows, keys) of the queries from ``start`` on
+        against the call's output (batch, query, heads, dims), which is their mean of the values."""
+        if not self._is_due:
+            return
+        rows, seen = weights.shape[-2:]
+        value = call.value[:, :, :seen].repeat_interleave(
+            weights.shape[1] // call.value.shape[1], 1
+        )
+        mean = (weights @ value.to(weights.dtype)).transpose(1, 2)
+        if not _agree(call, mean, output[:, start : start + rows]):
+            raise self._refused("its weights are no plain softmax")
+
+    def end(self, output: Any) -> None:
+        """Hold what the pass returned against what the plain one did."""
+        if self._is_due and self._plain is None:
+            self.begin()
+        if self._plain is None:
+            return
+        found, plain = _last_hidden(output), self._plain
+        if not ends_alike(self._forward.module, found, plain, exact=self._exact):
+            raise self._refused("it ends in other numbers")
+        _known[self._forward.model].add(self._place)
+
+    def _refused(self, why: str) -> UnsupportedError:
+        return not_its_own(self._forward.model, why)
 
 
 @dataclass(frozen=True)
@@ -55,8 +122,8 @@ Answer: TypeAlias = Callable[[WatchedCall], Attended]
 """Answers a call in the model's place; what it takes of it on the way is its own affair."""
 
 
-def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) -> None:
-    """Run once; ``answer`` gets every attention call of the pass.
+def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) -> Any:
+    """Run once; ``answer`` gets every attention call of the pass. What the model returned.
 
     in_blocks: run with the fused function, under its masks, whatever the model's own. The first
     text of a length class runs a second time, plainly, where ``forward`` is to be compared.
@@ -85,6 +152,7 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
             raise IncompleteError
         _complete.add(trunk)
         check.end(output)
+        return output
 
 
 class _Names:
@@ -158,3 +226,44 @@ def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
     with taking_calls(attend):
         replace(forward, inputs=first).run()
     return cross
+
+
+# Against the plain pass -----------------------------------------------------------------------
+
+
+def _run(forward: ForwardPass) -> Any:
+    """A plain pass; from now on without a cache of keys and values where it fails with one."""
+    try:
+        return forward.run()
+    except LoadError:  # what a model raises for which the library's cache is not made, among others
+        forward.leave_cache_out()
+    return forward.run()
+
+
+def _last_hidden(output: Any) -> Tensor:
+    """The final hidden states, or the logits of a model without a trunk of its own."""
+    hidden: Tensor = output if isinstance(output, Tensor) else output[0]
+    return hidden
+
+
+def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
+    """Whether two outputs of a call differ by rounding; also where the model has overflowed."""
+    allowed = _rounding_of(call)
+    near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
+    return not math.isfinite(allowed) or bool(near.all())
+
+
+def _rounding_of(call: AttentionCall) -> float:
+    """How far two functions may be apart that round the same attention otherwise.
+
+    A weight is off by what its score is off, relatively; a score by the rounding of its sum, of
+    which the longest query and key bound the terms.
+    """
+    width, keys = call.query.shape[-1], call.key.shape[-2]
+    scale = call.options.get("scaling")
+    scale = width**-0.5 if scale is None else float(scale)
+    largest = [float(part.norm(dim=-1).max()) for part in (call.query, call.key)]
+    wide = call.query.dtype in (torch.float32, torch.float64)
+    roundings = STORED * (1 + (math.sqrt(width) + math.sqrt(keys) if wide else 1))
+    scores = 1 + abs(scale) * largest[0] * largest[1]
+    return math.prod((epsilon(call.query), roundings, scores, float(call.value.abs().max())))

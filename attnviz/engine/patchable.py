@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass, require_token_ids
 from attnviz.engine.hook_points import (
+    HookPoint,
     HookPoints,
     Intervention,
     LostTrackError,
@@ -189,10 +190,35 @@ def run_pass(
     return ForwardOutput(seen["hidden"], seen.get("projected"), logits)
 
 
-class Untouched:
-    """An intervention that changes nothing."""
+_OUTPUT: tuple[What, ...] = ("output",)
 
-    def edit(self, number: int, point: object, outputs: Tensor) -> Tensor:
+
+class Untouched:
+    """An intervention of single texts and of batches; this one changes nothing."""
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        """As ``Intervention`` has it."""
+        return self.edit_rows(point, outputs, 0)
+
+    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+        """As ``RowIntervention`` has it."""
+        return outputs
+
+
+class Keep(Untouched):
+    """Takes down what the first row holds, of one kind of attention.
+
+    held: by sort and layer (token, head, dim); of a pattern (query, head, key).
+    """
+
+    def __init__(self, kind: Kind, what: Collection[What] = _OUTPUT) -> None:
+        self._kind = kind
+        self._what = what
+        self.held: dict[tuple[What, int], Tensor] = {}
+
+    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+        if point.kind == self._kind and point.what in self._what and not first:
+            self.held[point.what, point.layer] = outputs[0].clone()
         return outputs
 
 
@@ -245,7 +271,7 @@ def patchable_transformers(
         raise UsageError(
             f"the {kind} heads of {type(model).__name__} need a decoder text: give one"
         )
-    probe = _pass(model, kind, probe_of(given))
+    probe = whole_pass(model, kind, probe_of(given))
     stack = _stack(model, probe)
     head = _head(model) if probe.module is model else None
     with torch.inference_mode(), _noting_call(stack) as called:
@@ -265,8 +291,8 @@ def patchable_transformers(
     )
 
 
-def _pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
-    """A pass over a few tokens, of the whole model but for an encoder alone."""
+def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
+    """A pass over one text, of the whole model but for an encoder alone; nothing is compared."""
     root: Any = model
     kinds: tuple[Kind, ...] = TWO_STACKS
     if kind == "self":

@@ -9,7 +9,7 @@ Factual Associations in GPT"; Wang et al. 2022, "Interpretability in the Wild".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the options name sites and metrics, and a help needs no Num
     import numpy as np
     from numpy.typing import NDArray
 
+    from attnviz.engine.attribution import HeadKey
     from attnviz.records import Input
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
@@ -168,6 +169,29 @@ class PatchScores:
                 raise ValueError(f"expected {len(self.patches)} numbers of {name}")
 
 
+@dataclass(frozen=True, eq=False)
+class PathEffects:
+    """The direct effect of one head on what goes into later heads.
+
+    sender: the head.
+    shares: for ``query``, ``key`` and ``value`` of each later head, by token: (token,), which add
+        up to its share. Keys and values are those of key/value heads, where heads share them.
+    explained: for the same the sum of the shares of all that writes before it; how far it is from 1
+        is what holding the norms leaves out.
+    moved: for the same ‖Δq‖ / ‖q‖ over all tokens, of the clean run: how much there is to explain.
+    A head whose queries do not differ at all has no entry.
+    """
+
+    sender: HeadKey
+    shares: Mapping[What, Mapping[HeadKey, NDArray[np.floating]]]
+    explained: Mapping[What, Mapping[HeadKey, float]]
+    moved: Mapping[What, Mapping[HeadKey, float]]
+
+    def share(self, what: What, head: HeadKey) -> float:
+        """The sender's share in the difference of one head's queries, keys or values."""
+        return float(self.shares[what][head].sum())
+
+
 def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[np.float64]:
     """The share of the way from the base run to the source run that a patch goes.
 
@@ -211,11 +235,10 @@ class Patching(Protocol):
         wanted: Sequence[int],
         answer: int,
         foil: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
     ) -> Iterator[PatchScores]:
         """Measure the ``wanted`` ones of ``patches`` over one pair, piece by piece.
 
-        answer, foil: token ids. on_progress: told after each piece how many patches it had.
+        answer, foil: token ids.
         Raises UsageError for a site that does not exist, UnsupportedError as ``heads`` does.
         """
         ...

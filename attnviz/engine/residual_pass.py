@@ -18,7 +18,7 @@ Where wanted, what is read is followed too, up to the queries, keys and values o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from attnviz.engine.attribution import PartKind
@@ -44,6 +43,8 @@ from attnviz.engine.followed import (
     QUOTIENTS,
     RMS_NORM,
     SUMS,
+    Function,
+    FunctionWatch,
     Mark,
     Way,
     by_ratio,
@@ -83,7 +84,7 @@ class Leaf:
     point: int | None = None
 
 
-class ResidualPass(TorchFunctionMode):
+class ResidualPass(FunctionWatch):
     """Follows one pass of a borrowed model over one text.
 
     watch: is told of each head's output. reading: whether what is read is followed as well.
@@ -175,21 +176,14 @@ class ResidualPass(TorchFunctionMode):
 
     # What is followed ------------------------------------------------------------------------
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Collection[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = [one for one in tree_leaves((args, kwargs)) if is_followed(one)]
         marks = {mark_of(one) for one in found}
         name = name_of(func)
         first = bool(args) and any(one is args[0] for one in found)
         if Mark.READ in marks and (len(marks) > 1 or is_in_place(func)):
             # What was read is added to the stream again, say: from there on it is a part.
-            return self.__torch_function__(func, types, *held((args, kwargs), Mark.READ))
+            return self.call(func, *held((args, kwargs), Mark.READ))
         if not found:
             result = func(*args, **kwargs)
             starts = name == "embedding" and self._layer is None and not self._encoding
@@ -255,20 +249,20 @@ class ResidualPass(TorchFunctionMode):
             "embedding" if self._layer is None else kind, added.expand(shape), Mark.WRITTEN
         )
 
-    def _sum(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _sum(self, func: Function, args: Any, kwargs: Any) -> Any:
         both = args if len(args) > 1 else (*args, kwargs["other"])
         like = next(one for one in both if is_followed(one))
         shape = func(*held(args), **held(kwargs)).shape
         more = {name: value for name, value in kwargs.items() if name != "other"}
         return func(*(self._summand(one, like, shape) for one in both[:2]), *both[2:], **more)
 
-    def _join(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _join(self, func: Function, args: Any, kwargs: Any) -> Any:
         parts = args[0] if args else kwargs["tensors"]
         like = next(one for one in parts if is_followed(one))
         joined = [self._summand(one, like, one.shape) for one in parts]
         return func(joined, *args[1:], **{k: v for k, v in kwargs.items() if k != "tensors"})
 
-    def _set(self, func: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def _set(self, func: Function, args: Any, kwargs: Any) -> None:
         whole, places, value = args
         if not is_followed(whole) and bool(whole.any()):
             raise LostTrackError("the residual stream is written over something else")
@@ -276,7 +270,7 @@ class ResidualPass(TorchFunctionMode):
         func(whole, places, self._summand(value, like, whole[places].shape))
         followed(whole, max(mark_of(one) for one in (whole, value) if is_followed(one)))
 
-    def _linear(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Tensor:
+    def _linear(self, func: Function, args: Any, kwargs: Any) -> Tensor:
         """``linear`` and ``conv1d``."""
         given = named(CONVOLUTION, args, kwargs)
         bias = given.pop("bias", None)
@@ -284,12 +278,12 @@ class ResidualPass(TorchFunctionMode):
             bias = bias[:, None]  # (channel, token)
         return self._shifted(func(**given), bias)
 
-    def _biased(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Tensor:
+    def _biased(self, func: Function, args: Any, kwargs: Any) -> Tensor:
         """``addmm`` and ``baddbmm``."""
         product = args[1] @ args[2] * kwargs.get("alpha", 1)
         return self._shifted(product, args[0] * kwargs.get("beta", 1))
 
-    def _norm(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Tensor:
+    def _norm(self, func: Function, args: Any, kwargs: Any) -> Tensor:
         centred = func is functional.layer_norm
         given = named(LAYER_NORM if centred else RMS_NORM, args, kwargs)
         x = given["input"]
@@ -310,7 +304,7 @@ class ResidualPass(TorchFunctionMode):
         leaf: Tensor = self._summand(bias, product, product.shape)
         return product + leaf
 
-    def _uncapped(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _uncapped(self, func: Function, args: Any, kwargs: Any) -> Any:
         self.squeezed = args[0].detach()
         return args[0]
 

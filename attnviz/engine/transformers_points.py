@@ -8,8 +8,8 @@ by emptying one head's weights and looking for the columns that become zero.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -27,6 +27,7 @@ from attnviz.engine.attention_calls import (
     borrowed,
     taking_calls,
 )
+from attnviz.engine.followed import Function
 from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.hook_points import (
     ATTENDED,
@@ -34,7 +35,6 @@ from attnviz.engine.hook_points import (
     Hide,
     HookPoint,
     HookPoints,
-    Intervention,
     LostTrackError,
     enclosing_block,
     is_linear,
@@ -75,31 +75,23 @@ def _find_registered(probe: ForwardPass) -> _Registered | None:
     return _Registered(probe, found) if found else None
 
 
-class _Points:
-    """Hook points of a pass of ``probe``'s module."""
+class _Points(HookPoints):
+    """Hook points of a pass of a transformers model."""
 
     def __init__(self, probe: ForwardPass, found: Sequence[HookPoint]) -> None:
-        self._probe = probe
-        self.found = tuple(found)
+        super().__init__(probe.module, found)
+        self._model = probe.model
 
-    @contextmanager
-    def borrowed(self) -> Iterator[None]:
-        with borrowed(self._probe.model):
-            yield
+    def borrowed(self) -> AbstractContextManager[Any]:
+        return borrowed(self._model)
 
 
 class _Registered(_Points):
     """Every call of an attention function."""
 
     @contextmanager
-    def intervening(
-        self,
-        intervention: Intervention,
-        order: Sequence[int] | None = None,
-        inside: Collection[What] = (),
-    ) -> Iterator[None]:
-        counter = CallCounter(self._probe.module, self.found, intervention, order)
-        entered = not set(inside).isdisjoint(ATTENDED)
+    def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
+        entered = not inside.isdisjoint(ATTENDED)
 
         def edit(what: What, tensor: Tensor) -> Tensor:
             """Of (batch, head, token, dim)."""
@@ -120,13 +112,11 @@ class _Registered(_Points):
                 output, weights = call.own()
             return counter.edit(output), weights
 
-        with counter.counting(), taking_calls(attend):
+        with taking_calls(attend):
             yield
 
     @contextmanager
-    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
-        counter = CallCounter(self._probe.module, self.found, None)
-
+    def masking(self, counter: CallCounter, hide: Hide, given: Input) -> Iterator[None]:
         def attend(call: AttentionCall) -> Attended:
             _, point = counter.take(call.module)
             hidden = hide(point, call.query.shape[2], call.key.shape[2])
@@ -135,12 +125,12 @@ class _Registered(_Points):
             output, weights = call.hiding(hidden)
             if weights is None or not bool((weights[:, hidden] == 0).all()):
                 raise UnsupportedError(
-                    f"{type(self._probe.model).__name__} leaves weight on a key whose score is −∞ "
+                    f"{type(self._model).__name__} leaves weight on a key whose score is −∞ "
                     f"in layer {point.layer}: its attention is no plain softmax"
                 )
             return output, weights
 
-        with counter.counting(), taking_calls(attend):
+        with taking_calls(attend):
             yield
 
 
@@ -157,6 +147,9 @@ class _Mix(SoftmaxWatch):
         """At the start of a pass, whose lengths are now known."""
         texts = ("input_ids", "decoder_input_ids")
         self._lengths = {kwargs[name].shape[1] for name in texts if name in kwargs}
+        cache = kwargs.get("past_key_values")
+        if cache is not None:  # further keys, which are not computed again
+            self._lengths |= {cache.get_seq_length() + length for length in self._lengths}
         self._taken = None
 
     def has_taken(self, module: nn.Module) -> bool:
@@ -173,13 +166,13 @@ class _Mix(SoftmaxWatch):
         edited = self._counter.edit_inside("pattern", by_head).transpose(1, 2)
         return edited if len(scores) == 4 else edited.reshape(-1, *scores[1:])
 
-    def __torch_function__(self, func: Any, *call: Any) -> Any:
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is functional.scaled_dot_product_attention:
             raise UnsupportedError(
                 f"{self._name} computes attention by a fused kernel of its own: its weights are "
                 f"not seen and cannot be replaced; patch outputs"
             )
-        return super().__torch_function__(func, *call)
+        return super().call(func, args, kwargs)
 
 
 def _find_projections(probe: ForwardPass) -> _Projections:
@@ -213,19 +206,13 @@ class _Projections(_Points):
         self._token_axis = token_axis
 
     @contextmanager
-    def intervening(
-        self,
-        intervention: Intervention,
-        order: Sequence[int] | None = None,
-        inside: Collection[What] = (),
-    ) -> Iterator[None]:
-        name, unseen = type(self._probe.model).__name__, sorted({*inside} - {"pattern"})
+    def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
+        name, unseen = type(self._model).__name__, sorted(inside - {"pattern"})
         if unseen:
             raise UnsupportedError(
                 f"{name} computes attention by itself: of its heads only output and pattern can be "
                 f"replaced, not the {' or the '.join(unseen)}"
             )
-        counter = CallCounter(self._probe.module, self.found, intervention, order)
         mix = _Mix(counter, name) if inside else None
         shapes = {id(point.module): (point.heads, point.dim) for point in self.found}
 
@@ -241,20 +228,18 @@ class _Projections(_Points):
             return (outputs.flatten(-2), *args[1:])
 
         with ExitStack() as hooks:
-            hooks.enter_context(counter.counting())
             for module in {id(point.module): point.module for point in self.found}.values():
                 hooks.callback(module.register_forward_pre_hook(enter).remove)
             if mix is not None:
-                begin = self._probe.module.register_forward_pre_hook(mix.begin, with_kwargs=True)
+                begin = self.root.register_forward_pre_hook(mix.begin, with_kwargs=True)
                 hooks.callback(begin.remove)
                 hooks.enter_context(mix)
             yield
 
-    @contextmanager
-    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
-        counter = CallCounter(self._probe.module, self.found, None)
-        with counter.counting(), _Hide(counter, hide, given):
-            yield
+    def masking(
+        self, counter: CallCounter, hide: Hide, given: Input
+    ) -> AbstractContextManager[Any]:
+        return _Hide(counter, hide, given)
 
 
 class _Hide(SoftmaxWatch):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, command, flag, option
@@ -84,6 +84,12 @@ class Views(Options, panel="View"):
         "the maps as well.",
         name="--sink/--no-sink",
     )
+    norm_weighted: bool = flag(
+        "Show each weight times the norm of the value that it moves, rows rescaled."
+    )
+    ablate: tuple[str, ...] = option(
+        "HEADS", "Ablate these heads, named as in --head: what they put out counts as zero.", ()
+    )
     sort: str | None = option(
         "MEASURE",
         f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
@@ -98,6 +104,9 @@ class Views(Options, panel="View"):
         given = [name for name, value in lists.items() if value is not None]
         if len(given) > 1 and self.pair is not None:
             raise UsageError(f"expected one list: give {' or '.join(given)}")
+        if self.pair is not None and (self.ablate or self.norm_weighted):
+            other = "--ablate" if self.ablate else "--norm-weighted"
+            raise UsageError(f"--pair ranks the weights of the whole model: leave out {other}")
 
 
 @dataclass(frozen=True)
@@ -245,7 +254,6 @@ def _runs(
     progress: Callable[[str, int, int | None], None] | None,
 ) -> list[_Run]:
     """One for each variant; a model is loaded again only where it is another."""
-    from attnviz.engine.capture import capture_text
     from attnviz.engine.known_labels import known_labels
     from attnviz.heads.pair import DRAWS
     from attnviz.heads.report import heads_report
@@ -258,7 +266,7 @@ def _runs(
             tokens = reckoned_tokens(text) * (1 if view.pair is None else 1 + DRAWS)
             model = load(model_name, replace(options, progress=progress, tokens=tokens))
             loaded = options
-        record, selected = capture_text(model, text, choice)
+        record, selected, changed = _captured(model, text, choice, view)
         pair = None if view.pair is None else _pair(model, record, text, choice, view.pair)
         report = heads_report(
             record,
@@ -268,9 +276,30 @@ def _runs(
             target=choice.target,
             sink=view.sink is not False,
             known=known_labels(model, record.kind),
+            **changed,
         )
         runs.append(_Run(report, pair))
     return runs
+
+
+def _captured(
+    model: Model, text: str, choice: Choice, view: Views
+) -> tuple[AttentionRecord, bool, dict[str, Any]]:
+    """The record, whether heads were chosen, and how the view changes it: for ``heads_report``."""
+    from attnviz.engine.capture import asked, capture_text
+
+    if not (view.ablate or view.norm_weighted):
+        return *capture_text(model, text, choice), {}
+    from attnviz.engine.selection import choose_heads
+    from attnviz.engine.text_pass import TextReader
+
+    info = model.info
+    chosen = choose_heads(None, view.ablate, info.layers, info.heads, choice.index_base) or {}
+    removed = {(layer, head) for layer, heads in chosen.items() for head in heads}
+    wanted, reader = asked(model, text, choice), TextReader(model)
+    record = reader.read(wanted, removed).record
+    norms = reader.norms(wanted, removed) if view.norm_weighted else None
+    return record, wanted.heads is not None, {"ablated": removed, "norms": norms}
 
 
 def _pair(

@@ -14,24 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
+from attnviz.engine.likely import Likely, likeliest, texts_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.words import Word, find_word, joined
-from attnviz.models.model import HasVocabulary, Model, require_number
+from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, Input, Kind, ModelInfo, Tokens
 
 MOST_ALONE = 64
 """Heads up to which each is cut alone; of more, those of each layer together."""
-
-_TOP = 5
-
-
-class Likely(NamedTuple):
-    """A token that may come next, and how likely it is."""
-
-    text: str
-    id: int
-    probability: float
 
 
 class Prediction(NamedTuple):
@@ -273,18 +264,7 @@ def _places(given: Input, kind: Kind, query: Word, causal: bool) -> tuple[int, .
 def _prediction(
     model: Model, place: int, before: NDArray[np.float64], after: NDArray[np.float64], kl: float
 ) -> Prediction:
-    likely = _likely(model, before)
+    texts = texts_of(model)
+    likely = likeliest(before, texts)
     kept = float(np.exp(after[likely[0].id]))
-    return Prediction(place, likely, _likely(model, after), kept, kl)
-
-
-def _likely(model: Model, logs: NDArray[np.float64]) -> tuple[Likely, ...]:
-    """The most likely tokens of log-probabilities (word,)."""
-    ids = np.argsort(-logs, kind="stable")[:_TOP].tolist()
-    texts = tuple(f"<{number}>" for number in ids)
-    if isinstance(model, HasVocabulary):
-        texts = model.vocabulary().texts(ids)
-    return tuple(
-        Likely(text, number, float(np.exp(logs[number])))
-        for text, number in zip(texts, ids, strict=True)
-    )
+    return Prediction(place, likely, likeliest(after, texts), kept, kl)

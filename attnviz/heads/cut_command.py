@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document
     from attnviz.engine.capture import Choice
-    from attnviz.heads.cut import CutReport, Likely
+    from attnviz.engine.likely import Likely
+    from attnviz.heads.cut import CutReport
     from attnviz.models.resolve import LoadOptions
 
 SCHEMA = "attnviz.cut/1"

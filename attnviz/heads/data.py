@@ -75,6 +75,10 @@ def _run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]
         "heads_resting": sum(report.rests(each.layer, each.head) for each in report.heads),
         "left_out": not report.sink,
     }
+    if report.ablated:
+        facts["ablated"] = [list(head) for head in report.ablated]
+    if report.norm_weighted:
+        facts["norm_weighted"] = True
     return facts
 
 

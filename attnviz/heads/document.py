@@ -31,6 +31,7 @@ _SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16
 _LINKS, _DISTINCTIVE = 20, 3
 _BETWEEN_HEADS = 8
+_NAMED = 2
 _CAPTION = 14  # letters below a small map of a picture
 
 
@@ -61,7 +62,7 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
         [doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
-        heading(found, [*shared, *_left_out(found.first)]),
+        heading(found, _changed(found.first), [*shared, *_left_out(found.first)]),
         found.first.text,
         finding(found, view),
         advised(partial(first_groups, found, view), records[0].keys),
@@ -93,7 +94,7 @@ def _provenance(
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
     seed = [] if info.seed is None else [f"seed {info.seed}"]
-    words = [*shared, *sizes[:alike], *seed, *_left_out(found.first)]
+    words = [*shared, *sizes[:alike], *seed, *_changed(found.first), *_left_out(found.first)]
     parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
     if found.first.text or not info.is_array:
         parts.append(doc.Quote("text", found.first.text))
@@ -107,6 +108,14 @@ def _provenance(
         beside[0] = f"side by side: {beside[0]}"
         parts.append(doc.Facts([(words, False) for words in beside]))
     return parts
+
+
+def _changed(report: HeadsReport) -> list[str]:
+    """Which heads are ablated, and whether the weights are others than the model's own."""
+    names = [report.name(*head) for head in report.ablated]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    without = [f"without {', '.join([*names[:_NAMED], *more])}"] if names else []
+    return [*without, *["norm-weighted"] * report.norm_weighted]
 
 
 def _left_out(report: HeadsReport) -> list[str]:

@@ -80,10 +80,13 @@ def counts(report: HeadsReport) -> list[Count]:
     return sorted(counted, key=lambda each: (not each.what.finding, -each.heads))
 
 
-def heading(found: HeadsComparison, names: Sequence[str]) -> Words:
-    """Which model, which of its attention and how much text, in one line."""
+def heading(found: HeadsComparison, changed: Sequence[str], names: Sequence[str]) -> Words:
+    """Which model, which of its attention and how much text, in one line.
+
+    changed: what is not as in the model itself, which no narrow line may lose.
+    """
     info = found.first.record.model
-    words: list[tuple[str, bool]] = [(info.name, True)]
+    words: list[tuple[str, bool]] = [(info.name, True), *((word, False) for word in changed)]
     words += [] if info.is_array else [(shape_words(info), False)]
     sizes = dict.fromkeys(size_words(report.record) for report in found.reports)
     return [*words, *((word, False) for word in (*names, *sizes))]

@@ -195,11 +195,11 @@ def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
 
 def sink_words(report: HeadsReport, sink: bool) -> str:
     """What a list of links says of the sink; nothing where there is none."""
-    if not sink_of(report.record)[1].any():
-        return ""
-    if not report.sink:
-        return "sink left out, rows rescaled"
-    return "sink included" if sink else "sink left out"
+    words = ["norm-weighted"] * report.norm_weighted
+    if sink_of(report.record)[1].any():
+        kept = "sink included" if sink else "sink left out"
+        words.append(kept if report.sink else "sink left out, rows rescaled")
+    return " · ".join(words)
 
 
 def links_table(

@@ -5,7 +5,7 @@ And what is to be seen of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from attnviz.errors import UsageError
 from attnviz.heads.pair import PairLinks
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
+from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.words import WordPlaces, joined
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport
@@ -34,6 +35,8 @@ def heads_report(
     target: str | None = None,
     sink: bool = True,
     known: KnownLabels | None = None,
+    ablated: Collection[tuple[int, int]] = (),
+    norms: Mapping[int, NDArray[np.floating]] | None = None,
 ) -> HeadsReport:
     """The scores of the record's heads, by the measure ``sort`` or as they come.
 
@@ -42,6 +45,8 @@ def heads_report(
     sink: False leaves the attention sink out of the weights that are kept; scores are always those
         of the model's own.
     known: labels of the model's heads that were measured before.
+    ablated: (layer, head) whose outputs were zero. norms: by layer what the values of all its heads
+        move, (head, key), by which the weights that are kept are to be weighted.
 
     Raises UsageError for an order that this text or model does not have.
     """
@@ -53,10 +58,19 @@ def heads_report(
     notable = tuple(ranked) if sort is not None else notable_heads(heads, _NOTABLE)
     if target is None and text and record.kind in ("decoder", "cross"):
         target = joined(record.queries)
+    if norms is not None:
+        record = _norm_weighted(record, norms)
     if not sink:
         record = _without_sink(record)
     found = HeadsReport(record, heads, notable, selected, index_base, sort, text, target)
-    return replace(found, sinks=sinks, resting=resting_weight(record), sink=sink)
+    return replace(
+        found,
+        sinks=sinks,
+        resting=resting_weight(record),
+        sink=sink,
+        ablated=tuple(sorted(ablated)),
+        norm_weighted=norms is not None,
+    )
 
 
 def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
@@ -71,6 +85,16 @@ def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
             layer.heads, sink_weights(layer.weights, queries, keys).tolist(), strict=True
         )
     }
+
+
+def _norm_weighted(
+    record: AttentionRecord, norms: Mapping[int, NDArray[np.floating]]
+) -> AttentionRecord:
+    layers = [
+        replace(each, weights=norm_weighted(each.weights, norms[each.layer][list(each.heads)]))
+        for each in record.layers
+    ]
+    return replace(record, layers=tuple(layers))
 
 
 def _without_sink(record: AttentionRecord) -> AttentionRecord:

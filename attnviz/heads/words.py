@@ -140,6 +140,7 @@ def explanation(found: HeadsComparison) -> list[str]:
         "label: what a head does, named only where there is evidence, with its score from 0 to 1 "
         "on this text; “uniform” is the score of uniform attention. Words without a label only "
         "describe this text: sink, diffuse (near-uniform), peaked.",
+        *_changed_reading(reports[0]),
         *_sink_reading(reports),
         *_label_reading(reports),
     ]
@@ -149,6 +150,22 @@ def explanation(found: HeadsComparison) -> list[str]:
             "map, mean over queries (total variation distance)."
         )
     return paragraphs
+
+
+def _changed_reading(report: HeadsReport) -> list[str]:
+    sentences = []
+    if report.ablated:
+        sentences.append(
+            "ablated heads: what they put out counts as zero, so that the layers behind them read "
+            "something else; the weights of an ablated head itself are still shown."
+        )
+    if report.norm_weighted:
+        sentences.append(
+            "norm-weighted: each weight times the norm of what it moves, ‖v W_O‖, rows rescaled to "
+            "sum to one (Kobayashi et al. 2020): a large weight on a token whose value is small, "
+            "as of many sinks, moves little. Scores and labels are those of the weights alone."
+        )
+    return sentences
 
 
 def _sink_reading(reports: Sequence[HeadsReport]) -> list[str]:

@@ -82,111 +82,58 @@ def _between(dependent: str, head: str) -> str:
     return f"{head} ↔ {dependent} (highest attention)"
 
 
+# fmt: off
 MEASURES: Mapping[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure(
-            "previous",
-            "position",
-            "weight on the token before",
+            "previous", "position", "weight on the token before",
             "attends to the token just before",
-            "P",
-            "56b4e9",
-            "prev",
-            "previous token",
-            needs=("one text",),
+            "P", "56b4e9", "prev", "previous token", needs=("one text",),
         ),
         Measure(
-            "first",
-            "position",
-            "weight on the first token",
+            "first", "position", "weight on the first token",
             "attends to the very first token: an attention sink, often a no-op",
-            "F",
-            "a8adb5",
-            "sink",
-            "sink",
-            needs=("the first token",),
+            "F", "a8adb5", "sink", "sink", needs=("the first token",),
         ),
         Measure(
-            "self",
-            "position",
-            "weight on the token itself",
-            "attends to the token itself",
-            "S",
-            "f0e442",
-            "self",
-            "current token",
-            needs=("one text",),
+            "self", "position", "weight on the token itself", "attends to the token itself",
+            "S", "f0e442", "self", "current token", needs=("one text",),
         ),
         Measure(
-            "next",
-            "position",
-            "weight on the token after",
-            "attends to the token just after",
-            "N",
-            "009e73",
-            "next",
-            "next token",
-            needs=("one text", "the future"),
+            "next", "position", "weight on the token after", "attends to the token just after",
+            "N", "009e73", "next", "next token", needs=("one text", "the future"),
         ),
         Measure(
-            "duplicate",
-            "identity",
-            "weight on earlier tokens equal to this one",
+            "duplicate", "identity", "weight on earlier tokens equal to this one",
             "attends to earlier copies of the same token",
-            "D",
-            "e69f00",
-            "dup",
-            "duplicate token",
-            needs=("one text",),
+            "D", "e69f00", "dup", "duplicate token", needs=("one text",),
             absent="no token of {text} repeats",
         ),
         Measure(
-            "induction",
-            "identity",
+            "induction", "identity",
             "weight on the tokens that followed earlier equals of this one",
             "attends to the token after an earlier occurrence of the current one, and so can "
             "repeat it",
-            "I",
-            "ff6a3d",
-            "ind",
-            "induction",
-            needs=("one text",),
+            "I", "ff6a3d", "ind", "induction", needs=("one text",),
             absent="no token of {text} repeats far enough",
         ),
         Measure(
-            "separator",
-            "content",
-            "weight on the special tokens but the first",
+            "separator", "content", "weight on the special tokens but the first",
             "attends to the special tokens that open, close or part a text: an attention "
             "sink, like the first token",
-            "E",
-            "6f7f99",
-            "sep",
-            "separator",
-            absent="the text has no separator token",
+            "E", "6f7f99", "sep", "separator", absent="the text has no separator token",
         ),
         Measure(
-            "delimiter",
-            "content",
-            "weight on punctuation and special tokens",
+            "delimiter", "content", "weight on punctuation and special tokens",
             "attends to punctuation, where a clause or a sentence ends",
-            "L",
-            "a0794a",
-            "punc",
-            "punctuation",
+            "L", "a0794a", "punc", "punctuation",
             absent="{text} has no punctuation and no special token",
         ),
         Measure(
-            "rare",
-            "content",
-            "weight on the rarest tokens, less their share of what is seen",
+            "rare", "content", "weight on the rarest tokens, less their share of what is seen",
             "attends to the rarest words of the text, more than their share",
-            "R",
-            "cc79a7",
-            "rare",
-            "rare token",
-            needs=("one text", "ranks"),
+            "R", "cc79a7", "rare", "rare token", needs=("one text", "ranks"),
             absent="{text} has too few different tokens to call some rare",
         ),
         _relation("subject", "s", "b18cf2", "subj", _between("subject", "verb")),
@@ -196,42 +143,29 @@ MEASURES: Mapping[str, Measure] = {
         _relation("auxiliary", "x", "2f86d6", "aux", _between("auxiliary", "verb")),
         _relation("coreference", "c", "ff4f9a", "cor", "pronoun → its noun (highest attention)"),
         Measure(
-            "alignment",
-            "alignment",
-            "nearness to the diagonal of two texts",
+            "alignment", "alignment", "nearness to the diagonal of two texts",
             "moves through the other text step by step as the output is written",
-            "A",
-            "4fe0d0",
-            "algn",
-            "alignment",
-            needs=("two texts",),
+            "A", "4fe0d0", "algn", "alignment", needs=("two texts",),
         ),
         Measure(
-            "monotone",
-            "alignment",
+            "monotone", "alignment",
             "correlation of the attended place with the query's, from -1 to 1",
-            needs=("two texts",),
-            absent="every head attends to one place, whatever the query",
+            needs=("two texts",), absent="every head attends to one place, whatever the query",
         ),
         Measure("entropy", "statistic", "entropy of the weights", unit="nats"),
         Measure("normalised_entropy", "statistic", "entropy over that of uniform attention"),
         Measure(
-            "distance",
-            "statistic",
-            "mean distance to what is attended to",
-            needs=("one text",),
+            "distance", "statistic", "mean distance to what is attended to", needs=("one text",),
             unit="tokens",
         ),
         Measure("confidence", "statistic", "largest weight, special tokens' queries left out"),
         Measure(
-            "signed_distance",
-            "statistic",
-            "mean distance, positive where later keys prevail",
-            needs=("one text", "the future"),
-            unit="tokens",
+            "signed_distance", "statistic", "mean distance, positive where later keys prevail",
+            needs=("one text", "the future"), unit="tokens",
         ),
     )
 }
+# fmt: on
 """Every measure in its order; where two are equally strong the earlier one names the head."""
 
 LABELS: Mapping[str, Measure] = {
@@ -239,26 +173,20 @@ LABELS: Mapping[str, Measure] = {
 }
 """Those that can name a head."""
 
+# fmt: off
 UNLABELLED: Mapping[str, Measure] = {
     "spread": Measure(
-        "spread",
-        "statistic",
-        MEASURES["normalised_entropy"].text,
+        "spread", "statistic", MEASURES["normalised_entropy"].text,
         "attends widely; the score is its normalised entropy (1 = uniform)",
-        "-",
-        short="diff",
-        said="diffuse",
+        "-", short="diff", said="diffuse",
     ),
     "peaked": Measure(
-        "peaked",
-        "statistic",
-        MEASURES["confidence"].text,
+        "peaked", "statistic", MEASURES["confidence"].text,
         "attends to few tokens, but by none of these rules; the score is its largest weight",
-        "^",
-        short="peak",
-        said="peaked",
+        "^", short="peak", said="peaked",
     ),
 }
+# fmt: on
 """What a head is called over one text where no measure stands out."""
 
 

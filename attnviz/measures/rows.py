@@ -38,6 +38,20 @@ _NEAR = 0.2
 """The width of the diagonal of two texts."""
 
 
+def norm_weighted(weights: Weights, norms: Weights) -> Weights:
+    """Weights (..., rows, keys) times the norms (..., key) of what they move, as ``shares``.
+
+    A block may lack the last keys.
+    """
+    return shares(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
+
+
+def shares(parts: Weights) -> Weights:
+    """Parts (..., row, key) rescaled in place: rows sum to one, or are zero."""
+    total = parts.sum(-1, keepdims=True)
+    return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
+
+
 @dataclass(frozen=True)
 class Conditions:
     """What attention is measured, and what of it is known.
@@ -334,16 +348,21 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 def whole_scores(
-    text: TextFacts, weights: Weights, names: Collection[str] | None = None
+    text: TextFacts, weights: Weights, names: Collection[str] | None = None, start: int = 0
 ) -> dict[str, Weights]:
-    """Measures of a whole matrix (..., query, key): (...), NaN where the text cannot show one."""
-    block, formulas = RowBlock(text, weights), text.attention.formulas(names)
+    """Measures of a whole matrix (..., query, key): (...), NaN where the text cannot show one.
+
+    start: index of its first query, where it has only the last ones.
+    """
+    block, formulas = RowBlock(text, weights, start), text.attention.formulas(names)
     return {name: _mean(*formula(block)) for name, formula in formulas.items()}
 
 
-def row_counts(text: TextFacts, weights: Weights, names: Collection[str]) -> dict[str, int]:
+def row_counts(
+    text: TextFacts, weights: Weights, names: Collection[str], start: int = 0
+) -> dict[str, int]:
     """How many rows of a whole matrix (query, key) each measure is the mean of."""
-    block, formulas = RowBlock(text, weights), text.attention.formulas(names)
+    block, formulas = RowBlock(text, weights, start), text.attention.formulas(names)
     counts = {name: formula(block)[1] for name, formula in formulas.items()}
     return {name: int((rows if rows.ndim == 1 else rows[0]).sum()) for name, rows in counts.items()}
 

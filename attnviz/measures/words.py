@@ -70,6 +70,10 @@ def _may_become(joined: str, wanted: str) -> bool:
 
 
 def _joined(texts: Sequence[str]) -> str:
+    return text_of(texts).strip()
+
+
+def text_of(texts: Sequence[str]) -> str:
     """The text of neighbouring tokens: bytes put together, WordPiece's ``##`` taken off."""
     pieces = [text.removeprefix("##") if place else text for place, text in enumerate(texts)]
 
@@ -77,7 +81,7 @@ def _joined(texts: Sequence[str]) -> str:
         numbers = re.findall(r"0x([0-9A-Fa-f]{2})", match.group())
         return bytes.fromhex("".join(numbers)).decode("utf-8", "replace")
 
-    return _BYTES.sub(decoded, "".join(pieces)).strip()
+    return _BYTES.sub(decoded, "".join(pieces))
 
 
 # A word that was asked for -------------------------------------------------------------------

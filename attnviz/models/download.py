@@ -12,7 +12,8 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +42,7 @@ from huggingface_hub.errors import (
 from attnviz.errors import LoadError, OfflineError
 from attnviz.models.checkpoint_files import side_files, weight_files
 from attnviz.models.shapes import hint
-from attnviz.models.third_party import one_line, third_party
+from attnviz.models.third_party import ErrorsAs, one_line, third_party
 
 _PATIENCE = float(os.environ.get("HF_HUB_ETAG_TIMEOUT", "5"))
 """Seconds for the first answer. The client alone would retry for half a minute and more, and no
@@ -127,10 +128,8 @@ def download_config(name: str, revision: str | None, progress: Progress | None =
     Raises:
         LoadError, OfflineError: as ``download``.
     """
-    try:
+    with ErrorsAs(lambda error: contact_error(error, name, revision)):
         first = _probe(name, "config.json", revision)
-    except Exception as error:
-        raise contact_error(error, name, revision) from error
     if first.commit_hash is None:
         raise contact_error(TimeoutError("the answer is not a model hub's"), name, revision)
     # By its branch, which the cache notes down.
@@ -153,15 +152,13 @@ def _fetch(
         bar = progress_bar(file, progress)
         return Path(hf_hub_download(name, file, revision=revision, tqdm_class=bar))
 
-    try:
+    with ErrorsAs(lambda error: _transfer_error(error, name, file)):
         about = about or _probe(name, file, revision)
         seconds = _SMALL_FILE + (about.size or 0) / _SLOWEST
         # Weights take what they take, and in this thread: Ctrl-C throws their beginning away.
-        path = get() if weights else _within(seconds, get)
-    except Exception as error:
-        raise _transfer_error(error, name, file) from error
+        path, tag = get() if weights else _within(seconds, get), about.etag or ""
     _check_place(name, file, path)
-    _check_content(name, file, path, about.etag or "")
+    _check_content(name, file, path, tag)
     return path
 
 
@@ -207,14 +204,15 @@ def _listed(name: str, commit: str) -> set[str]:
 def _tried(name: str, commit: str) -> set[str]:
     found: set[str] = set()
     for file in _USUAL_FILES:
-        try:
-            _probe(name, file, commit)
-        except EntryNotFoundError:
-            continue
-        except Exception as error:
-            raise _transfer_error(error, name, file) from error
-        found.add(file)
+        with suppress(EntryNotFoundError):
+            with ErrorsAs(partial(_untried, name, file)):
+                _probe(name, file, commit)
+            found.add(file)
     return found
+
+
+def _untried(name: str, file: str, error: Exception) -> Exception:
+    return error if isinstance(error, EntryNotFoundError) else _transfer_error(error, name, file)
 
 
 @_plain_names()
@@ -229,10 +227,8 @@ def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
     answer: Future[_Answer] = Future()
 
     def run() -> None:
-        try:
+        with ErrorsAs(answer.set_exception):  # raised again by the thread that waits
             answer.set_result(call())
-        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
-            answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     if not wait([answer], timeout=seconds).done:
@@ -249,17 +245,16 @@ _RESTARTS = 2
 
 def progress_bar(file: str, progress: Progress | None) -> Any:
     """A class that takes the place of tqdm for the transfer of one file, and prints nothing."""
-
-    class Bar(_Bar):
-        def _tell(self) -> None:
-            if progress is not None:
-                progress(file, self.n, self.total)
-
-    return Bar
+    return type("Bar", (_Bar,), {"told": progress and partial(progress, file)})
 
 
 class _Bar:
-    """The part of tqdm's interface that huggingface_hub uses."""
+    """The part of tqdm's interface that huggingface_hub uses.
+
+    told: called with the bytes that are there, and of how many; None where nobody is told.
+    """
+
+    told: Any = None
 
     def __init__(self, *, total: int | None = None, initial: int = 0, **_: object) -> None:
         self.total = total
@@ -268,7 +263,8 @@ class _Bar:
         self._tell()
 
     def _tell(self) -> None:
-        raise NotImplementedError
+        if self.told is not None:
+            self.told(self.n, self.total)
 
     def update(self, step: float | None = 1) -> None:
         """Count ``step`` bytes; a transfer that starts anew again and again is given up.

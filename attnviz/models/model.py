@@ -6,23 +6,20 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
 
 Wants = Callable[[int], bool]
 """Whether a layer is wanted."""
-
-ObserveWeights = Callable[[int, Floats], None]
-"""Told of the layer and its weights (heads, query, key)."""
 
 ObserveQueriesKeys = Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None]
 """Told of the layer, its queries and its keys (heads, token, head_dim), and which keys each query
@@ -31,6 +28,11 @@ sees (query, key), None for all."""
 ObserveBlock = Callable[[int, int, Floats, Floats | None], None]
 """Told of the layer, the first query's index, the weights (text, head, rows, keys) of a block of
 queries, and the norms (text, head, key) of what each key's value moves, or None."""
+
+
+ObserveOutputs = Callable[[int, Floats, Floats], None]
+"""Told of the layer, its weights (head, query, key) and what its heads put out (head, token, dim),
+before the output projection."""
 
 
 class Model(Protocol):
@@ -61,20 +63,14 @@ class Model(Protocol):
 
 @runtime_checkable
 class NumpyModel(Model, Protocol):
-    """A model with one stack of self-attention that runs in NumPy, without torch."""
+    """A model with one stack of self-attention that runs in NumPy, without torch.
 
-    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
-        """Run over one text; for each layer that is wanted, hand over its weights.
+    scaled: whether the products of queries and keys are divided by √head_dim. Where they are not,
+        its queries are multiplied by that, so that the formula of ``run_queries_keys`` holds.
+    """
 
-        ``observe`` gets the layer's index and an array (heads, query, key).
-        Layers after the last wanted one need not run.
-        """
-        ...
-
-
-@runtime_checkable
-class RowModel(NumpyModel, Protocol):
-    """A NumPy model that needs no whole matrix: it runs over blocks of queries."""
+    @property
+    def scaled(self) -> bool: ...
 
     def run_rows(
         self,
@@ -85,76 +81,76 @@ class RowModel(NumpyModel, Protocol):
         *,
         norms: bool = False,
     ) -> None:
-        """Run over texts of one length, ``rows`` queries at a time.
+        """Run over texts of one length, and hand over the weights ``rows`` queries at a time.
 
-        Blocks of a causal model may leave out the keys after their last query.
+        Blocks of a causal model may leave out the keys after their last query. Layers after the
+        last wanted one need not run.
         """
         ...
-
-
-@runtime_checkable
-class QueryKeyModel(NumpyModel, Protocol):
-    """A NumPy model that shows what its weights are made of.
-
-    scaled: whether the products of queries and keys are divided by √head_dim. Where they are not,
-        its queries are multiplied by that, so that the formula of ``run_queries_keys`` holds.
-    """
-
-    @property
-    def scaled(self) -> bool: ...
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Run over one text; for each layer that is wanted, hand over its queries and keys.
 
-        ``observe`` gets the layer's index, both arrays (heads, token, head_dim), one key head a
-        query head, as they are multiplied, and the mask: the weights are the softmax of their
+        One key head a query head, as they are multiplied: the weights are the softmax of their
         products times 1/√head_dim over the keys that are seen.
         """
         ...
 
-
-ObserveOutputs = Callable[[int, Floats, Floats], None]
-"""Told of the layer, its weights (head, query, key) and what its heads put out (head, token, dim),
-before the output projection."""
-
-
-@runtime_checkable
-class OutputModel(NumpyModel, Protocol):
-    """A NumPy model that shows what its heads put out, and what it predicts."""
-
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run over one text; hand over each layer's weights and outputs.
+        """Run over one text; hand over each layer's weights and what its heads put out.
 
         Gives the logits (token, word) of the next tokens; None where the model predicts none.
         """
         ...
 
-    def narrowed(self) -> OutputModel:
+    def narrowed(self) -> Self:
         """The same with weights, and what passes between its parts, rounded to bfloat16."""
+        ...
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads a text that grows by tokens, and says what its end predicts."""
+
+    def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
+        """Scores of the token that follows the whole text, and the weights of its last one.
+
+        The scores are (word,), the weights of each layer (head, key).
+        """
         ...
 
 
 @runtime_checkable
-class PairModel(NumpyModel, Protocol):
-    """A NumPy model that has no decoder, yet can let one text look at another.
+class GrowingModel(NumpyModel, Protocol):
+    """A NumPy model that reads a growing text without computing what it has read again.
 
-    Its ``kinds`` are those over one text; ``capture`` takes the kind ``cross`` as well.
-
-    causal: whether a token of one text sees no later one.
+    predicts: whether it tells the next token.
     """
 
     @property
-    def causal(self) -> bool: ...
+    def predicts(self) -> bool: ...
 
-    def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """The text that looks; its words that ``keys`` has too have the same ids there."""
+    def reader(self) -> Reader:
+        """One that reads a text of its own."""
         ...
 
-    def run_cross(
-        self, queries: Tokens, keys: Tokens, wants: Wants, observe: ObserveWeights
-    ) -> None:
-        """Run queries from one text, keys and values from another; else as ``run``."""
-        ...
+
+@runtime_checkable
+class HasEnds(Protocol):
+    """A model that knows which tokens end a text."""
+
+    @property
+    def end_ids(self) -> frozenset[int]: ...
+
+
+def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
+    """The token ids that files state, one or a list each, of those that a model has."""
+    each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
+    numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
+    return frozenset(number for number in numbers if 0 <= number < vocabulary)
 
 
 @runtime_checkable
@@ -225,6 +221,14 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
     if info.not_finite:
         raise LoadError(f"{told}: {broken_words(info.not_finite)[0]}")
     raise UsageError(f"{told}{info.overflow_advice}")
+
+
+def cannot_write(info: ModelInfo) -> UnsupportedError:
+    """The refusal of a model that does not tell the next token."""
+    return UnsupportedError(
+        f"{info.name!r} does not tell the next token, so that it cannot write: choose a causal "
+        "language model"
+    )
 
 
 # Random texts --------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import numpy as np
 
 from attnviz.attention.family import NotUnderstoodError
 from attnviz.attention.family_reading import Understood, understood
+from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
     Shapes,
@@ -31,7 +32,8 @@ from attnviz.models.checkpoint_files import (
 from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
 from attnviz.models.stack_model import StackModel
-from attnviz.models.stored_tensors import Roles, StoredTensors
+from attnviz.models.stored_tensors import StoredTensors
+from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 
 _SPEED = 3e10
@@ -71,9 +73,17 @@ class NumpyCheckpoint(StackModel):
         stack: NumpyStack,
         opened: OpenedTokenizer,
         stored: StoredTensors,
+        ends: Sequence[object],
         trained: int | None,
     ) -> None:
-        super().__init__(info, stack, lambda: opened.tokenizer, start=opened.start, trained=trained)
+        super().__init__(
+            info,
+            stack,
+            lambda: opened.tokenizer,
+            start=opened.start,
+            ends=ends,
+            trained=trained,
+        )
         self.stored = stored
         self._broken: tuple[str, ...] | None = None
 
@@ -125,8 +135,11 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
             *(f"stored as {kind}, computed in float32" for kind in types if kind != "float32"),
         ),
     )
-    stack = NumpyStack(read.shape, Roles(stored, read.parts))
-    return NumpyCheckpoint(info, stack, opened, stored, trained_tokens(said))
+    stack = NumpyStack(read.shape, by_role(stored, read.parts))
+    generation = directory / "generation_config.json"
+    stated = [fields, *([read_json(generation)] if generation.is_file() else [])]
+    ends = [each.get("eos_token_id") for each in stated]
+    return NumpyCheckpoint(info, stack, opened, stored, ends, trained_tokens(said))
 
 
 def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:

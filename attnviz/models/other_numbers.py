@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from attnviz.errors import UnsupportedError
-from attnviz.models.model import Model, OutputModel
+from attnviz.models.model import Model, NumpyModel
 
 
 class OtherNumbers(NamedTuple):
@@ -27,7 +27,7 @@ def in_other_numbers(model: Model) -> OtherNumbers:
     Raises LoadError where the memory does not hold it, UnsupportedError for a model that stands in
     one kind of numbers alone.
     """
-    if isinstance(model, OutputModel):
+    if isinstance(model, NumpyModel):
         return OtherNumbers(model.narrowed(), "rounded to bfloat16")
     import torch
 

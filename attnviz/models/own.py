@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,6 @@ from attnviz.models.model import (
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
-    ObserveWeights,
     Vocabulary,
     Wants,
 )
@@ -109,7 +108,7 @@ class OwnAttention:
         return _numbered(text.split()[:limit], {})
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """The words of a text that looks at ``keys``; see ``PairModel``."""
+        """The words of a text that looks at ``keys``: those that it has too have the same ids."""
         return _numbered(text.split(), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
@@ -140,27 +139,16 @@ class OwnAttention:
         """Nothing depends on the text."""
         return ()
 
-    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
-        """Hand over the weights (head, query, key) of layer 0 if wanted; see ``NumpyModel``."""
-        if wants(0):
-            self._require_room(tokens, tokens)
-            _, weights = self._attention(self.embed(tokens.ids))
-            observe(0, weights)
-
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Hand over queries and keys of layer 0 if wanted; see ``QueryKeyModel``."""
+        """Hand over queries and keys of layer 0 if wanted; see ``NumpyModel``."""
         if wants(0):
             words = self.embed(tokens.ids)
             observe(0, *self._attention.queries_and_keys(words), self._attention.seen(words))
 
-    def run_cross(
-        self, queries: Tokens, keys: Tokens, wants: Wants, observe: ObserveWeights
-    ) -> None:
-        """Hand over the weights of one text's words on another's; see ``PairModel``."""
-        if wants(0):
-            self._require_room(queries, keys)
-            _, weights = self._across(self.embed(queries.ids), self.embed(keys.ids))
-            observe(0, weights)
+    def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
+        """The weights (head, query, key) of one text's words on another's."""
+        self._require_room(len(queries), len(keys))
+        return self._across(self.embed(queries.ids), self.embed(keys.ids))[1]
 
     def run_rows(
         self,
@@ -171,8 +159,9 @@ class OwnAttention:
         *,
         norms: bool = False,
     ) -> None:
-        """Hand over blocks of layer 0's weights if wanted; see ``RowModel``."""
+        """Hand over blocks of layer 0's weights if wanted; see ``NumpyModel``."""
         if wants(0):
+            self._require_room(min(rows, len(ids[0])), len(ids[0]))
             words = np.stack([self.embed(tuple(text)) for text in ids])
             moved = self._attention.moved_norms(words) if norms else None
             self._attention.in_rows(
@@ -181,24 +170,30 @@ class OwnAttention:
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
         """What each head puts out over one text: (head, token, head_dim)."""
-        self._require_room(tokens, tokens)
+        self._require_room(len(tokens), len(tokens))
         outputs, _ = self._attention.head_outputs(self.embed(tokens.ids))
         return outputs
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
-        """Hand over weights and outputs of the heads; nothing is predicted. See ``OutputModel``."""
-        self._require_room(tokens, tokens)
+        """Hand over weights and outputs of the heads; nothing is predicted. See ``NumpyModel``."""
+        self._require_room(len(tokens), len(tokens))
         outputs, weights = self._attention.head_outputs(self.embed(tokens.ids))
         observe(0, weights, outputs)
 
     def narrowed(self) -> OwnAttention:
-        """The same with rounded weights; see ``OutputModel``."""
-        changed = copy(self)
+        """The same with rounded weights; see ``NumpyModel``."""
         names = (f"{part}_weight" for part in ("query", "key", "value", "output"))
-        weights: dict[str, Any] = {
-            name: to_bfloat16(getattr(self._attention, name)) for name in names
-        }
-        changed._attention = replace(self._attention, **weights)
+        return self._changed(
+            **{name: to_bfloat16(getattr(self._attention, name)) for name in names}
+        )
+
+    def without(self, heads: Collection[tuple[int, int]]) -> OwnAttention:
+        """The same where the outputs of these (layer, head) count as zero."""
+        return self._changed(removed=tuple(sorted(head for _, head in heads)))
+
+    def _changed(self, **parts: Any) -> OwnAttention:
+        changed = copy(self)
+        changed._attention = replace(self._attention, **parts)
         changed._across = replace(changed._attention, causal=False)
         return changed
 
@@ -206,11 +201,11 @@ class OwnAttention:
         """The block's output (..., token, d_model) for its heads' (..., head, token, head_dim)."""
         return self._attention.joined(head_outputs)
 
-    def _require_room(self, queries: Tokens, keys: Tokens) -> None:
+    def _require_room(self, queries: int, keys: int) -> None:
         """Refuse texts whose scores and weights, of all heads at once, the memory does not hold."""
         require_room(
-            f"all {self._info.heads} heads over {len(queries):,} x {len(keys):,} words take",
-            2 * 4 * self._info.heads * len(queries) * len(keys),
+            f"all {self._info.heads} heads over {queries:,} x {keys:,} words take",
+            2 * 4 * self._info.heads * queries * keys,
             "shorten the text",
         )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +13,17 @@ from tokenizers import Tokenizer
 
 from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.stack_reader import StackReader
+from attnviz.models.memory import free_memory
 from attnviz.models.model import (
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
-    ObserveWeights,
     Vocabulary,
     Wants,
     beyond_training,
     frame_of,
+    known_ids,
 )
 from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
@@ -34,6 +37,7 @@ class StackModel:
     stack: the model itself, for more than its weights.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the token that texts begin with by name, whether or not it is added.
+    ends: what its files state of the tokens that end a text, as ``known_ids`` takes it.
     trained: tokens of the longest sequence of its training, where its files say so.
     """
 
@@ -44,12 +48,14 @@ class StackModel:
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,
+        ends: Iterable[object] = (),
         trained: int | None = None,
     ) -> None:
         self._info = info
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
+        self.end_ids = known_ids(ends, stack.shape.vocabulary)
         self._trained_tokens = trained
 
     @property
@@ -118,13 +124,8 @@ class StackModel:
         """Whether the text is longer than those of the training."""
         return beyond_training(self._trained_tokens, tokens)
 
-    def run(self, tokens: Tokens, wants: Wants, observe: ObserveWeights) -> None:
-        """Hand over the weights (head, query, key) of each wanted layer; see ``NumpyModel``."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            self.stack.run(tokens.ids, wants, observe)
-
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Hand over queries and keys of each wanted layer; see ``QueryKeyModel``."""
+        """Hand over queries and keys of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_queries_keys(tokens.ids, wants, observe)
 
@@ -137,19 +138,38 @@ class StackModel:
         *,
         norms: bool = False,
     ) -> None:
-        """Hand over blocks of the weights of each wanted layer; see ``RowModel``."""
+        """Hand over blocks of the weights of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_rows(ids, rows, wants, observe, norms=norms)
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
-        """Hand over weights and outputs of each layer; the logits. See ``OutputModel``."""
+        """Hand over weights and outputs of each layer; the logits. See ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             residual = self.stack.run_outputs(tokens.ids, observe)
-            lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
-            return None if lacks or not self.causal else self.stack.unembed(residual)
+            return self.stack.unembed(residual) if self.predicts else None
 
-    def narrowed(self) -> StackModel:
-        """The same in rounded numbers; see ``OutputModel``."""
+    @property
+    def predicts(self) -> bool:
+        """Whether it tells the next token; see ``GrowingModel``."""
+        lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
+        return self.causal and not lacks
+
+    def reader(self) -> StackReader:
+        """Reads a text as it grows; see ``GrowingModel``."""
+        free = free_memory()
+        if free is not None:  # each token needs every tensor once more
+            self.stack.tensors.keep(free // 2)
+        return StackReader(self.stack)
+
+    def narrowed(self) -> Self:
+        """The same in rounded numbers; see ``NumpyModel``."""
+        return self._over(NarrowStack.of(self.stack))
+
+    def without(self, heads: Collection[tuple[int, int]]) -> Self:
+        """The same where the outputs of these (layer, head) count as zero."""
+        return self._over(self.stack.without(heads))
+
+    def _over(self, stack: NumpyStack) -> Self:
         changed = copy(self)
-        changed.stack = NarrowStack.of(self.stack)
+        changed.stack = stack
         return changed

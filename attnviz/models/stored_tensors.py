@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_tensors import Part
 
 Floats = NDArray[np.floating]
 
@@ -124,31 +123,3 @@ class BFloat16:
         """As NumPy's own: in numbers of another type, each kept exactly."""
         whole = (self.halves.astype(np.uint32) << 16).view(np.float32)
         return whole.astype(dtype, copy=False)
-
-
-class Roles(Mapping[str, Floats]):
-    """The tensors by their roles, cut out of those that are stored."""
-
-    def __init__(self, stored: StoredTensors, parts: Mapping[str, Part]) -> None:
-        self._stored = stored
-        self._parts = parts
-
-    def __getitem__(self, role: str) -> Floats:
-        part = self._parts[role]
-        tensor: Any = self._stored[part.name]
-        if part.transposed:
-            tensor = tensor.transpose()
-        if part.by_head is not None:
-            place, heads = part.by_head
-            rows = np.arange(len(tensor)).reshape(heads, 3, -1)[:, place].ravel()
-            tensor = tensor[rows]
-        elif part.rows is not None:
-            tensor = tensor[part.rows]
-        found: Floats = tensor
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)

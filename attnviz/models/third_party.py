@@ -6,8 +6,8 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from attnviz.errors import AttnvizError, LoadError
 
@@ -40,18 +40,36 @@ def quietly() -> Iterator[None]:
                 logger.setLevel(level)
 
 
+class ErrorsAs(AbstractContextManager[None]):
+    """Raises what ``tell`` makes of an error of library code; None for one that is dealt with.
+
+    Every error is told, for hostile files and servers raise anything, even ``Exception`` itself.
+    """
+
+    def __init__(self, tell: Callable[[Exception], Exception | None]) -> None:
+        self._tell = tell
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):  # Ctrl-C, the end of the process
+            return False
+        told = self._tell(error)
+        if told is not None and told is not error:
+            raise told from error
+        return told is None
+
+
 @contextmanager
 def third_party(failure: str) -> Iterator[None]:
     """Run library code quietly; whatever it raises becomes ``LoadError("<failure>: <why>")``."""
+
+    def tell(error: Exception) -> Exception:
+        return error if isinstance(error, AttnvizError) else LoadError(f"{failure}: {_why(error)}")
+
     try:
-        with quietly():
+        with quietly(), ErrorsAs(tell):
             yield
-    except AttnvizError:
-        raise
-    except Exception as error:  # a damaged file raises anything, tokenizers even Exception itself
-        raise LoadError(f"{failure}: {_why(error)}") from error
     except BaseException as error:
-        if not _is_panic(error):  # Ctrl-C, the end of the process
+        if not _is_panic(error):
             raise
         raise LoadError(f"{failure}: {one_line(error)}") from error
 
@@ -110,17 +128,15 @@ def running(model: object, *passing: type[Exception]) -> Iterator[None]:
 
     Exceptions of our own go through, those of others who observe the pass, and what is ``passing``.
     """
-    try:
-        with quietly():
-            yield
-    except passing:
-        raise
-    except Exception as error:
+
+    def tell(error: Exception) -> Exception:
         ours = type(error).__module__.startswith("attnviz.")
-        if ours or not _raised_by(error).startswith(_RUNNING):
-            raise
-        name = type(model).__name__
-        raise LoadError(f"{name} cannot run over this text: {_why(error)}") from error
+        if ours or isinstance(error, passing) or not _raised_by(error).startswith(_RUNNING):
+            return error
+        return LoadError(f"{type(model).__name__} cannot run over this text: {_why(error)}")
+
+    with quietly(), ErrorsAs(tell):
+        yield
 
 
 def _raised_by(error: Exception) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from attnviz.errors import UsageError
-from attnviz.models.model import Vocabulary, beyond_training, frame_of
+from attnviz.models.model import Vocabulary, beyond_training, frame_of, known_ids
 from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
@@ -107,7 +107,7 @@ class TransformersModel:
                 use_cache=False,
             )
         ids = output[0].tolist()
-        return self._tokens(ids[:-1] if len(ids) > 1 and ids[-1] in self._end_ids else ids)
+        return self._tokens(ids[:-1] if len(ids) > 1 and ids[-1] in self.end_ids else ids)
 
     @contextmanager
     def _plainly_greedy(self) -> Iterator[None]:
@@ -118,7 +118,7 @@ class TransformersModel:
         said = self.model.generation_config
         self.model.generation_config = type(said)(
             decoder_start_token_id=self._start_id,
-            eos_token_id=sorted(self._end_ids) or None,
+            eos_token_id=sorted(self.end_ids) or None,
             pad_token_id=self._padding,
         )
         try:
@@ -222,13 +222,10 @@ class TransformersModel:
         raise UsageError(f"{self.info.name!r} names no token for its decoder to start with")
 
     @property
-    def _end_ids(self) -> set[int]:
-        for config in self._configs:
-            named = getattr(config, "eos_token_id", None)
-            ends = map(self._known, named if isinstance(named, list) else [named])
-            if found := {end for end in ends if end is not None}:
-                return found
-        return set()
+    def end_ids(self) -> frozenset[int]:
+        """The tokens that end a text."""
+        stated = (getattr(config, "eos_token_id", None) for config in self._configs)
+        return known_ids(stated, self._vocabulary)
 
     @property
     def _configs(self) -> tuple[Any, Any]:

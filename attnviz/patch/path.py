@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.engine.attribution import HeadKey
-from attnviz.engine.patching import What
-from attnviz.engine.paths import PathEffects
+from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
@@ -100,7 +99,7 @@ def path_report(
         raise UnsupportedError(
             f"{model.info.name!r} is attention alone, of one layer: no later head reads from it"
         )
-    from attnviz.engine.paths_torch import path_effects  # torch only once the words are known
+    from attnviz.engine.paths import path_effects  # torch only once the words are known
 
     sender = _sender(model, head, index_base)
     target = decoder_text(model, None)

@@ -52,6 +52,7 @@ def score_patterns(
     threshold: float = THRESHOLD,
     progress: Callable[[int, int], None] | None = None,
     index_base: int = 0,
+    examples: bool = True,
 ) -> PatternReport:
     """Score and name the heads of ``model``.
 
@@ -66,6 +67,7 @@ def score_patterns(
     heads: the heads to score of each layer; None scores all.
     threshold: the strength from which a score names a head.
     progress: called as ``progress(done, total)``, in pairs of tokens.
+    examples: run the model over short texts for maps to look at, too.
 
     Raises UsageError where a text is too short or a choice does not fit the model, UnsupportedError
     where its attention, or with it what a view needs, cannot be observed.
@@ -127,7 +129,7 @@ def score_patterns(
         index_base=index_base,
         labels_from=_source(said),
     )
-    return examples_of(probing, probes, report)
+    return examples_of(probing, probes, report) if examples else report
 
 
 class _Rule(NamedTuple):

@@ -16,6 +16,8 @@ from attnviz.measures.rows import (
     TextFacts,
     View,
     centre_rows,
+    norm_weighted,
+    shares,
     uniform_weights,
 )
 from attnviz.patterns.probes import ProbeText, batches
@@ -51,15 +53,10 @@ def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
     if view == "without-first":
         kept = weights.copy()
         kept[..., 0] = 0
-        return _shares(kept)
+        return shares(kept)
     if norms is None:
         raise ValueError("the norms of what is moved are needed to weigh by them")
-    return _shares(weights * norms[:, None, : weights.shape[-1]].astype(weights.dtype))
-
-
-def _shares(parts: Weights) -> Weights:
-    total = parts.sum(-1, keepdims=True)
-    return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
+    return norm_weighted(weights, norms)
 
 
 class ScoreSums:

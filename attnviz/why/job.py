@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from attnviz.cli.inputs import answer_and_foil
 from attnviz.cli.progress import Advance
 from attnviz.engine.attribution import Attribution, Attributor, HeadKey
-from attnviz.engine.attribution_numpy import NumpyAttributor
-from attnviz.engine.attributor import open_attributor
+from attnviz.engine.attribution_numpy import NumpyAttributor, open_attributor
 from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads

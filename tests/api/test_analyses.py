@@ -20,7 +20,7 @@ from attnviz.errors import AttnvizError, UsageError
 
 TEXT = "The cat sat on the mat because the cat was tired."
 OTHER = "When Mary and John went out, John gave Mary a book."
-PACKAGES = ("ablate", "diff", "params", "patch", "patterns", "prune")
+PACKAGES = ("ablate", "diff", "generate", "params", "patch", "patterns", "prune")
 
 
 def same(found: Any, document: Any) -> None:

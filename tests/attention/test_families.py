@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from attnviz.attention.family import Family, NotUnderstoodError
 from attnviz.attention.family_reading import FAMILIES, understood
+from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.models.stored_tensors import Roles, StoredTensors
+from attnviz.attention.stack_reader import StackReader
+from attnviz.models.stored_tensors import StoredTensors
 
 from .hub_configs import CONFIGS
 
@@ -227,7 +229,7 @@ def stack(directory: Path) -> tuple[NumpyStack, Any]:
     fields = json.loads((directory / "config.json").read_text())
     stored = StoredTensors([directory / "model.safetensors"])
     read = understood(fields, stored.shapes)
-    return NumpyStack(read.shape, Roles(stored, read.parts)), read
+    return NumpyStack(read.shape, by_role(stored, read.parts)), read
 
 
 def difference(model: Any, ours: NumpyStack, ids: list[int]) -> float:
@@ -406,3 +408,29 @@ def test_every_family_is_held_against_transformers() -> None:
     assert held == {name for family in FAMILIES for name in family.model_types}
     for family in FAMILIES:
         assert all(hasattr(transformers, named) for named in family.heads)
+
+
+WRITING = [
+    name for name, (cls, _) in MODELS.items() if cls.endswith(("CausalLM", "GPT2LMHeadModel"))
+]
+BEFORE, AFTER = 28, 36
+"""Tokens between which one more is read at a time; LongRoPE turns every key anew at 33."""
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_text_that_grows_is_read_as_a_whole_one(name: str, tmp_path: Path) -> None:
+    model = made(tmp_path, name)
+    reader, ids = StackReader(stack(tmp_path)[0]), (IDS * 3)[:BEFORE]
+    with torch.no_grad():
+        written = model.generate(
+            torch.tensor([ids]), do_sample=False, max_new_tokens=AFTER - BEFORE, use_cache=False
+        )[0].tolist()
+    while len(ids) < len(written):
+        scores, rows = reader.read(ids)
+        with torch.no_grad():
+            whole = model(torch.tensor([ids]), output_attentions=True)
+        np.testing.assert_allclose(scores, whole.logits[0, -1].numpy(), atol=1e-4, rtol=1e-4)
+        for layer, weights in enumerate(whole.attentions):
+            np.testing.assert_allclose(rows[layer], weights[0, :, -1].numpy(), atol=1e-5)
+        ids = [*ids, int(scores.argmax())]
+    assert ids == written

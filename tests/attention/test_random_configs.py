@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from attnviz.attention.family import Family, NotUnderstoodError
 from attnviz.attention.family_reading import FAMILIES, understood
+from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.models.stored_tensors import Roles, StoredTensors
+from attnviz.models.stored_tensors import StoredTensors
 
 UNBUILT = (ValueError, TypeError, LookupError, RuntimeError, AssertionError, ArithmeticError)
 UNBUILT += (StrictDataclassError,)
@@ -133,7 +134,7 @@ def is_computed(draw: random.Random, model_class: Any, directory: Path) -> bool:
         opened = opened.eval().double().base_model
         expected = opened(torch.tensor([ids]), output_attentions=True).attentions
     found: dict[int, NDArray[np.floating]] = {}
-    ours = NumpyStack(read.shape, Roles(stored, read.parts), np.float64)
+    ours = NumpyStack(read.shape, by_role(stored, read.parts), np.float64)
     ours.run(ids, lambda layer: True, found.__setitem__)
     for layer, weights in enumerate(expected):
         np.testing.assert_allclose(found[layer], weights[0].numpy(), atol=1e-5, err_msg=str(fields))

@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from shutil import copy
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ import pytest
 
 import attnviz
 from attnviz.cli.inputs import built_in_texts, natural_texts
+from attnviz.engine import patchable
 from attnviz.models.bundled import Bundled
 
 from ..diff.planted import (
@@ -48,19 +52,18 @@ SENTENCES = [sentence for sentence in SENTENCES if len(sentence.split()) > 5]
 
 
 @contextmanager
-def batched(model: Any, copies: int) -> Iterator[None]:
+def batched(copies: int) -> Iterator[None]:
     """Every pass runs over so many copies of its text."""
+    plain = patchable._inputs
 
-    def repeat(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rows = {name: value.repeat(copies, 1) for name, value in kwargs.items()
-                if name in ("input_ids", "attention_mask") and value is not None}  # fmt: skip
-        return args, {**kwargs, **rows}
+    def repeated(model: Any, given: Any) -> dict[str, Any]:
+        return {name: ids.repeat(copies, 1) for name, ids in plain(model, given).items()}
 
-    handle = model.register_forward_pre_hook(repeat, with_kwargs=True)
+    patchable._inputs = repeated
     try:
         yield
     finally:
-        handle.remove()
+        patchable._inputs = plain
 
 
 def test_a_model_with_itself() -> None:
@@ -80,7 +83,7 @@ def test_a_model_with_itself() -> None:
         for count, (name, model), rows in product(threads, models.items(), copies):
             before = torch.get_num_threads()
             torch.set_num_threads(count)
-            with batched(model.model, rows):
+            with batched(rows):
                 second = maps_of(model, texts)
             torch.set_num_threads(before)
             found = verdict(first, second, floor, seed=runs)
@@ -127,18 +130,40 @@ def seconds(*arguments: str) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def test_the_cost() -> None:
+def ratio(one: tuple[str, ...], both: tuple[str, ...]) -> float:
+    """How many times the processor time of ``one`` the other takes: the median of three turns."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return median(seconds(*both) / seconds(*one) for _ in range(3))
+
+
+def test_the_cost() -> None:
     directory = str(TINY)
+    other = os.path.join(directory, ".")
     lines = {
         "tiny": (("patterns",), ("diff", "tiny", "tiny", "--dtype-b", "float64")),
         "checkpoint": (("patterns", "--model", directory), ("diff", "tiny", directory)),
-        "two checkpoints": (
-            ("patterns", "--model", directory),
-            ("diff", directory, os.path.join(directory, ".")),
-        ),
+        "two checkpoints": (("patterns", "--model", directory), ("diff", directory, other)),
     }
-    for name, (one, both) in lines.items():
-        pairs = [(seconds(*one), seconds(*both)) for _ in range(3)]
-        ratio = float(np.median([second / first for first, second in pairs]))
-        print(f"\n{name:<16} patterns {pairs[0][0]:.1f} s, diff {ratio:.2f} x")
+    for name, line in lines.items():
+        print(f"\n{name:<16} diff costs {ratio(*line):.2f} x patterns")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_the_cost_on_torch(name: str) -> None:
+    """Two random checkpoints of the size of GPT-2 small, the built-in texts."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12}
+    sizes |= {"num_attention_heads": 12, "num_key_value_heads": 4}
+    config = AutoConfig.for_model(name, **({} if name == "gpt2" else sizes))
+    with TemporaryDirectory() as folder:
+        sides = [os.path.join(folder, side) for side in "ab"]
+        for seed, side in enumerate(sides):
+            torch.manual_seed(seed)
+            AutoModelForCausalLM.from_config(config).save_pretrained(side)
+            for file in TINY.glob("tokenizer*"):
+                copy(file, side)
+        one = ("patterns", "--model", sides[0], "--backend", "torch")
+        found = ratio(one, ("diff", *sides, "--backend", "torch"))
+    print(f"\n{name:<16} on torch, diff costs {found:.2f} x patterns")

@@ -17,6 +17,8 @@ from attnviz.measures.one_text import head_scores
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
+from ..small_models import whole_weights
+
 pytestmark = pytest.mark.benchmark
 
 SEEDS = 20
@@ -87,8 +89,8 @@ def test_own_attention(causal: bool) -> None:
     for seed in range(SEEDS):
         model = OwnAttention(causal=causal, seed=seed)
         for sentence in SENTENCES:
-            tokens, maps = model.encode(sentence), []
-            model.run(tokens, lambda _: True, lambda _, weights, kept=maps: kept.append(weights))
+            tokens = model.encode(sentence)
+            maps = list(whole_weights(model, tokens).values())
             names += named([*tokens.ids], [False] * len(tokens), maps, causal)
             heads += len(maps[0])
     told(f"mha {'causal' if causal else 'both ways'}", names, heads)

@@ -30,6 +30,7 @@ from attnviz.check.records import Bounds, CheckReport, Outcome, Rule, ScoreRule
 from attnviz.check.words import value_text
 from attnviz.cli.inputs import built_in_texts
 from attnviz.docs import command as manual
+from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
@@ -162,7 +163,8 @@ def test_ci_reads_it(run: Any, rules: Path, tmp_path: Path) -> None:
     assert len(failed) == 2
     summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
     assert summary.startswith("before\n## Rules about tiny\n\n**2 of 9 rules fail")
-    assert "| ✗ | heads labelled induction | 3 | ≥ 9 | 92 probe texts, L1H2" in summary
+    assert "| ✗ | heads labelled induction | 3 | ≥ 9 | probes |" in summary
+    assert "heads labelled induction: L1H2" in summary
     here["GITHUB_STEP_SUMMARY"] = str(tmp_path)
     result = run("check", "checks.toml", env=here)
     assert (result.code, "no step summary" in result.err) == (6, True)
@@ -257,8 +259,35 @@ def test_annotations_name_files_from_the_root_of_the_checkout(tmp_path: Path) ->
         assert f"file={named}," in line
 
 
+def test_a_name_is_no_workflow_command(run: Any, tmp_path: Path) -> None:
+    """Not at the beginning of a line either, wherever a screen breaks."""
+    for name in ("::stop-commands::x", f"{'a' * 79} ::stop-commands::x ##[group]y"):
+        rule = f'[[check]]\nname = "{name}"\nparams = "total"\nat_most = 1\n'
+        (tmp_path / "::add-mask::c.toml").write_text(rule, encoding="utf-8")
+        for full in ("--full", "--no-full"):
+            here = {"GITHUB_ACTIONS": "true"}
+            result = run("check", "::add-mask::c.toml", full, "--explain", env=here)
+            lines = [line.strip() for line in (result.out + result.err).splitlines()]
+            commands = [line for line in lines if line.startswith("::") or "##[" in line]
+            assert len(commands) == 1
+            assert commands[0].startswith("::error ")
+
+
+def test_no_file_is_both_read_and_written(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text(TEXT, encoding="utf-8")
+    rule = '[[check]]\nloss_on_file = "texts.txt"\nat_most = 9\n'
+    (tmp_path / "c.toml").write_text(rule, encoding="utf-8")
+    for name in ("texts.txt", "c.toml"):
+        for option in ("--save", "--junit"):
+            if (option, name) != ("--save", "c.toml"):  # no format of --save
+                assert "is a file that is read" in refused(2, "check", "c.toml", option, name)
+    assert (tmp_path / "texts.txt").read_text(encoding="utf-8") == TEXT
+
+
 def test_init_check_and_update(run: Any, refused: Any, tmp_path: Path) -> None:
-    assert run("check", "c.toml", "--init").code == 0
+    made = run("check", "c.toml", "--init", "--no-full")
+    assert (made.code, "wrote" in made.err) == (0, False)
+    assert made.lines[-1].startswith("wrote c.toml, c.attnviz.json · ")
     files = tmp_path / "c.toml", tmp_path / "c.attnviz.json"
     assert "--force overwrites it" in refused(2, "check", "c.toml", "--init")
     before = [path.read_bytes() for path in files]
@@ -356,12 +385,16 @@ def report(rules: int, failing: int) -> CheckReport:
         Outcome(
             ScoreRule(f"{number} {long if number % 5 == 4 else 'short'}", Bounds(at_least=0.5)),
             0.4999999 if number < failing else 0.75,
-            "92 probe texts, " * (1 + number % 3),
+            "92 probe texts",
+            "baseline, 23 of 24, " * (1 + number % 3) + "probes",
+            "nats/token",
             detail="a sentence of detail " * 5,
         )
         for number in range(rules)
     ]
-    return CheckReport("tiny", Bundled().info, Path("checks.toml"), tuple(outcomes))
+    sources = {"baseline": "tiny b7babb1", "probes": "92 texts " * 20, "unused": "nothing"}
+    info, path = Bundled().info, Path("checks.toml")
+    return CheckReport("tiny", info, path, tuple(outcomes), sources=sources)
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
@@ -371,13 +404,22 @@ def test_the_first_screen_fits(
     columns: int, lines: int, rules: int, failing: int, ascii_only: bool
 ) -> None:
     theme = Theme(colour=False, ascii=ascii_only, lines=lines)
-    shown = fitting(check_document(report(rules, failing)), theme, columns, lines)
+    document = check_document(report(rules, failing))
+    shown = fitting(document, theme, columns, lines)
+    assert any(line.startswith("baseline: tiny b7babb1") for line in shown)
+    assert not any("unused" in line for line in shown)
     assert any(line.startswith(("✗", "✓", "FAIL", "ok")) for line in shown)
+    every = terminal_block(document, theme, columns).plain.splitlines()
+    start = next(at for at, line in enumerate(every) if "measured on" in line)
+    marks = [line.split()[0] for line in every[start + 1 : start + 1 + rules]]
+    assert marks == ["FAIL" if ascii_only else "✗"] * failing + ["ok" if ascii_only else "✓"] * (
+        rules - failing
+    )
 
 
 @pytest.mark.parametrize("value", [0.5999999, 0.6, 0.60000001, 0.1, math.nan, 3.0])
 def test_a_value_is_written_on_its_side_of_the_bound(value: float) -> None:
-    outcome = Outcome(Rule("r", Bounds(at_least=0.6)), value, "")
+    outcome = Outcome(Rule("r", Bounds(at_least=0.6)), value, "", "")
     text = value_text(outcome).replace("–", "nan")
     assert (float(text) >= 0.6) == outcome.passed
 

@@ -14,8 +14,10 @@ from attnviz.docs.command import topics
 def test_the_pages_are_listed_on_one_small_screen(run: Any) -> None:
     lines = run("docs").lines
     assert len(lines) < 24
+    *_, others = lines
     for topic, title in topics().items():
-        assert any(line.split() == [topic, *title.split()] for line in lines), topic
+        listed = any(line.split() == [topic, *title.split()] for line in lines)
+        assert listed if topic in COMMANDS else topic in others, topic
 
 
 def test_every_command_has_its_page() -> None:

@@ -28,6 +28,7 @@ OBJECTS = {
     "cut": ["heads", SENTENCE, "--cut", "it→cat"],
     "rollout": ["rollout", SENTENCE],
     "why": ["why", SENTENCE, "--head", "L1H0"],
+    "generate": ["generate", SENTENCE, "--tokens", "3"],
     "patterns": ["patterns", SENTENCE],
     "diff": ["diff", "tiny", "--text", SENTENCE, "--noise-floor", "0"],
     "ablate": ["ablate", SENTENCE, "--layer", "0", "--together"],

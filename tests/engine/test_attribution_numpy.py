@@ -10,8 +10,7 @@ import pytest
 
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attribution import Attributor
-from attnviz.engine.attribution_numpy import NumpyAttributor
-from attnviz.engine.attributor import open_attributor
+from attnviz.engine.attribution_numpy import NumpyAttributor, open_attributor
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input

@@ -16,6 +16,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Kind, ModelInfo, Tokens
 
+from ..small_models import whole_weights
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model
 
 TEXT = "The cat sat on the mat because the cat was tired."
@@ -68,8 +69,7 @@ def random_model(name: str) -> TransformersModel:
 def test_the_own_attention(causal: bool, kv_heads: int) -> None:
     model = OwnAttention(30, 6, kv_heads, causal=causal, seed=3)
     tokens = model.encode(TEXT)
-    kept: dict[int, np.ndarray] = {}
-    model.run(tokens, lambda layer: True, kept.__setitem__)
+    kept = whole_weights(model, tokens)
     found = handed_over(model, tokens)
     assert list(found) == [0]
     assert found[0].scale == pytest.approx(5**-0.5)
@@ -80,8 +80,7 @@ def test_the_bundled_model() -> None:
     """Turned by position already, and only of the layers that are wanted."""
     model = Bundled()
     tokens = model.encode(TEXT)
-    kept: dict[int, np.ndarray] = {}
-    model.run(tokens, lambda layer: True, kept.__setitem__)
+    kept = whole_weights(model, tokens)
     every = handed_over(model, tokens)
     assert list(every) == list(kept)
     for layer, found in every.items():

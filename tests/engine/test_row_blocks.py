@@ -16,6 +16,7 @@ from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
+from ..small_models import whole_weights
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
 from .scans import input_of
 
@@ -171,8 +172,7 @@ def test_the_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("cells", [1, 37, 10**6])
 def test_the_numpy_models_in_blocks(model, cells: int) -> None:
     text = model.encode("the cat sat on the mat because it was tired of the dog")
-    whole: dict[int, np.ndarray] = {}
-    model.run(text, lambda layer: True, whole.__setitem__)
+    whole = whole_weights(model, text)
     gathered = Gathered(norms=True)
     observe(model, gathered, [Input(text)] * 2, cells=cells)
     for layer, weights in whole.items():

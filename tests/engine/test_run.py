@@ -14,10 +14,12 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.model import NumpyModel
 from attnviz.records import ModelInfo, Tokens
 
+from ..small_models import ShowsWeights
+
 SENTENCE = "The cat sat on the mat because it was tired."
 
 
-class Fake:
+class Fake(ShowsWeights):
     """Hands over the given maps, one (head, query, key) array a layer."""
 
     kinds = ("self",)
@@ -38,16 +40,19 @@ class Fake:
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return (f"{len(tokens)} words",)
 
-    def run(
+    def run_rows(
         self,
-        tokens: Tokens,
+        ids: Sequence[Sequence[int]],
+        rows: int,
         wants: Callable[[int], bool],
-        observe: Callable[[int, np.ndarray], None],
+        observe: Callable[..., None],
+        *,
+        norms: bool = False,
     ) -> None:
         for layer, weights in enumerate(self.maps):
             self.asked.append(layer)
             if wants(layer):
-                observe(layer, weights)
+                observe(layer, 0, weights[None], None)
 
 
 CAUSAL = [[1.0, 0.0], [0.25, 0.75]]

@@ -16,10 +16,12 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, ModelInfo, Tokens
 
+from ..small_models import ShowsWeights
+
 TEXT = "the old cat sat on a mat near it"
 
 
-class Known:
+class Known(ShowsWeights):
     """A causal model with two heads: one by place alone, one by the token before the key.
 
     Head 0 gives each query's weight to the key two places back. Head 1 gives all weight to a key
@@ -32,26 +34,34 @@ class Known:
         self.kinds: tuple[Kind, ...] = ("self",)
         self.context = None
         self.runs = 0
+        self._words: list[str] = []
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        words = text.split()[:limit]
+        words = self._words = text.split()[:limit]
         return Tokens(tuple(range(len(words))), tuple(words), (False,) * len(words))
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return ()
 
-    def run(
-        self, tokens: Tokens, wants: Callable[[int], bool], observe: Callable[..., None]
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: Callable[..., None],
+        *,
+        norms: bool = False,
     ) -> None:
-        self.runs += 1
-        count = len(tokens)
-        weights = np.zeros((2, count, count), np.float32)
-        place = tokens.texts.index(self._cue) + 1
-        for query in range(count):
-            weights[0, query, max(query - 2, 0)] = 1
-            weights[1, query, place if place <= query else query] = 1
-        if wants(0):
-            observe(0, weights)
+        self.runs += len(ids)
+        count = len(ids[0])
+        weights = np.zeros((len(ids), 2, count, count), np.float32)
+        for text, order in enumerate(ids):
+            place = list(order).index(self._words.index(self._cue)) + 1
+            for query in range(count):
+                weights[text, 0, query, max(query - 2, 0)] = 1
+                weights[text, 1, query, place if place <= query else query] = 1
+        for start in range(0, count, rows):
+            observe(0, start, weights[:, :, start : start + rows], None)
 
 
 def links(

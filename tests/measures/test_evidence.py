@@ -17,6 +17,8 @@ from attnviz.measures.rows import Conditions, TextFacts
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
+from ..small_models import whole_weights
+
 SENTENCES = (
     "the cat sat on the mat because it was tired",
     "When Mary and John went to the shop , John gave a drink to Mary",
@@ -143,8 +145,7 @@ def test_random_attention_gets_no_names(causal: bool) -> None:
         model = OwnAttention(causal=causal, seed=seed)
         for sentence in SENTENCES:
             tokens = model.encode(sentence)
-            maps: list[np.ndarray] = []
-            model.run(tokens, lambda _: True, lambda _, weights, kept=maps: kept.append(weights))
+            maps = list(whole_weights(model, tokens).values())
             ids = [number + 1 for number in tokens.ids]
             found += named(as_checkpoint(ids, maps[0], causal))
             heads += len(maps[0])

@@ -15,6 +15,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.model import NumpyModel
 
 from ..conftest import in_fresh_process
+from ..small_models import whole_weights
 
 DIRECTORY = Path(attnviz.__file__).parent / "data" / "tiny"
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -26,9 +27,7 @@ def model() -> Bundled:
 
 
 def observe_all(model: Bundled, text: str) -> dict[int, np.ndarray]:
-    observed: dict[int, np.ndarray] = {}
-    model.run(model.encode(text), lambda layer: True, observed.__setitem__)
-    return observed
+    return whole_weights(model, model.encode(text))
 
 
 def test_it_is_a_numpy_model_that_tells_its_shape(model: Bundled) -> None:
@@ -136,7 +135,7 @@ def test_its_training_was_as_long_as_its_context(model: Bundled) -> None:
 def test_neither_torch_nor_transformers_is_imported() -> None:
     script = (
         "from attnviz.models.bundled import Bundled; model = Bundled();"
-        "model.run(model.encode('The cat'), lambda layer: True, lambda layer, weights: None)"
+        "model.run_rows([model.encode('The cat').ids], 2, lambda layer: True, lambda *_: None)"
     )
     heavy = ("torch", "transformers", "array_api_compat", "huggingface_hub")
     assert in_fresh_process(script, heavy) == ("", "")

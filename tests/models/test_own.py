@@ -8,18 +8,20 @@ import numpy as np
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.models.bundled import Bundled
-from attnviz.models.model import NumpyModel, PairModel
+from attnviz.models.model import NumpyModel
 from attnviz.models.own import OwnAttention
 
 KOREAN = "나는 오늘 학교에 갔다 ."
 
 
 def weights_of(model: OwnAttention, text: str) -> np.ndarray:
-    observed: dict[int, np.ndarray] = {}
-    model.run(model.encode(text), lambda layer: True, observed.__setitem__)
-    assert list(observed) == [0]
-    return observed[0]
+    tokens, observed = model.encode(text), []
+    model.run_rows(
+        [tokens.ids], len(tokens), lambda layer: True, lambda *block: observed.append(block)
+    )
+    ((layer, start, weights, norms),) = observed
+    assert (layer, start, norms) == (0, 0, None)
+    return weights[0]
 
 
 def test_it_is_a_numpy_model_that_says_it_is_random() -> None:
@@ -101,7 +103,8 @@ def test_the_seed_decides() -> None:
 def test_nothing_wanted_is_nothing_handed_over() -> None:
     model = OwnAttention()
     observed: list[int] = []
-    model.run(model.encode("a b"), lambda layer: False, lambda layer, _: observed.append(layer))
+    ids = [model.encode("a b").ids]
+    model.run_rows(ids, 2, lambda layer: False, lambda layer, *_: observed.append(layer))
     assert not observed
 
 
@@ -134,7 +137,7 @@ def test_torch_is_not_imported(causal: str) -> None:
     script = (
         "import sys; from attnviz.models.own import OwnAttention; model = OwnAttention("
         f"causal={causal});"
-        "model.run(model.encode('The cat'), lambda layer: True, lambda layer, weights: None);"
+        "model.run_rows([model.encode('The cat').ids], 2, lambda layer: True, lambda *_: None);"
         "print({'torch', 'transformers', 'tokenizers', 'array_api_compat'} & {*sys.modules})"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -143,22 +146,16 @@ def test_torch_is_not_imported(causal: str) -> None:
 
 def crossed(model: OwnAttention, text: str, target: str) -> np.ndarray:
     keys = model.encode(text)
-    observed: dict[int, np.ndarray] = {}
-    model.run_cross(
-        model.encode_queries(target, keys), keys, lambda layer: True, observed.__setitem__
-    )
-    return observed[0]
+    return model.cross_weights(model.encode_queries(target, keys), keys)
 
 
 def test_one_text_looks_at_another() -> None:
     """A text that looks at itself is self-attention; its words may stand in any order."""
     model = OwnAttention(24, 4, 2, seed=3)
-    assert isinstance(model, PairModel)
     assert crossed(model, "a b c d e f", "w x y z").shape == (4, 4, 6)
     own = weights_of(model, "the cat saw the cat")
     found = crossed(model, "the cat saw the cat", "saw cat")
     np.testing.assert_allclose(found, own[:, [2, 1]], rtol=1e-6)  # products of other sizes
-    assert not isinstance(Bundled(), PairModel)
 
 
 def test_words_of_both_texts_are_numbered_together() -> None:

@@ -14,6 +14,8 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import random_twin
 from attnviz.records import Tokens
 
+from ..small_models import whole_weights
+
 
 def test_copies_of_random_tokens_in_their_frame() -> None:
     tokens = random_copies(Bundled().vocabulary(), 7, 3, seed=1)
@@ -57,9 +59,7 @@ def test_made_up_words_of_the_own_attention() -> None:
     tokens = random_copies(model.vocabulary(), 3, 2, seed=0)
     assert len(tokens) == 6
     assert not model.vocabulary().ranked
-    seen = []
-    model.run(tokens, lambda layer: True, lambda layer, weights: seen.append(weights.shape))
-    assert seen == [(2, 6, 6)]
+    assert whole_weights(model, tokens)[0].shape == (2, 6, 6)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])

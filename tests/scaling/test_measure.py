@@ -29,6 +29,8 @@ from attnviz.scaling.measure import (
 )
 from attnviz.scaling.records import BIN_EDGES, MEASURES, ScalingReport
 
+from ..small_models import whole_weights
+
 
 def softmax(scores: np.ndarray) -> np.ndarray:
     powers = np.exp(scores - scores.max(-1, keepdims=True))
@@ -287,8 +289,7 @@ def loop(weights: np.ndarray, causal: bool) -> dict[str, float]:
 def test_with_the_scale_it_is_what_the_model_does(causal: bool) -> None:
     model = OwnAttention(30, 5, causal=causal, seed=1)
     tokens = model.encode(TEXT)
-    kept: list[np.ndarray] = []
-    model.run(tokens, lambda layer: True, lambda layer, weights: kept.append(weights))
+    kept = whole_weights(model, tokens)
     report = model_scaling(model, tokens, by_head=True)
     assert [report.name(case) for case in report.cases] == [f"L0H{head}" for head in range(5)]
     for head, case in enumerate(report.cases):
@@ -309,8 +310,7 @@ def test_without_the_scale_the_scores_are_larger_by_its_inverse() -> None:
     """What the bare scores would give, from the weights alone: p^√d_k, made to sum to one."""
     model = Bundled(dtype="float64")
     tokens = model.encode("The cat sat on the mat.")
-    kept: dict[int, np.ndarray] = {}
-    model.run(tokens, lambda layer: True, kept.__setitem__)
+    kept = whole_weights(model, tokens)
     report = model_scaling(model, tokens, {1: frozenset({0, 2})}, by_head=True, index_base=1)
     assert [report.name(case) for case in report.cases] == ["L2H1", "L2H3"]
     for case in report.cases:

@@ -12,16 +12,20 @@ from torch import Tensor
 
 from attnviz.engine.ablation import HeadAblation, Replacements
 from attnviz.engine.effects import Metric, Positions, Variant
-from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.patchable import (
     ForwardOutput,
     require_two,
     run_pass,
     words_to_mask,
 )
-from attnviz.engine.plain_pass import ends_alike
-from attnviz.engine.scan.memory import rows_at_once
-from attnviz.engine.scan.plan import ENDING, ScanPlan, is_no_op, require_own, run_expanded
+from attnviz.engine.scan.plan import (
+    ENDING,
+    ScanPlan,
+    check_clean_row,
+    is_no_op,
+    require_own,
+    run_expanded,
+)
 from attnviz.records import Input
 
 _CHUNK = 64_000_000
@@ -137,11 +141,10 @@ def score_chunk(
 def _check_clean_row(plan: ScanPlan, request: Request, row: Tensor) -> None:
     if request.plain is None:
         return
-    read = slice(-ENDING if plan.ends_short else None, None)  # of the others nothing was computed
     if plan.strategy is None:
         require_own(plan.model, request.given)
-    elif not ends_alike(plan.model.root, row[read], request.plain[0, read], exact=False):
-        raise LostTrackError("a grown batch ends in other numbers than the text alone")
+    else:
+        check_clean_row(plan, row, request.plain[0], short=plan.ends_short)
 
 
 def _no_ops(plan: ScanPlan, hidden: Tensor, variants: Sequence[Variant]) -> list[int]:
@@ -215,9 +218,8 @@ def _answers(
 
     if plan.strategy is not None:
         rows = intervention(dict(enumerate(variants, start=1)))
-        at_once = rows_at_once([call.block for call in plan.calls], len(given.ids))
         kept = ENDING if plan.ends_short and len(given.predicted) > ENDING else None
-        return run_expanded(plan, plan.strategy, given, variants, rows, at_once, kept)
+        return run_expanded(plan, plan.strategy, given, variants, rows, plan.at_once(given), kept)
     each = [run_pass(plan.model, given, intervention({}))]
     each += [run_pass(plan.model, given, intervention({0: variant})) for variant in variants]
     return ForwardOutput.of_rows(each)

@@ -101,11 +101,11 @@ def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
     return watch.peak
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch types no modes
+class _Watch(TorchDispatchMode):
     """Adds up the storages that are alive."""
 
     def __init__(self, owned: Collection[nn.Module]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
         self._alive = 0
         self.peak = 0
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()

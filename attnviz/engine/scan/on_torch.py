@@ -54,12 +54,8 @@ class TorchScan:
         text: int,
         variants: Sequence[Variant],
         wanted: Sequence[int],
-        on_progress: Callable[[int], None] | None = None,
     ) -> Iterator[Scores]:
-        """Measure the ``wanted`` ones of ``variants`` over one text, a chunk at a time.
-
-        on_progress: told after each chunk how many ablations it had.
-        """
+        """Measure the ``wanted`` ones of ``variants`` over one text, a chunk at a time."""
         for variant in variants:
             check_heads(self._model, variant.heads)
         request = Request(
@@ -94,8 +90,6 @@ class TorchScan:
             self._compared.add(class_of(request.given))
             request = replace(request, plain=None)
             yield self._piece(text, tuple(chosen), chunks)
-            if on_progress is not None:
-                on_progress(len(chosen))
 
     def gradients(
         self,

@@ -40,7 +40,6 @@ class OwnScan:
         text: int,
         variants: Sequence[Variant],
         wanted: Sequence[int],
-        on_progress: Callable[[int], None] | None = None,
     ) -> Iterator[Scores]:
         """Measure the ``wanted`` ones of ``variants`` over one text."""
         for variant in variants:
@@ -66,8 +65,6 @@ class OwnScan:
             spread = values.std(1, ddof=1) / np.sqrt(values.shape[1])
             errors = dict(zip(names, spread.T, strict=True))
         yield Scores(text, tuple(wanted), metrics, {}, errors)
-        if on_progress is not None:
-            on_progress(len(wanted))
 
     def gradients(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.engine.hook_points import LostTrackError
-from attnviz.engine.patchable import PatchableModel, run_pass
-from attnviz.engine.patches import Held, Keep, Slopes, reached, values_of
+from attnviz.engine.patchable import Keep, PatchableModel, run_pass
 from attnviz.engine.patching import (
     Pair,
     Patch,
@@ -25,10 +24,18 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.plain_pass import ends_alike, not_its_own
-from attnviz.engine.scan.memory import rows_at_once
-from attnviz.engine.scan.plan import ENDING, ScanPlan, ordered
+from attnviz.engine.scan.plan import ENDING, ScanPlan, check_clean_row, ordered
 from attnviz.engine.scan.session import Session
-from attnviz.engine.scan.sites import Way, find_way, run_alone, run_patched
+from attnviz.engine.scan.sites import (
+    Held,
+    Slopes,
+    Way,
+    find_way,
+    reached,
+    run_alone,
+    run_patched,
+    values_of,
+)
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
@@ -128,7 +135,6 @@ class TorchPatching:
         wanted: Sequence[int],
         answer: int,
         foil: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
     ) -> Iterator[PatchScores]:
         """Measure the ``wanted`` ones of ``patches`` over one pair, a chunk at a time."""
         if not wanted:
@@ -149,8 +155,6 @@ class TorchPatching:
         if idle:  # what both runs hold alike changes nothing
             nothing = work.plain(work.base).items()
             yield _piece(work, idle, {name: np.full(len(idle), value) for name, value in nothing})
-            if on_progress is not None:
-                on_progress(len(idle))
         order = [list(moving)[at] for at in ordered(self._model, list(moving.values()))]
         if self._options.method == "gradient":
             size = max(1, len(order))
@@ -166,8 +170,6 @@ class TorchPatching:
                     measure = partial(_measured, work=work, patches=some)
                     found = self._session.attempt(plan, work.base.given, len(some), measure)
             yield _piece(work, tuple(chosen), found)
-            if on_progress is not None:
-                on_progress(len(chosen))
 
     def _way(self, plan: ScanPlan, what: frozenset[What]) -> Way:
         if what not in self._ways:
@@ -303,13 +305,9 @@ def _measured(plan: ScanPlan, work: _Work, patches: Sequence[Patch]) -> _Found:
     way = work.way if plan.strategy is not None else replace(work.way, strategy=None)
     tokens = len(base.given.predicted)
     short = way.ends_short and ENDING < tokens <= base.position + ENDING
-    at_once = rows_at_once([call.block for call in plan.calls], len(base.given.ids))
-    answer = run_patched(
-        plan, way, base.given, patches, work.held, at_once, ENDING if short else None
-    )
-    read = slice(-ENDING if short else None, None)  # of the others nothing was computed
-    if not ends_alike(plan.model.root, answer.hidden[0, read], base.hidden[0, read], exact=False):
-        raise LostTrackError("a grown batch ends in other numbers than the text alone")
+    kept = ENDING if short else None
+    answer = run_patched(plan, way, base.given, patches, work.held, plan.at_once(base.given), kept)
+    check_clean_row(plan, answer.hidden[0], base.hidden[0], short=short)
     assert answer.projected is not None
     rows = answer.projected[:, base.position]
     wanted = torch.tensor([work.answer], device=rows.device)

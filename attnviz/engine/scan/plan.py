@@ -5,8 +5,8 @@ Every shortcut is tried against the plain way, and taken only where the numbers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -18,8 +18,7 @@ from attnviz.engine.ablation import HeadAblation, Replacements
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.hook_points import LostTrackError, hooked
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
-from attnviz.engine.plain_pass import ends_alike, length_class, not_its_own
-from attnviz.engine.rounding import nearly_equal
+from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
 from attnviz.engine.scan.expansion import (
     STRATEGIES,
@@ -28,6 +27,7 @@ from attnviz.engine.scan.expansion import (
     RowIntervention,
     Strategy,
 )
+from attnviz.engine.scan.memory import rows_at_once
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError
 from attnviz.records import Input, Kind
@@ -70,6 +70,10 @@ class ScanPlan:
     ends_short: bool = False
     no_op: dict[Variant, bool] = field(default_factory=dict)
 
+    def at_once(self, given: Input) -> int:
+        """How many rows of an input a block is best called on."""
+        return rows_at_once([call.block for call in self.calls], len(given.ids))
+
 
 def make_plan(model: PatchableModel, given: Input, positions: Positions = "all") -> ScanPlan:
     """Try the borrowed ``model`` on a few tokens of ``given``."""
@@ -91,12 +95,41 @@ def make_plan(model: PatchableModel, given: Input, positions: Positions = "all")
     more = (probe,) * (len(trials) - 1)
     plainly = run_pass(model, probe, rows, *more, _other_end(probe)).hidden
     plan = replace(plan, causal=_alike(plainly[-1, 0], clean.hidden[0, 0]))
-    strategies = STRATEGIES if plan.entries else ()
-    for kept in (ENDING, None) if positions == "last" and plan.causal else (None,):
+    rows = HeadAblation(model.kind, dict(enumerate(trials, start=1)), _unlike(model))
+    found = fitting(
+        STRATEGIES if plan.entries else (),
+        plainly[:-1],
+        lambda *way: run_expanded(plan, way[0], probe, trials, rows, 2, way[1]).hidden[1:],
+        short=positions == "last" and plan.causal,
+    )
+    return plan if found is None else replace(plan, strategy=found[0], ends_short=found[1])
+
+
+def fitting(
+    strategies: Sequence[Strategy],
+    expected: Tensor,
+    run: Callable[[Strategy, int | None], Tensor],
+    *,
+    short: bool,
+) -> tuple[Strategy, bool] | None:
+    """The first strategy under which ``run`` gives what is ``expected`` (row, token, width).
+
+    Also whether it may keep the last tokens alone, which is tried where ``short``.
+    """
+    for kept in (ENDING, None) if short else (None,):
+        read = slice(None if kept is None else -kept, None)
         for strategy in strategies:
-            if _works(plan, strategy, trials, plainly[:-1], kept):
-                return replace(plan, strategy=strategy, ends_short=kept is not None)
-    return plan
+            with suppress(*MISFITS):
+                if nearly_equal(run(strategy, kept)[:, read], expected[:, read]):
+                    return strategy, kept is not None
+    return None
+
+
+def check_clean_row(plan: ScanPlan, row: Tensor, plain: Tensor, *, short: bool) -> None:
+    """LostTrackError where the clean row (token, width) of a batch ends otherwise than alone."""
+    read = slice(-ENDING if short else None, None)
+    if not ends_alike(plan.model.root, row[read], plain[read], exact=False):
+        raise LostTrackError("a grown batch ends in other numbers than the text alone")
 
 
 def require_own(model: PatchableModel, given: Input) -> None:
@@ -245,24 +278,6 @@ def _trials(model: PatchableModel) -> list[Variant]:
     trials = [Variant(((layer, model.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
     return [trials[at] for at in ordered(model, trials)]
-
-
-def _works(
-    plan: ScanPlan,
-    strategy: Strategy,
-    trials: Sequence[Variant],
-    expected: Tensor,
-    kept: int | None = None,
-) -> bool:
-    """Whether under this strategy the trials come out as in an ordinary batch."""
-    model = plan.model
-    rows = HeadAblation(model.kind, dict(enumerate(trials, start=1)), _unlike(model))
-    try:
-        found = run_expanded(plan, strategy, plan.probe, trials, rows, 2, kept).hidden
-    except MISFITS:
-        return False
-    read = slice(None if kept is None else -kept, None)
-    return found.shape[0] == 1 + len(trials) and nearly_equal(found[1:, read], expected[:, read])
 
 
 def _unlike(model: PatchableModel) -> Replacements:

@@ -35,7 +35,6 @@ class Scan(Protocol):
         text: int,
         variants: Sequence[Variant],
         wanted: Sequence[int],
-        on_progress: Callable[[int], None] | None = None,
     ) -> Iterator[Scores]:
         """Measure the ``wanted`` ones of ``variants`` over one text, piece by piece."""
         ...

@@ -5,22 +5,25 @@ Sites that are replaced in rows of a growing batch must come out as they do one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
+from torch import Tensor
 
 from attnviz.engine.feed_forward import find_feed_forward
-from attnviz.engine.hook_points import HookPoint
-from attnviz.engine.patchable import ForwardOutput, run_pass
-from attnviz.engine.patches import Exchange, Held, Keep, PutIn
+from attnviz.engine.hook_points import HookPoint, LostTrackError
+from attnviz.engine.patchable import ForwardOutput, Keep, Untouched, run_pass
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
 from attnviz.engine.plain_pass import not_its_own
-from attnviz.engine.rounding import nearly_equal
 from attnviz.engine.scan.expansion import STRATEGIES, Inside, Strategy
-from attnviz.engine.scan.plan import ENDING, MISFITS, ScanPlan, ordered, run_expanded
+from attnviz.engine.scan.plan import MISFITS, ScanPlan, fitting, ordered, run_expanded
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input, Kind
+
+Held: TypeAlias = Mapping[tuple[What, int], Tensor]
+"""By sort and layer what a run holds: (token, head, dim); of a pattern (query, head, key)."""
 
 _ALONE = Strategy("leave", late=False)
 
@@ -64,22 +67,21 @@ def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
     held = {place: 2 * values.flip(0) for place, values in keep.held.items()}
     trials = _trials(plan, heads)
     expected = run_patched(plan, way, plan.probe, trials, held, 1).hidden
-    best = [plan.strategy, *(each for each in STRATEGIES if each != plan.strategy)]
-    for kept in (ENDING, None) if plan.ends_short else (None,):
-        for strategy in best:
-            tried = Way(inside, heads, strategy, kept is not None)
-            try:
-                found = run_patched(plan, tried, plan.probe, trials, held, 2, kept).hidden
-            except MISFITS:
-                continue
-            read = slice(None if kept is None else -kept, None)
-            if nearly_equal(found[:, read], expected[:, read]):
-                return tried
-    return way
+    found = fitting(
+        [plan.strategy, *(each for each in STRATEGIES if each != plan.strategy)],
+        expected,
+        lambda strategy, kept: (
+            run_patched(
+                plan, replace(way, strategy=strategy), plan.probe, trials, held, 2, kept
+            ).hidden
+        ),
+        short=plan.ends_short,
+    )
+    return way if found is None else replace(way, strategy=found[0], ends_short=found[1])
 
 
 def run_alone(
-    plan: ScanPlan, inside: Inside, given: Input, intervention: Exchange
+    plan: ScanPlan, inside: Inside, given: Input, intervention: Untouched
 ) -> ForwardOutput:
     """One pass over one text."""
     if not plan.calls:
@@ -155,3 +157,91 @@ def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Pat
         )
     trials = [Patch(ends[0]), Patch(ends[1]), Patch(ends[0] + ends[1])]
     return [trials[at] for at in ordered(plan.model, trials)]
+
+
+# What is done at sites -------------------------------------------------------------------------
+
+
+def head_of(site: Site) -> int:
+    """The index of a site's head; what a layer has once stands as its only head."""
+    return site.head or 0
+
+
+def values_of(held: Held, site: Site) -> Tensor:
+    """What a run holds at a site: (token, dim)."""
+    values = held[site.what, site.layer][:, head_of(site)]
+    return values if site.tokens is None else values[list(site.tokens)]
+
+
+class PutIn(Untouched):
+    """Puts what another run holds in the place of sites, other ones in each row of a batch.
+
+    rows: what to replace by row. held: what the other run holds, token for token.
+    """
+
+    def __init__(self, kind: Kind, rows: Mapping[int, Patch], held: Held) -> None:
+        self._kind = kind
+        self._held = held
+        self._sites: dict[tuple[What, int], list[tuple[int, Site]]] = {}
+        for row, patch in rows.items():
+            for site in patch.sites:
+                self._sites.setdefault((site.what, site.layer), []).append((row, site))
+
+    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+        if point.kind != self._kind:
+            return outputs
+        inside = range(first, first + len(outputs))
+        sites = [
+            (row - first, site)
+            for row, site in self._sites.get((point.what, point.layer), ())
+            if row in inside
+        ]
+        if not sites:
+            return outputs
+        outputs = outputs if point.what == "output" else outputs.clone()
+        held = self._held[point.what, point.layer]
+        if held.shape[1:] != outputs.shape[2:] or len(held) < outputs.shape[1]:
+            raise LostTrackError(f"{point.what} of layer {point.layer} has another shape")
+        missing = len(held) - outputs.shape[1]  # the last block may go on with the last tokens
+        for row, site in sites:
+            values = held[:, head_of(site)].to(outputs)
+            if site.tokens is None:
+                outputs[row, :, head_of(site)] = values[missing:]
+            else:
+                chosen = [token for token in site.tokens if token >= missing]
+                places = [token - missing for token in chosen]
+                outputs[row, places, head_of(site)] = values[chosen]
+        return outputs
+
+
+class Slopes(Untouched):
+    """Adds zeros to what a run holds, by which something can be differentiated.
+
+    held: what it holds. zeros: what was added, (1, token, head, dim).
+    """
+
+    def __init__(self, kind: Kind, what: Collection[What]) -> None:
+        self._kind = kind
+        self._what = what
+        self.held: dict[tuple[What, int], Tensor] = {}
+        self.zeros: dict[tuple[What, int], Tensor] = {}
+
+    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+        if point.kind != self._kind or point.what not in self._what:
+            return outputs
+        place = point.what, point.layer
+        self.held[place] = outputs[0].detach()
+        self.zeros[place] = torch.zeros_like(outputs, requires_grad=True)
+        return outputs + self.zeros[place]
+
+
+def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
+    """The patch at those of its tokens that another text has; None where none is left."""
+    if places is None:
+        return patch
+    sites = []
+    for site in patch.sites:
+        tokens = [token for token in (site.tokens or sorted(places)) if token in places]
+        if tokens:
+            sites.append(replace(site, tokens=tuple(tokens)))
+    return Patch(tuple(sites)) if sites else None

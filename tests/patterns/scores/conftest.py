@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,13 +12,15 @@ from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.models.model import Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
 
+from ...small_models import ShowsWeights
+
 Head = Callable[[Tokens], np.ndarray]
 
 WORDS = 128
 """Vocabulary and context of the models below; token 0 begins every text."""
 
 
-class WordModel:
+class WordModel(ShowsWeights):
     """Words become tokens in order of their first appearance, behind a first special token."""
 
     kinds: tuple[Kind, ...] = ("self",)
@@ -48,13 +51,33 @@ class ScriptedModel(WordModel):
 
     def __init__(self, layers: Sequence[Sequence[Head]]) -> None:
         self._layers = layers
+        self._numbers = {"<s>": 0}
         heads = len(layers[0])
         self.info = ModelInfo("made", None, "None", "float64", len(layers), heads, heads, 2)
 
-    def run(self, tokens: Tokens, wants: Callable, observe: Callable) -> None:
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """Words have one number in all texts, so that ids tell them."""
+        tokens = super().encode(text, limit)
+        ids = tuple(self._numbers.setdefault(word, len(self._numbers)) for word in tokens.texts)
+        return replace(tokens, ids=ids)
+
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Callable,
+        observe: Callable,
+        *,
+        norms: bool = False,
+    ) -> None:
+        words = {number: word for word, number in self._numbers.items()}
+        texts = [Tokens.bare(text) for text in ids]
+        texts = [replace(one, texts=tuple(words.get(n, "") for n in one.ids)) for one in texts]
         for layer, heads in enumerate(self._layers):
             if wants(layer):
-                observe(layer, np.stack([head(tokens) for head in heads]))
+                whole = np.stack([[head(text) for head in heads] for text in texts])
+                for start in range(0, len(ids[0]), rows):
+                    observe(layer, start, whole[:, :, start : start + rows], None)
 
 
 class TwoLayerModel(WordModel):
@@ -80,14 +103,6 @@ class TwoLayerModel(WordModel):
 
     def _residual(self, ids: Sequence[int]) -> np.ndarray:
         return self._token[list(ids)] + self._place[: len(ids)]
-
-    def run(self, tokens: Tokens, wants: Callable, observe: Callable) -> None:
-        residual = self._residual(tokens.ids)
-        for layer, attention in enumerate(self._layers):
-            added, weights = attention(residual)
-            if wants(layer):
-                observe(layer, weights)
-            residual = residual + added
 
     def run_rows(
         self,

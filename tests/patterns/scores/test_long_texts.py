@@ -16,7 +16,7 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.patterns.score import score_patterns
 
 from ...conftest import measured
-from ...small_models import llama_fields
+from ...small_models import llama_fields, whole_weights
 
 WORDS = 2_311
 
@@ -34,8 +34,7 @@ def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.7 * whole
-    seen: list[np.ndarray] = []
-    model.run(text, lambda layer: True, lambda layer, weights: seen.append(weights))
+    seen = whole_weights(model, text)
     for head in report.heads:
         weights = seen[0][head.head]
         assert head.scores["previous"] == pytest.approx(

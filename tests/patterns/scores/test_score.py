@@ -214,8 +214,6 @@ def test_what_cannot_be_had_is_refused(scripted, even_head) -> None:
     model = scripted([[even_head, even_head]])
     with pytest.raises(UsageError, match="no cross attention"):
         score_patterns(model, kind="cross")
-    with pytest.raises(UnsupportedError, match="choose another view"):
-        score_patterns(model, view="norm-weighted")
     with pytest.raises(UnsupportedError, match="random weights"):
         score_patterns(model, control=1)
 

@@ -1,0 +1,46 @@
+"""Keys and values of the tokens that a text has so far, kept so that none is computed twice.
+
+Pope et al. 2022, "Efficiently Scaling Transformer Inference", section 2: the KV cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+_FIRST = 64
+"""Tokens that there is room for at first; the room doubles when it is full."""
+
+
+class KeyValues:
+    """Those of one layer: as they are multiplied, projected and turned, one head a query head.
+
+    tokens: how many tokens they are of.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._room: tuple[Floats, Floats] | None = None
+
+    def grown(self, key: Floats, value: Floats) -> tuple[Floats, Floats]:
+        """All keys and values (head, token, dim), those of further tokens behind the others."""
+        stop = self.tokens + key.shape[-2]
+        if self._room is None or stop > self._room[0].shape[-2]:
+            self._room = self._larger(key, stop, 0), self._larger(value, stop, 1)
+        keys, values = self._room
+        keys[:, self.tokens : stop], values[:, self.tokens : stop] = key, value
+        self.tokens = stop
+        return keys[:, :stop], values[:, :stop]
+
+    def cut(self, tokens: int) -> None:
+        """Forget all but the first tokens."""
+        self.tokens = min(self.tokens, tokens)
+
+    def _larger(self, like: Floats, tokens: int, part: int) -> Floats:
+        heads, _, dim = like.shape
+        room = np.empty((heads, max(2 * tokens, _FIRST), dim), like.dtype)
+        if self._room is not None:
+            room[:, : self.tokens] = self._room[part][:, : self.tokens]
+        return room

@@ -1,0 +1,223 @@
+"""A text that a language model writes on, a token at a time, and where its heads look meanwhile.
+
+Temperature divides the scores before the softmax (Ackley et al. 1985); top-k keeps the likeliest
+tokens (Fan et al. 2018, "Hierarchical Neural Story Generation"), top-p the fewest that together
+reach a probability (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.head_run import Head
+from attnviz.engine.likely import Likely, Texts, likeliest, texts_of
+from attnviz.engine.text_pass import check_heads
+from attnviz.errors import UsageError
+from attnviz.models.model import (
+    GrowingModel,
+    HasEnds,
+    Model,
+    NumpyModel,
+    Reader,
+    TwoStackModel,
+    cannot_write,
+    require_number,
+)
+from attnviz.records import Kind, Tokens
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen.
+
+    tokens: at most so many are written.
+    temperature: 0 takes the likeliest token (greedy).
+    top_k: only among so many of the likeliest; None for all.
+    top_p: only among the fewest likeliest that together have this probability; None for all.
+    seed: of the generator, one number of which is drawn a token.
+    Raises UsageError for what is out of range.
+    """
+
+    tokens: int = 40
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise UsageError(f"expected --tokens of at least 1, got {self.tokens}")
+        if not 0 <= self.temperature < np.inf:
+            raise UsageError(f"expected a --temperature of 0 or more, got {self.temperature:g}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"expected a --top-k of at least 1, got {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"expected a --top-p above 0 and up to 1, got {self.top_p:g}")
+        if self.seed < 0:
+            raise UsageError(f"expected a --seed of 0 or more, got {self.seed}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether nothing is drawn."""
+        return self.temperature == 0
+
+    def choose(self, scores: Floats, generator: np.random.Generator) -> int:
+        """The id of the next token by scores (word,) of all of them."""
+        if self.greedy:
+            return int(np.argmax(scores))
+        order = np.argsort(-scores, kind="stable")[: self.top_k]
+        powers = np.exp((scores[order] - scores[order[0]]) / self.temperature)
+        shares = np.cumsum(powers / powers.sum())
+        if self.top_p is not None:
+            shares = shares[: int(np.searchsorted(shares, self.top_p)) + 1]
+        drawn = generator.random() * shares[-1]
+        return int(order[min(np.searchsorted(shares, drawn, side="right"), len(shares) - 1)])
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One token that was written.
+
+    place: the index of the query that looked, which is the last token that was read.
+    id, text: of the token that was chosen. ended: whether it ends the text.
+    probability: of it under the model, in [0, 1], whatever the sampling (temperature 1).
+    likely: the five likeliest tokens. entropy: of that distribution, in nats.
+    rows: of each layer the weights of the query (head, key), of the keys 0 to ``place``; of cross
+        attention those of the text that is read.
+    """
+
+    place: int
+    id: int
+    text: str
+    probability: float
+    likely: tuple[Likely, ...]
+    entropy: float
+    rows: Mapping[int, Floats]
+    ended: bool = False
+
+
+def generate(
+    model: Model,
+    tokens: Tokens,
+    sampling: Sampling,
+    *,
+    kind: Kind | None = None,
+    removed: Collection[Head] = (),
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[Step]:
+    """Let ``model`` write on behind ``tokens``; each step comes as soon as it is known.
+
+    tokens: of the prompt; of an encoder–decoder the text that it reads: its decoder begins anew.
+    kind: of the attention that is looked at; None for ``self``, or ``decoder``.
+    removed: heads whose outputs are zero at every token.
+    cancelled: asked before each step; True ends the text there.
+
+    Ends with a token that ends texts, or where the model's context is full. Raises UnsupportedError
+    for a model that does not tell the next token, UsageError for a prompt that leaves no room, and
+    for heads that are not there.
+    """
+    kind = written_kind(model, kind)
+    context = model.target_context if isinstance(model, TwoStackModel) else model.context
+    prompt = begun(model, tokens, kind)
+    if not len(prompt):
+        raise UsageError("the prompt has no tokens: expected at least one word")
+    if context is not None and len(prompt) >= context:
+        raise UsageError(
+            f"the prompt has {len(prompt):,} tokens and the context of {model.info.name!r} ends at "
+            f"{context:,}: there is no room to write, shorten it"
+        )
+    reader = _reader(model, tokens, prompt, kind, removed)
+    ends = model.end_ids if isinstance(model, HasEnds) else frozenset()
+    room = sampling.tokens if context is None else min(sampling.tokens, context - len(prompt))
+    return _steps(model, reader, prompt.ids, sampling, room, ends, cancelled)
+
+
+def written_kind(model: Model, kind: Kind | None = None) -> Kind:
+    """The kind of attention whose queries write; UsageError for one that does not."""
+    kinds: tuple[Kind, ...] = ("self",) if "self" in model.kinds else ("decoder", "cross")
+    if kind is not None and kind not in kinds:
+        raise UsageError(
+            f"the {kind} attention of {model.info.name!r} writes nothing: expected --kind "
+            f"{' or '.join(kinds)}"
+        )
+    return kind or kinds[0]
+
+
+def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
+    """What the written text begins with: the prompt, or an encoder–decoder's start token."""
+    if kind != "self" and isinstance(model, TwoStackModel):
+        return model.greedy_target(tokens, 1)
+    return tokens
+
+
+def written(prompt: Tokens, steps: Sequence[Step]) -> Tokens:
+    """The prompt with what was written behind it."""
+    return Tokens(
+        (*prompt.ids, *(step.id for step in steps)),
+        (*prompt.texts, *(step.text for step in steps)),
+        (*prompt.special, *(step.ended for step in steps)),
+    )
+
+
+def _steps(
+    model: Model,
+    reader: Reader,
+    ids: tuple[int, ...],
+    sampling: Sampling,
+    room: int,
+    ends: Collection[int],
+    cancelled: Callable[[], bool],
+) -> Iterator[Step]:
+    generator = np.random.default_rng(sampling.seed)
+    texts: Texts | None = None
+    for _ in range(room):
+        if cancelled():
+            return
+        raw, rows = reader.read(ids)
+        scores = raw.astype(np.float64)
+        logs = _log_softmax(model, scores)
+        chosen = sampling.choose(scores, generator)
+        texts = texts or texts_of(model)
+        shares = np.exp(logs)
+        yield Step(
+            place=len(ids) - 1,
+            id=chosen,
+            text=texts([chosen])[0],
+            probability=float(shares[chosen]),
+            likely=likeliest(logs, texts),
+            entropy=float(-(shares * np.where(shares > 0, logs, 0.0)).sum()),
+            rows=rows,
+            ended=chosen in ends,
+        )
+        if chosen in ends:
+            return
+        ids = (*ids, chosen)
+
+
+def _log_softmax(model: Model, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-probabilities (word,); LoadError or UsageError where the scores are no numbers."""
+    peak = scores.max()
+    require_number("prediction", float(peak), model.info)
+    powers = scores - peak
+    logs: NDArray[np.float64] = powers - np.log(np.exp(powers).sum())
+    return logs
+
+
+def _reader(
+    model: Model, tokens: Tokens, prompt: Tokens, kind: Kind, removed: Collection[Head]
+) -> Reader:
+    """What reads the growing text; UnsupportedError where the model does not tell what follows."""
+    if isinstance(model, GrowingModel) and model.predicts:
+        check_heads(model, removed)
+        return model.without(removed).reader()
+    if isinstance(model, NumpyModel):
+        raise cannot_write(model.info)
+    from attnviz.engine.generation_torch import open_reader  # torch only where needed
+
+    return open_reader(model, tokens, prompt, kind, removed)

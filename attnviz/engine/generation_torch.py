@@ -1,0 +1,239 @@
+"""A growing text through a model that torch runs, with the model's own cache of keys and values.
+
+What the last token gives is held against a pass over the whole text at the first step of every
+length class (up to 2, 4, 8 … tokens). A model whose cached steps differ, or that has no cache of
+its own, reads the whole text for every token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnviz.engine.ablation import check_heads
+from attnviz.engine.head_run import Run, open_heads
+from attnviz.engine.hook_points import HookPoint, LostTrackError
+from attnviz.engine.observer import to_numpy
+from attnviz.engine.patchable import PatchableModel, open_patchable
+from attnviz.engine.patching import What
+from attnviz.engine.plain_pass import length_class, not_its_own
+from attnviz.engine.scan.plan import MISFITS
+from attnviz.errors import UnsupportedError
+from attnviz.models.model import Model, Reader, cannot_write
+from attnviz.models.third_party import running
+from attnviz.records import Input, Kind, Tokens
+
+Floats = NDArray[np.floating]
+
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+_HALF_TOLERANCE = 0.02
+"""How far a weight of a cached step may be from that of a whole pass; a score so far of the
+largest."""
+
+
+def open_reader(
+    model: Model, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[tuple[int, int]]
+) -> Reader:
+    """What reads the text that grows from ``begun``; tokens: what an encoder reads.
+
+    Raises UnsupportedError where the model does not tell what follows, or its attention is not
+    seen; UsageError for heads that are not there.
+    """
+    source = None if kind == "self" else tokens
+    given = _input(source, begun.ids)
+    patchable = open_patchable(model, kind, given)
+    check_heads(patchable, removed)
+    root: Any = patchable.root
+    if patchable.head is None or not root.can_generate():
+        raise cannot_write(model.info)
+    reader = _Looking(patchable, source)
+    try:
+        reader.begin(begun.ids)
+    except (UnsupportedError, LostTrackError):
+        return _Plain(open_heads(model, kind, given, causal=True)[0], source, removed)
+    reader.remove(removed)
+    return reader
+
+
+def _input(source: Tokens | None, ids: Sequence[int]) -> Input:
+    read = Tokens.bare(ids)
+    return Input(read) if source is None else Input(source, read)
+
+
+_INSIDE: tuple[What, ...] = ("pattern",)
+
+
+class _Plain:
+    """Reads the whole text anew each time, where weights are only had from what a model reports."""
+
+    def __init__(
+        self, run: Run, source: Tokens | None, removed: Collection[tuple[int, int]]
+    ) -> None:
+        self._run = run
+        self._source = source
+        self._removed = removed
+
+    def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
+        """See ``Reader``."""
+        found = self._run(_input(self._source, ids), self._removed)
+        assert found.logits is not None  # it has a head
+        rows = {layer: weights[:, -1] for layer, weights in found.weights.items()}
+        return found.logits[-1], rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What so many tokens give: scores (word,), weights (head, key) by layer, and their cache."""
+
+    tokens: int
+    scores: Floats
+    rows: Mapping[int, Floats]
+    cache: Any
+
+
+class _Looking:
+    """Reads with an intervention that sees the weights, and empties the heads that are removed."""
+
+    def __init__(self, model: PatchableModel, source: Tokens | None) -> None:
+        self._model = model
+        self._source = source
+        self._removed: dict[int, list[int]] = {}
+        self._options = dict(model.options)
+        if "logits_to_keep" in signature(model.root.forward).parameters:
+            self._options["logits_to_keep"] = 1
+        self._cached = "use_cache" in self._options
+        self._tried: set[int] = set()
+        self._encoded: Any = None
+        self._ids: tuple[int, ...] = ()
+        self._read: _Read | None = None
+
+    @torch.inference_mode()
+    def begin(self, ids: Sequence[int]) -> None:
+        """Read the beginning, which must give what a plain pass over it gives."""
+        model, given = self._model, _input(self._source, ids)
+        with model.hook_points.borrowed():
+            plain = model.run(given)
+            if self._source is not None:
+                encoder: Any = model.root
+                only = {"input_ids": model.inputs(given)["input_ids"]}
+                self._encoded = encoder.get_encoder()(**only, return_dict=True)
+        self._read, self._ids = self._pass(ids), tuple(ids)
+        if plain is None or not _near(self._read.scores, to_numpy(plain[0, -1]), _most(model)):
+            raise not_its_own(model.root, "it predicts something else")
+
+    def remove(self, heads: Collection[tuple[int, int]]) -> None:
+        """From now on read without these heads."""
+        for layer, head in heads:
+            self._removed.setdefault(layer, []).append(head)
+            self._read = None
+
+    def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
+        """See ``Reader``."""
+        text = tuple(ids)
+        if self._read is None or text != self._ids:
+            before, self._read = self._read, None
+            self._read = self._next(text, before)
+            self._ids = text
+        return self._read.scores, self._read.rows
+
+    def _next(self, text: tuple[int, ...], before: _Read | None) -> _Read:
+        if before is None or before.cache is None or not self._cached or text[:-1] != self._ids:
+            return self._pass(text)
+        with suppress(*MISFITS):
+            found = self._pass(text[-1:], before)
+            place = length_class(len(text))
+            if place in self._tried:
+                return found
+            whole = self._pass(text)
+            if _alike(found, whole, _most(self._model)):
+                self._tried.add(place)
+                return found
+        self._cached = False
+        return self._pass(text)
+
+    @torch.inference_mode()
+    def _pass(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
+        """Read the whole text, or the tokens behind those that were read before."""
+        model, points, kind = self._model, self._model.hook_points, self._model.kind
+        inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
+        if self._source is not None:
+            del inputs["input_ids"]
+            inputs["encoder_outputs"] = self._encoded
+        if before is not None:
+            inputs["past_key_values"] = before.cache
+        options = {**self._options, **({"use_cache": True} if self._cached else {})}
+        look = _Look(kind, self._removed)
+        order = [n for n, point in enumerate(points.found) if point.kind != "encoder"]
+        with points.borrowed(), points.intervening(look, order, _INSIDE), running(model.root):
+            output = model.root(**inputs, **options)
+        if look.rows.keys() != model.heads.keys():
+            raise LostTrackError("the weights of some layers were not seen")
+        tokens = len(ids) + (0 if before is None else before.tokens)
+        keys = tokens if self._source is None or kind == "decoder" else len(self._source)
+        return _Read(
+            tokens,
+            to_numpy(output.logits[0, -1]),
+            {layer: _whole_row(row, keys) for layer, row in look.rows.items()},
+            getattr(output, "past_key_values", None),
+        )
+
+
+def _whole_row(row: Floats, keys: int) -> Floats:
+    """A row (head, key) of every key: a cache may have dropped those out of a window."""
+    if row.shape[1] > keys:
+        raise LostTrackError("there are more keys than tokens")
+    return np.pad(row, ((0, 0), (keys - row.shape[1], 0)))
+
+
+def _most(model: PatchableModel) -> float:
+    dtype = next(model.root.parameters()).dtype
+    return _TOLERANCE.get(dtype, _HALF_TOLERANCE)
+
+
+def _alike(found: _Read, whole: _Read, most: float) -> bool:
+    """Whether a cached step gives what a whole pass does."""
+    return _near(found.scores, whole.scores, most) and all(
+        np.allclose(row, whole.rows[layer], rtol=0, atol=most, equal_nan=True)
+        for layer, row in found.rows.items()
+    )
+
+
+def _near(scores: Floats, others: Floats, most: float) -> bool:
+    largest = float(np.max(np.abs(others[np.isfinite(others)]), initial=0.0))
+    return np.allclose(scores, others, rtol=0, atol=most * largest, equal_nan=True)
+
+
+class _Look:
+    """An intervention that takes the last query's weights of one kind, and empties some heads."""
+
+    def __init__(self, kind: Kind, removed: Mapping[int, list[int]]) -> None:
+        self._kind = kind
+        self._removed = removed
+        self.rows: dict[int, Floats] = {}
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        if point.kind != self._kind:
+            return outputs
+        if point.what == "pattern":  # (batch, query, head, key)
+            self._require_causal(outputs[0])
+            self.rows[point.layer] = to_numpy(outputs[0, -1]).copy()
+        elif point.layer in self._removed:  # (batch, token, head, dim)
+            outputs[:, :, self._removed[point.layer]] = 0
+        return outputs
+
+    def _require_causal(self, weights: Tensor) -> None:
+        """UnsupportedError where the first query of (query, head, key) sees a later token."""
+        later = weights[0, :, 1 + weights.shape[2] - len(weights) :]
+        if self._kind != "cross" and bool((later > 0).any()):
+            raise UnsupportedError(
+                "its tokens attend to later ones, so that it cannot write: choose a causal "
+                "language model"
+            )

@@ -1,0 +1,38 @@
+"""What a model says comes next: the likeliest tokens of a distribution over its vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.models.model import HasVocabulary, Model
+
+Texts = Callable[[Sequence[int]], tuple[str, ...]]
+"""What token ids stand for."""
+
+
+class Likely(NamedTuple):
+    """A token that may come next, and how likely it is."""
+
+    text: str
+    id: int
+    probability: float
+
+
+def texts_of(model: Model) -> Texts:
+    """The texts of token ids; of a model without a vocabulary their numbers."""
+    if isinstance(model, HasVocabulary):
+        return model.vocabulary().texts
+    return lambda ids: tuple(f"<{number}>" for number in ids)
+
+
+def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
+    """The most likely tokens of log-probabilities (word,), the likeliest first."""
+    ids = np.argsort(-logs, kind="stable")[:count].tolist()
+    return tuple(
+        Likely(text, number, float(np.exp(logs[number])))
+        for text, number in zip(texts(ids), ids, strict=True)
+    )

@@ -1,0 +1,104 @@
+"""One pass over one text: the weights of all heads, what is predicted, and what values move.
+
+With the outputs of chosen heads at zero, if that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.capture import Asked, no_such_head, record_of
+from attnviz.engine.head_run import Head, HeadRun, Run, open_heads
+from attnviz.engine.observer import KeepWeights
+from attnviz.engine.probing import open_probing
+from attnviz.errors import UsageError
+from attnviz.models.model import Model, NumpyModel
+from attnviz.records import AttentionRecord, Kind
+
+Floats = NDArray[np.floating]
+
+_CELLS = 2**21
+"""Log-probabilities that are formed at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextPass:
+    """What one pass gives.
+
+    logits: (token, word) of the next token; None where none is predicted from what came before.
+    """
+
+    record: AttentionRecord
+    logits: Floats | None
+
+
+class TextReader:
+    """Reads texts, with all heads of a model or without some; what is found out of it is kept."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._runs: dict[Kind, Run] = {}
+
+    def read(self, wanted: Asked, removed: Collection[Head] = ()) -> TextPass:
+        """One pass over a text; the outputs of the ``removed`` heads are zero.
+
+        Raises UsageError for a head that is not there, UnsupportedError where the attention cannot
+        be observed or its heads cannot be removed.
+        """
+        kind, seen = wanted.kind, self._run(wanted, removed)
+        keep = KeepWeights(kind, wanted.heads)
+        for layer, weights in seen.weights.items():
+            if keep.wants(kind, layer):
+                keep.observe(0, kind, layer, 0, weights, None)
+        if not keep.layers:
+            raise no_such_head()
+        return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
+
+    def _predicts(self, kind: Kind) -> bool:
+        """Whether a torch model's logits are of the next token."""
+        if kind != "self" or isinstance(self.model, NumpyModel):
+            return kind != "encoder"
+        return open_probing(self.model, kind).causal
+
+    def norms(self, wanted: Asked, removed: Collection[Head] = ()) -> Mapping[int, Floats]:
+        """‖v_j W_O^h‖ of each layer, (head, key): what a key's value moves the residual by.
+
+        Kobayashi et al. 2020. Raises UnsupportedError where the values cannot be seen.
+        """
+        return self._run(wanted, removed, norms=True).norms
+
+    def _run(self, wanted: Asked, removed: Collection[Head], norms: bool = False) -> HeadRun:
+        check_heads(self.model, removed)
+        given, kind = wanted.given, wanted.kind
+        if kind not in self._runs:
+            self._runs[kind] = open_heads(self.model, kind, given, self._predicts(kind))[0]
+        return self._runs[kind](given, removed, norms)
+
+
+def check_heads(model: Model, heads: Collection[Head]) -> None:
+    """UsageError for the first (layer, head) that the model does not have."""
+    info = model.info
+    for layer, head in heads:
+        if not (0 <= layer < info.layers and 0 <= head < info.heads):
+            raise UsageError(
+                f"no head {head} in layer {layer}: {info.name!r} has layers 0 to "
+                f"{info.layers - 1} and heads 0 to {info.heads - 1}"
+            )
+
+
+def token_losses(logits: Floats, ids: Sequence[int]) -> NDArray[np.float64]:
+    """−log p of each token but the first by the logits (token, word) before it: (token − 1,)."""
+    found = np.empty(max(len(ids) - 1, 0))
+    rows = max(1, _CELLS // logits.shape[-1])
+    for start in range(0, len(found), rows):
+        some = slice(start, min(start + rows, len(found)))
+        wide = logits[some].astype(np.float64)
+        wide -= wide.max(-1, keepdims=True)
+        word = np.asarray(ids[1:])[some, None]
+        chosen = np.take_along_axis(wide, word, -1)[:, 0]
+        found[some] = np.log(np.exp(wide).sum(-1)) - chosen
+    return found

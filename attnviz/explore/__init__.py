@@ -1,0 +1,1 @@
+"""``attnviz explore``: a model and a text, live in the terminal."""

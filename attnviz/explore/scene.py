@@ -1,0 +1,265 @@
+"""What is looked at: a head, a token, a piece of the map. Pure: each change is another scene."""
+
+from __future__ import annotations
+
+import shlex
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from attnviz.draw.palette import PALETTES
+from attnviz.engine.head_run import Head
+from attnviz.explore.session import Frame, Mode
+from attnviz.measures.words import word_spans
+from attnviz.records import Tokens
+
+Side = Literal["a", "b", "difference"]
+"""Which of two sides is shown: this one, the other, or the other less this one."""
+
+PALETTE_NAMES = tuple(PALETTES)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A view of a frame.
+
+    heads: every (layer, head) that there is, in order. labels: the name of each.
+    queries, keys: how many tokens the axes have. across: whether they are two texts; else the
+        cursor stands on one token, whose row and column light up.
+    head: the one that is shown. query, key: where the cursor is.
+    zoom: tokens that share a cell, 1 for none: halved and doubled. corner: the first query and key
+        that are seen.
+    removed: heads whose outputs are zero. index_base: 0 or 1, of names.
+    """
+
+    heads: tuple[Head, ...]
+    labels: tuple[str, ...]
+    queries: int
+    keys: int
+    across: bool
+    head: Head
+    query: int = 0
+    key: int = 0
+    mode: Mode = "raw"
+    zoom: int = 1
+    corner: tuple[int, int] = (0, 0)
+    removed: frozenset[Head] = field(default=frozenset())
+    palette: str = PALETTE_NAMES[0]
+    side: Side = "a"
+    index_base: int = 0
+
+    @classmethod
+    def of(cls, frame: Frame, palette: str = PALETTE_NAMES[0]) -> Scene:
+        """The first scene of a frame: its most notable head, its last token."""
+        report = frame.report
+        heads = tuple(sorted((entry.layer, entry.head) for entry in report.heads))
+        first = report.notable[0] if report.notable else heads[0]
+        record = report.record
+        start = cls(heads, (), 0, 0, False, first, palette=palette, index_base=report.index_base)
+        return start.over(frame).at(len(record.queries) - 1, len(record.keys) - 1)
+
+    def over(self, frame: Frame) -> Scene:
+        """The same view of another frame, as far as it has the head and the tokens."""
+        report, record = frame.report, frame.report.record
+        names = {(entry.layer, entry.head): entry.label.name for entry in report.heads}
+        heads = tuple(sorted(names))
+        return replace(
+            self,
+            heads=heads,
+            labels=tuple(names[head] for head in heads),
+            queries=len(record.queries),
+            keys=len(record.keys),
+            across=record.kind == "cross",
+            head=self.head if self.head in names else heads[0],
+            removed=frame.removed,
+            index_base=report.index_base,
+        ).at(self.query, self.key)
+
+    # Tokens ----------------------------------------------------------------------------------
+
+    def at(self, query: int, key: int) -> Scene:
+        """The cursor on a query and a key, or on the nearest that there are."""
+        return replace(self, query=_within(query, self.queries), key=_within(key, self.keys))
+
+    def with_token(self, place: int) -> Scene:
+        """The cursor on one token: as query and as key, of two texts as query alone."""
+        return self.at(place, self.key if self.across else place)
+
+    def moved(self, right: int, down: int) -> Scene:
+        """The cursor so many cells further: ``zoom`` tokens each."""
+        return self.at(self.query + down * self.zoom, self.key + right * self.zoom)
+
+    def found(self, tokens: Tokens, typed: str, step: int = 1) -> Scene:
+        """The cursor on the next (or with −1 the last) token with the typed text, round the end.
+
+        tokens: of the queries. Where none has it the scene stays as it is.
+        """
+        places = places_of(tokens, typed)
+        if not places:
+            return self
+        if step > 0:
+            place = next((at for at in places if at > self.query), places[0])
+        else:
+            place = next((at for at in reversed(places) if at < self.query), places[-1])
+        return self.with_token(place)
+
+    # Heads -----------------------------------------------------------------------------------
+
+    def with_head(self, head: Head) -> Scene:
+        """Another head; the same where there is no such head."""
+        return replace(self, head=head) if head in self.heads else self
+
+    def next_head(self, step: int = 1) -> Scene:
+        """So many heads further, in the order of layers; not beyond the ends."""
+        return self._head_at(self.heads.index(self.head) + step)
+
+    def next_layer(self, step: int = 1) -> Scene:
+        """The head of this number, or the last one, so many layers further."""
+        layers = list(dict.fromkeys(layer for layer, _ in self.heads))
+        layer = layers[_within(layers.index(self.head[0]) + step, len(layers))]
+        within = [head for head in self.heads if head[0] == layer]
+        return replace(
+            self, head=max((h for h in within if h[1] <= self.head[1]), default=within[0])
+        )
+
+    def in_layer(self, step: int) -> Scene:
+        """So many heads further in the same layer; not beyond its ends."""
+        within = [head for head in self.heads if head[0] == self.head[0]]
+        return replace(self, head=within[_within(within.index(self.head) + step, len(within))])
+
+    def next_same_label(self, step: int = 1) -> Scene:
+        """The next head (or with −1 the last one) with the same label, round the end."""
+        label = self.labels[self.heads.index(self.head)]
+        same = [head for head, name in zip(self.heads, self.labels, strict=True) if name == label]
+        return replace(self, head=same[(same.index(self.head) + step) % len(same)])
+
+    def next_of(self, ranking: Sequence[Head], step: int = 1) -> Scene:
+        """The next head of a ranking, its first where the head is not among them."""
+        if not ranking:
+            return self
+        place = ranking.index(self.head) + step if self.head in ranking else 0
+        return self.with_head(ranking[_within(place, len(ranking))])
+
+    def _head_at(self, place: int) -> Scene:
+        return replace(self, head=self.heads[_within(place, len(self.heads))])
+
+    def toggled(self, head: Head | None = None) -> Scene:
+        """The head (the shown one by default) removed, or there again."""
+        return replace(self, removed=self.removed ^ {head or self.head})
+
+    def cleared(self) -> Scene:
+        """Every head there again."""
+        return replace(self, removed=frozenset())
+
+    # The map ---------------------------------------------------------------------------------
+
+    def zoomed(self, steps: int) -> Scene:
+        """Nearer by so many halvings of ``zoom``, or further away; at most all tokens in a cell."""
+        zoom, longest = self.zoom, max(self.queries, self.keys)
+        for _ in range(abs(steps)):
+            zoom = max(zoom // 2, 1) if steps > 0 else zoom * 2 if zoom < longest else zoom
+        return replace(self, zoom=zoom)
+
+    def fitted(self, rows: int, columns: int) -> Scene:
+        """The nearest zoom at which the whole map fits so many cells."""
+        zoom = 1
+        while zoom * rows < self.queries or zoom * columns < self.keys:
+            zoom *= 2
+        return replace(self, zoom=zoom).seen(rows, columns)
+
+    def seen(self, rows: int, columns: int) -> Scene:
+        """The corner moved as little as shows the cursor in so many cells, and no empty ones."""
+        places = (self.query, self.queries, rows), (self.key, self.keys, columns)
+        first = [
+            _corner(at, total, cells, begin, self.zoom)
+            for (at, total, cells), begin in zip(places, self.corner, strict=True)
+        ]
+        return replace(self, corner=(first[0], first[1]))
+
+    def with_mode(self, mode: Mode) -> Scene:
+        return replace(self, mode=mode)
+
+    def with_side(self, side: Side) -> Scene:
+        return replace(self, side=side)
+
+    def next_palette(self) -> Scene:
+        """The next palette, round the end."""
+        place = PALETTE_NAMES.index(self.palette) + 1
+        return replace(self, palette=PALETTE_NAMES[place % len(PALETTE_NAMES)])
+
+    def name(self, head: Head) -> str:
+        """A head's name, such as ``L2H5``."""
+        return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
+
+
+def _within(place: int, count: int) -> int:
+    return min(max(place, 0), max(count - 1, 0))
+
+
+def _corner(at: int, total: int, cells: int, begin: int, zoom: int) -> int:
+    """The first token that is seen along one axis, a multiple of ``zoom``."""
+    cells = max(cells, 1)
+    cell, count = at // zoom, -(-total // zoom)
+    first = min(max(begin // zoom, cell - cells + 1), cell)
+    return max(min(first, count - cells), 0) * zoom
+
+
+def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
+    """The tokens in which the typed text begins, in any case; of whole words where it is no part.
+
+    The text may run over several tokens.
+    """
+    wanted = typed.casefold()
+    if not wanted.strip():
+        return ()
+    starts, folded = [], ""
+    for text in tokens.texts:
+        starts.append(len(folded))
+        folded += text.casefold()
+    places, at = [], folded.find(wanted)
+    while at >= 0:
+        places.append(max(place for place, start in enumerate(starts) if start <= at))
+        at = folded.find(wanted, at + 1)
+    return tuple(dict.fromkeys(places)) or tuple(span.start for span in word_spans(tokens, typed))
+
+
+# The command ---------------------------------------------------------------------------------
+
+
+def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
+    """The ``attnviz heads`` command that gives this view, to be pasted into a shell.
+
+    options: those that chose the model and its attention, each an argument.
+    What acts on a terminal, in whichever of them, is spelled out (``$'…'``: bash, zsh, ksh).
+    """
+    words = ["attnviz", "heads", *options, "--head", scene.name(scene.head)]
+    if scene.removed:
+        words += ["--ablate", ",".join(map(scene.name, sorted(scene.removed)))]
+    if scene.mode != "raw":
+        words.append("--no-sink" if scene.mode == "no-sink" else "--norm-weighted")
+    if scene.palette != PALETTE_NAMES[0]:
+        words += ["--palette", scene.palette]
+    if scene.index_base:
+        words += ["--index-base", str(scene.index_base)]
+    line = " ".join(map(shell_word, words))
+    if text == "-":  # alone it means standard input
+        return f"printf %s - | {line} -"
+    return f"{line} {'-- ' if text.startswith('-') else ''}{shell_word(text)}"
+
+
+def shell_word(word: str) -> str:
+    """One word as a shell reads it, without a character that acts on a terminal."""
+    if all(
+        unicodedata.category(character)[0] not in "CZ" or character == " " for character in word
+    ):
+        return shlex.quote(word)
+    return "$'" + "".join(map(_spelled, word)) + "'"
+
+
+def _spelled(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character == " " or unicodedata.category(character)[0] not in "CZ":
+        return character
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))

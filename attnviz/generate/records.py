@@ -1,0 +1,202 @@
+"""What a model wrote, where its heads looked meanwhile, and what each of them did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.generation import Sampling, Step, written
+from attnviz.engine.head_run import Head
+from attnviz.measures.labels import KnownLabels, best_label, strength
+from attnviz.measures.registry import label_named
+from attnviz.measures.rows import Conditions, TextFacts, row_counts, uniform_weights, whole_scores
+from attnviz.measures.sinks import sink_keys
+from attnviz.measures.words import text_of
+from attnviz.records import Kind, LayerWeights, ModelInfo, Tokens
+
+Floats = NDArray[np.floating]
+
+Ending = Literal["tokens", "end", "context", "interrupted"]
+"""Why a text ends: as many tokens as asked for, an end-of-text token, a full context, Ctrl-C."""
+
+_NAMES = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
+"""Measures that say what a head attends to, token by token."""
+
+TELLING = ("previous", "duplicate", "induction", "delimiter")
+"""Those of labels that tell where a head looks while it writes: not at itself, nor at the sink."""
+
+_SPREAD, _PEAKED = ("spread", "normalised_entropy"), ("peaked", "confidence")
+_DIFFUSE = 0.6
+"""The normalised entropy from which a head that nothing names is called diffuse."""
+
+
+class Looked(NamedTuple):
+    """What one head did while the model wrote.
+
+    name: of a label, or of what describes it. score: the mean of its measure, in [0, 1], over so
+    many ``steps``. uniform: the same of uniform attention.
+    known: whether the card of the model, or ``patterns``, gives the head this label.
+    """
+
+    name: str
+    score: float
+    uniform: float
+    steps: int
+    known: bool
+
+    @property
+    def said(self) -> str:
+        return label_named(self.name).said
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A text that a model wrote.
+
+    kind: the attention that is shown. text: the prompt, as it was given.
+    source: the tokens that an encoder read; None of a model that has none.
+    begun: the tokens that writing began with: the prompt, or a decoder's start.
+    prompt: the weights over these, all heads; empty where they were not kept.
+    removed: heads whose outputs were zero. steps: the tokens, in order.
+    Raises ValueError where rows do not fit the tokens.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    text: str
+    source: Tokens | None
+    begun: Tokens
+    prompt: tuple[LayerWeights, ...]
+    sampling: Sampling
+    removed: tuple[Head, ...]
+    steps: tuple[Step, ...]
+    ending: Ending
+    index_base: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise ValueError("nothing was written")
+        shapes = {layer: len(row) for layer, row in self.steps[0].rows.items()}
+        for place, step in enumerate(self.steps, len(self.begun) - 1):
+            keys = place + 1 if self.kind != "cross" else len(self.source or ())
+            found = {layer: row.shape for layer, row in step.rows.items()}
+            if step.place != place or found != {at: (n, keys) for at, n in shapes.items()}:
+                raise ValueError(f"the rows of token {place + 1} do not fit the text")
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """What was begun with, and what was written."""
+        return written(self.begun, self.steps)
+
+    @property
+    def text_written(self) -> str:
+        """What was written, as a text; half of a character at its end is U+FFFD."""
+        return text_of([step.text for step in self.steps if not step.ended])
+
+    @property
+    def queries(self) -> Tokens:
+        """The tokens that looked, and those before them: all but the last one that was written."""
+        return self.tokens.cut(len(self.tokens) - 1)
+
+    @property
+    def keys(self) -> Tokens:
+        """The tokens that could be attended to."""
+        return self.queries if self.kind != "cross" or self.source is None else self.source
+
+    @property
+    def start(self) -> int:
+        """The index of the first query that wrote."""
+        return self.steps[0].place
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        rows = self.steps[0].rows
+        return tuple((layer, head) for layer in sorted(rows) for head in range(len(rows[layer])))
+
+    def name(self, head: Head) -> str:
+        """Such as ``L2H5``."""
+        return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
+
+    def weights(self, layer: int) -> Floats:
+        """(head, step, key) of a layer, zero where a step did not have a key yet."""
+        rows = [step.rows[layer] for step in self.steps]
+        whole = np.zeros((len(rows[0]), len(rows), len(self.keys)), rows[0].dtype)
+        for place, row in enumerate(rows):
+            whole[:, place, : row.shape[1]] = row
+        return whole
+
+    @property
+    def sink(self) -> NDArray[np.bool_]:
+        """(key,) the attention sink."""
+        return sink_keys(self.keys, self.kind != "cross")
+
+    def received(self, head: Head) -> Floats:
+        """(key,) each token's share of the head's attention over all steps, in [0, 1].
+
+        The mean of its weights, zero before it was there: with the sink's they sum to one. NaN for
+        the attention sink.
+        """
+        return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].mean(0))
+
+    def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
+        """The keys that a step weighed most, sink left out, as (index, weight)."""
+        row = np.where(self.sink[: self.steps[place].rows[head[0]].shape[1]], 0.0, 1.0)
+        row = row * self.steps[place].rows[head[0]][head[1]]
+        order = np.argsort(-row, kind="stable")[:count].tolist()
+        return [(at, float(row[at])) for at in order if row[at] > 0]
+
+    def sink_weight(self, head: Head, place: int) -> float:
+        """What a step gave to the attention sink."""
+        row = self.steps[place].rows[head[0]][head[1]]
+        return float(row[self.sink[: len(row)]].sum())
+
+
+def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
+    """What every head did while the model wrote, by measures of those steps alone.
+
+    A head is called by the label that is ``known`` of it, where the text can show that; else by the
+    measure that gained most over uniform attention, as ``best_label`` decides.
+    """
+    causal = run.kind != "cross"
+    facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
+    names = (*_NAMES, _SPREAD[1], _PEAKED[1])
+    even = uniform_weights(len(run.steps), len(run.keys), causal, run.start if causal else 0)
+    uniform = {
+        name: float(value) for name, value in whole_scores(facts, even, names, run.start).items()
+    }
+    counts = row_counts(facts, even, names, run.start)
+    found: dict[Head, Looked] = {}
+    for layer in sorted(run.steps[0].rows):
+        scores = whole_scores(facts, run.weights(layer), names, run.start)
+        for head in range(len(run.steps[0].rows[layer])):
+            own = {name: float(values[head]) for name, values in scores.items()}
+            label = None if known is None else known.heads.get((layer, head))
+            name = None if label is None else label.name
+            said, measure = _called(own, uniform, name)
+            found[layer, head] = Looked(
+                said, own[measure], uniform[measure], counts[measure], said == name
+            )
+    return found
+
+
+def _called(
+    scores: Mapping[str, float], uniform: Mapping[str, float], known: str | None
+) -> tuple[str, str]:
+    """What a head is called, and the measure behind it."""
+    if known is not None and not math.isnan(scores.get(known, math.nan)):
+        return known, known
+    gained = {
+        name: strength(scores[name], uniform[name]) or 0.0
+        for name in _NAMES
+        if not math.isnan(scores.get(name, math.nan))
+    }
+    best = best_label(gained, scores, uniform, {})
+    if best is not None:
+        return best, best
+    return _SPREAD if scores[_SPREAD[1]] >= _DIFFUSE else _PEAKED
