@@ -262,11 +262,10 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
 
 def _score(measured: Measured, rule: ScoreRule) -> Outcome:
     value = measured.scores[measured.place(rule.head)].get(rule.score)
-    if (
-        value is None
-        and not measured.model.info.not_finite
-        and all(scores.get(rule.score) is None for scores in measured.scores.values())
-    ):
+    lost = value is None and all(
+        scores.get(rule.score) is None for scores in measured.scores.values()
+    )
+    if lost and not measured.model.info.not_finite:
         why = measured.patterns.not_measured.get(rule.score, "it is measured of no head")
         raise UsageError(f"no score {rule.score!r} here: {why}")
     unit = MEASURES[rule.score].unit.replace("share", "")
